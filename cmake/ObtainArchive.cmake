@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# The only places that reach for the network: one for PyPI archives, one for Debian packages. Both write
+# below ATTIKOS_DEPS_DIR only, need no root, and do nothing when the stamp of an earlier run fits.
+include_guard(GLOBAL)
+
+# The last lines of a program's output, for an error message.
+function(attikos_last_lines out text)
+  string(STRIP "${text}" text)
+  string(REGEX REPLACE "[;\r]" " " text "${text}")
+  string(REGEX MATCH "([^\n]*\n)?([^\n]*\n)?[^\n]*$" text "${text}")
+  set(${out} "${text}" PARENT_SCOPE)
+endfunction()
+
+# attikos_obtain_pypi(<out-dir-var>
+#   NAME <project> VERSION <version> FILE <file name on PyPI> SHA256 <hash>
+#   ROOT <top folder inside the archive> PATHS <path below ROOT>... AS <folder below ATTIKOS_DEPS_DIR>
+#   OTHERWISE <what the user can do instead> [DISCARD_ARCHIVE])
+# Downloads with pip, which checks the hash before it runs anything of the archive, and unpacks PATHS only.
+# The unpacked ROOT is returned in <out-dir-var>; <out-dir-var>_FRESH says whether it was unpacked just now.
+function(attikos_obtain_pypi out)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "DISCARD_ARCHIVE" "NAME;VERSION;FILE;SHA256;ROOT;AS;OTHERWISE"
+                        "PATHS")
+  set(folder "${ATTIKOS_DEPS_DIR}/${arg_AS}")
+  set(stamp "${folder}/.attikos-obtained")
+  set(stamp_text "${arg_FILE} ${arg_SHA256} ${arg_PATHS}\n")
+  set(${out} "${folder}/${arg_ROOT}" PARENT_SCOPE)
+  set(${out}_FRESH FALSE PARENT_SCOPE)
+  if(EXISTS "${stamp}")
+    file(READ "${stamp}" found)
+    if(found STREQUAL stamp_text)
+      return()
+    endif()
+  endif()
+
+  set(archives "${ATTIKOS_DEPS_DIR}/archives")
+  set(archive "${archives}/${arg_FILE}")
+  set(have "")
+  if(EXISTS "${archive}")
+    file(SHA256 "${archive}" have)
+  endif()
+  if(NOT have STREQUAL arg_SHA256)
+    find_program(ATTIKOS_PYTHON NAMES python3 python DOC "Python with pip, used to download archives")
+    mark_as_advanced(ATTIKOS_PYTHON)
+    if(NOT ATTIKOS_PYTHON)
+      message(FATAL_ERROR
+        "Attikos: no python3 to download ${arg_NAME} ${arg_VERSION} with. ${arg_OTHERWISE}")
+    endif()
+    message(STATUS "Attikos: downloading ${arg_FILE}")
+    file(MAKE_DIRECTORY "${archives}")
+    set(requirements "${archives}/${arg_NAME}.txt")
+    file(WRITE "${requirements}" "${arg_NAME}==${arg_VERSION} --hash=sha256:${arg_SHA256}\n")
+    if(arg_FILE MATCHES "\\.whl$")
+      set(kind --only-binary "${arg_NAME}")
+    else()
+      set(kind --no-binary "${arg_NAME}")
+    endif()
+    execute_process(
+      COMMAND "${ATTIKOS_PYTHON}" -m pip download --no-deps ${kind} --require-hashes --no-cache-dir
+              --disable-pip-version-check --retries 2 --progress-bar off -d "${archives}" -r "${requirements}"
+      RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log TIMEOUT 1200)
+    if(NOT code EQUAL 0 OR NOT EXISTS "${archive}")
+      attikos_last_lines(reason "${log}")
+      message(FATAL_ERROR
+        "Attikos: could not download ${arg_NAME} ${arg_VERSION} with pip. ${arg_OTHERWISE}\n"
+        "pip said: ${reason}")
+    endif()
+    file(SHA256 "${archive}" have)
+    if(NOT have STREQUAL arg_SHA256)
+      file(REMOVE "${archive}")
+      message(FATAL_ERROR "Attikos: ${arg_FILE} has SHA-256 ${have} but ${arg_SHA256} is pinned.")
+    endif()
+  endif()
+
+  # Into a folder of its own first, so that an interrupted run leaves nothing that looks complete.
+  file(REMOVE_RECURSE "${folder}" "${folder}.part")
+  set(patterns ${arg_PATHS})
+  list(TRANSFORM patterns PREPEND "${arg_ROOT}/")
+  file(ARCHIVE_EXTRACT INPUT "${archive}" DESTINATION "${folder}.part" PATTERNS ${patterns})
+  foreach(path IN LISTS arg_PATHS)
+    if(NOT EXISTS "${folder}.part/${arg_ROOT}/${path}")
+      message(FATAL_ERROR "Attikos: ${arg_FILE} does not hold ${arg_ROOT}/${path}.")
+    endif()
+  endforeach()
+  file(RENAME "${folder}.part" "${folder}")
+  file(WRITE "${stamp}" "${stamp_text}")
+  if(arg_DISCARD_ARCHIVE)
+    file(REMOVE "${archive}")
+  endif()
+  set(${out}_FRESH TRUE PARENT_SCOPE)
+endfunction()
+
+# Downloads packages into <work>; an error names them and says what else the user can do.
+function(attikos_download_debian work otherwise)
+  # The sandbox user of apt cannot write into a user's build tree.
+  set(sandbox -o "APT::Sandbox::User=")
+  execute_process(COMMAND "${ATTIKOS_APT_GET}" ${sandbox} -q download ${ARGN}
+                  WORKING_DIRECTORY "${work}" RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log
+                  TIMEOUT 600)
+  if(NOT code EQUAL 0)
+    set(apt "${work}/apt")
+    file(MAKE_DIRECTORY "${apt}/lists/partial" "${apt}/cache/archives/partial")
+    set(own ${sandbox} -o "Dir::State::lists=${apt}/lists" -o "Dir::Cache=${apt}/cache"
+            -o "Dir::State::status=/var/lib/dpkg/status")
+    execute_process(COMMAND "${ATTIKOS_APT_GET}" ${own} -q update
+                    RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log TIMEOUT 600)
+    if(code EQUAL 0)
+      execute_process(COMMAND "${ATTIKOS_APT_GET}" ${own} -q download ${ARGN}
+                      WORKING_DIRECTORY "${work}" RESULT_VARIABLE code OUTPUT_VARIABLE log
+                      ERROR_VARIABLE log TIMEOUT 600)
+    endif()
+    file(REMOVE_RECURSE "${apt}")
+  endif()
+  if(NOT code EQUAL 0)
+    attikos_last_lines(reason "${log}")
+    list(JOIN ARGN " " names)
+    message(FATAL_ERROR
+      "Attikos: could not download the packages ${names}. ${otherwise}\napt-get said: ${reason}")
+  endif()
+endfunction()
+
+# attikos_obtain_debian(<out-dir-var> PACKAGES <name>... [FOLLOW <regex>] AS <folder> OTHERWISE <text>)
+# Downloads the distribution's packages and unpacks them with dpkg-deb; nothing is installed. Where the
+# machine's package lists are missing or stale, lists of our own are fetched below ATTIKOS_DEPS_DIR. FOLLOW: of
+# the packages' own dependencies, those whose names match come along (their names differ by release).
+function(attikos_obtain_debian out)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "AS;OTHERWISE;FOLLOW" "PACKAGES")
+  set(folder "${ATTIKOS_DEPS_DIR}/${arg_AS}")
+  set(stamp "${folder}/.attikos-obtained")
+  set(stamp_text "${arg_PACKAGES} ${arg_FOLLOW}\n")
+  set(${out} "${folder}" PARENT_SCOPE)
+  if(EXISTS "${stamp}")
+    file(READ "${stamp}" found)
+    if(found STREQUAL stamp_text)
+      return()
+    endif()
+  endif()
+
+  find_program(ATTIKOS_APT_GET apt-get)
+  find_program(ATTIKOS_DPKG_DEB dpkg-deb)
+  mark_as_advanced(ATTIKOS_APT_GET ATTIKOS_DPKG_DEB)
+  list(JOIN arg_PACKAGES " " names)
+  if(NOT ATTIKOS_APT_GET OR NOT ATTIKOS_DPKG_DEB)
+    message(FATAL_ERROR "Attikos: no apt-get and dpkg-deb to obtain ${names} with. ${arg_OTHERWISE}")
+  endif()
+  message(STATUS "Attikos: downloading the packages ${names}")
+  set(work "${ATTIKOS_DEPS_DIR}/archives/${arg_AS}")
+  file(REMOVE_RECURSE "${folder}" "${folder}.part" "${work}")
+  file(MAKE_DIRECTORY "${work}" "${folder}.part")
+  attikos_download_debian("${work}" "${arg_OTHERWISE}" ${arg_PACKAGES})
+  file(GLOB packages "${work}/*.deb")
+  if(arg_FOLLOW)
+    set(more "")
+    foreach(package IN LISTS packages)
+      execute_process(COMMAND "${ATTIKOS_DPKG_DEB}" -f "${package}" Depends OUTPUT_VARIABLE depends)
+      string(REGEX MATCHALL "[a-z0-9][a-z0-9.+-]+" depends "${depends}")
+      list(FILTER depends INCLUDE REGEX "${arg_FOLLOW}")
+      list(APPEND more ${depends})
+    endforeach()
+    list(REMOVE_DUPLICATES more)
+    if(more)
+      attikos_download_debian("${work}" "${arg_OTHERWISE}" ${more})
+      file(GLOB packages "${work}/*.deb")
+    endif()
+  endif()
+  foreach(package IN LISTS packages)
+    execute_process(COMMAND "${ATTIKOS_DPKG_DEB}" -x "${package}" "${folder}.part"
+                    RESULT_VARIABLE code ERROR_VARIABLE log)
+    if(NOT code EQUAL 0)
+      message(FATAL_ERROR "Attikos: could not unpack ${package}: ${log}")
+    endif()
+  endforeach()
+  file(RENAME "${folder}.part" "${folder}")
+  file(WRITE "${stamp}" "${stamp_text}")
+  file(REMOVE_RECURSE "${work}")
+endfunction()
