@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Per-sequence lengths: the wrapper that carries them and the check that reads them.
+#pragma once
+
+#include <attikos/core/extras.hpp>
+#include <attikos/core/to_abi.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Numbers of valid positions per sequence, int32, rank 1. See lengths().
+template <TensorLike Q, TensorLike Kv = Q>
+struct Lengths {
+  Q q;
+  Kv kv;
+};
+
+/// Lengths of query and key sequences. Kernels read them on the device and clamp them to [0, seqlen];
+/// validate_lengths() checks them on the host.
+template <TensorLike Q, TensorLike Kv>
+Lengths<Q, Kv> lengths(Q const& q, Kv const& kv) {
+  return {q, kv};
+}
+
+/// One set of lengths for queries and keys alike.
+template <TensorLike Q>
+Lengths<Q, Q> lengths(Q const& both) {
+  return {both, both};
+}
+
+namespace detail {
+
+/// A checked lengths argument as pointer and stride.
+template <ExecutionSpace Exec, TensorLike T>
+TensorRef<std::int32_t const, 1> lengths_ref(char const* operation, char const* name, T const& view,
+                                             std::int64_t expected, char const* what) {
+  check_tensor<Exec, T>();
+  static_assert(std::is_same_v<element_t<T>, std::int32_t>, "attikos: lengths are int32_t");
+  static_assert(rank_of<T> == 1, "attikos: lengths have rank 1");
+  auto const ref = to_const_ref(view);
+  if (ref.extent[0] != expected)
+    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " entries; expected ", expected, ", one per ",
+                      what);
+  return ref;
+}
+
+template <class Exec>
+struct CountInvalidLengths {
+  TensorRef<std::int32_t const, 1> values;
+  std::int64_t limit;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i, std::int64_t& first_bad) const {
+    std::int32_t const value = values(i);
+    if ((value < 0 || value > limit) && i < first_bad) first_bad = i;
+  }
+};
+
+}  // namespace detail
+
+/// Checks that every length lies in [0, max_length]; throws ShapeError naming the first that does not.
+/// This reads device memory: it fences `exec`.
+template <ExecutionSpace Exec, TensorLike T>
+void validate_lengths(Exec const& exec, T const& view, std::int64_t max_length) {
+  auto const ref = detail::lengths_ref<Exec>("validate_lengths", "lengths", view, detail::extent_of(view, 0), "sequence");
+  std::int64_t first_bad = ref.extent[0];
+  Kokkos::parallel_reduce("attikos::validate_lengths[portable]",
+                          Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, ref.extent[0]),
+                          detail::CountInvalidLengths<Exec>{ref, max_length}, Kokkos::Min<std::int64_t>(first_bad));
+  exec.fence("attikos::validate_lengths");
+  if (first_bad < ref.extent[0])
+    detail::raise<ShapeError>("validate_lengths: length ", first_bad, " lies outside [0, ", max_length, "]");
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
