@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The row step of flash attention: a tile of scores becomes weights while running maximum and sum are kept.
+///
+/// M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; T. Dao et al.,
+/// "FlashAttention", arXiv:2205.14135.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/core/row.hpp>
+#include <attikos/core/tile.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// State of a team's query rows: maximum and sum so far, and the unnormalized output.
+template <class Acc>
+struct SoftmaxState {
+  Acc* maximum;
+  Acc* sum;
+  Acc* out;
+  int ldo;
+};
+
+template <class Acc>
+KOKKOS_INLINE_FUNCTION constexpr Acc negative_infinity() {
+  return -Kokkos::Experimental::infinity_v<Acc>;
+}
+
+namespace host {
+
+/// One row: x becomes e^(scale·x − m) in the first `valid` of `cols` entries and 0 in the rest.
+template <class Acc>
+inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Acc& sum, Acc* out, int out_cols) {
+  constexpr int W = lanes<Acc>;
+  constexpr Acc low = negative_infinity<Acc>();
+  if (valid <= 0) {
+    for (int j = 0; j < cols; ++j) x[j] = Acc(0);
+    return;
+  }
+  Vec<Acc> best = broadcast<Acc, W>(low);
+  for_each_vector<Acc>(x, 1, valid, low, [&](std::int64_t j, Vec<Acc> v, int count) {
+    v *= scale;
+    for (int l = count; l < W; ++l) v[l] = low;
+    put<Acc>(x + j, 1, count, v);
+    best = max<Acc, W>(v, best);  // a NaN score never wins here and comes out of exp below
+  });
+  Acc const seen = reduce_max<Acc, W>(best);
+  Acc const now = seen > maximum ? seen : maximum;
+  Acc const shift = now == low ? Acc(0) : now;  // no finite score yet: every weight is e^(−∞) = 0
+  Vec<Acc> total{};
+  for_each_vector<Acc>(x, 1, valid, low, [&](std::int64_t j, Vec<Acc> v, int count) {
+    v = exp<Acc, W>(v - shift);
+    put<Acc>(x + j, 1, count, v);
+    total += v;
+  });
+  for (int j = valid; j < cols; ++j) x[j] = Acc(0);
+  if (now != maximum) {
+    Vec<Acc> const factor = exp<Acc, W>(broadcast<Acc, W>(maximum - shift));
+    Acc const correction = factor[0];
+    sum *= correction;
+    for (int j = 0; j < out_cols; j += W) store<Acc, W>(out + j, load<Acc, W>(out + j) * correction);
+  }
+  sum += reduce_sum<Acc, W>(total);
+  maximum = now;
+}
+
+}  // namespace host
+
+/// All rows of a score tile. `valid(i)` is how many leading columns row i may attend to (0 or less: none).
+/// Rows are `lds` apart; `out_cols` is a multiple of the register block.
+template <class Traits, class Team, class Acc, class Valid>
+KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int lds, int rows, int cols, Acc scale,
+                                           SoftmaxState<Acc> const& state, int out_cols, Valid const& valid) {
+  if constexpr (Traits::host) {
+    KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) {
+      host::softmax_row<Acc>(scores + static_cast<std::int64_t>(i) * lds, valid(i), cols, scale, state.maximum[i],
+                             state.sum[i], state.out + static_cast<std::int64_t>(i) * state.ldo, out_cols);
+    }))
+    (void)team;
+  } else {
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
+      Acc* const x = scores + i * lds;
+      int const limit = valid(i);
+      Acc seen = negative_infinity<Acc>();
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, limit > 0 ? limit : 0),
+          [&](int j, Acc& best) {
+            Acc const s = x[j] * scale;
+            if (s > best) best = s;
+          },
+          Kokkos::Max<Acc>(seen));
+      Acc const before = state.maximum[i];
+      Acc const now = seen > before ? seen : before;
+      Acc const shift = now == negative_infinity<Acc>() ? Acc(0) : now;
+      Acc total = 0;
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, cols),
+          [&](int j, Acc& part) {
+            Acc const p = j < limit ? Kokkos::exp(x[j] * scale - shift) : Acc(0);
+            x[j] = p;
+            part += p;
+          },
+          total);
+      Acc const correction = Kokkos::exp(before - shift);
+      if (now != before)
+        Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, out_cols),
+                             [&](int j) { state.out[i * state.ldo + j] *= correction; });
+      Kokkos::single(Kokkos::PerThread(team), [&] {
+        if (now != before) state.sum[i] *= correction;
+        state.sum[i] += total;
+        state.maximum[i] = now;
+      });
+    });
+  }
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

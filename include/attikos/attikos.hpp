@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Everything at once. Each operation's header also stands alone.
+#pragma once
+
+#include <attikos/attention/attention.hpp>
+#include <attikos/gemm/gemm.hpp>
+#include <attikos/norm/layer_norm.hpp>
+#include <attikos/norm/rms_norm.hpp>
+#include <attikos/reduce/mean_pool.hpp>
+#include <attikos/reduce/softmax.hpp>

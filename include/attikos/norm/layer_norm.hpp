@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// layer_norm(): normalization of each row to mean 0 and variance 1.
+#pragma once
+
+#include <attikos/core/rows.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Options of layer_norm().
+struct LayerNormOptions {
+  double eps = 1e-5;  ///< added to the variance
+};
+
+namespace detail {
+
+template <class Acc, class X, class W, class B, class Out>
+struct LayerNormRow {
+  Rows<X const> x;
+  TensorRef<W const, 1> weight;
+  TensorRef<B const, 1> bias;
+  Rows<Out> out;
+  Acc eps;
+
+  void host_row(std::int64_t index) const {
+    constexpr int V = host::lanes<Acc>;
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    Acc const n = static_cast<Acc>(from.size);
+    host::Vec<Acc> sum{};
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                               [&](std::int64_t, host::Vec<Acc> v, int) { sum += v; });
+    Acc const mean = host::reduce_sum<Acc, V>(sum) / n;
+    host::Vec<Acc> squares{};
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, mean, [&](std::int64_t, host::Vec<Acc> v, int) {
+      v -= mean;
+      squares += v * v;
+    });
+    Acc const inverse = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares) / n + eps);
+    host::for_each_vector<Acc>(
+        from.data, from.stride, from.size, Acc(0), [&](std::int64_t j, host::Vec<Acc> v, int count) {
+          v = (v - mean) * inverse *
+                  host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count) +
+              host::load_row<Acc>(bias.data + j * bias.stride[0], bias.stride[0], count);
+          host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
+        });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    Acc const n = static_cast<Acc>(from.size);
+    Acc const mean = device_sum<Acc>(team, from, [](Acc v) { return v; }) / n;
+    Acc const squares = device_sum<Acc>(team, from, [=](Acc v) { return (v - mean) * (v - mean); });
+    Acc const inverse = Acc(1) / Kokkos::sqrt(squares / n + eps);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
+      to[j] = static_cast<Out>((static_cast<Acc>(from[j]) - mean) * inverse * static_cast<Acc>(weight(j)) +
+                               static_cast<Acc>(bias(j)));
+    });
+  }
+};
+
+}  // namespace detail
+
+/// Layer normalization: out = (x − mean(x))/√(var(x) + eps)·weight + bias over the last dimension.
+///
+/// \param exec    execution space instance; the call is asynchronous on it and never fences
+/// \param x       rank 1 to 3, [..., hidden]
+/// \param weight  [hidden]
+/// \param bias    [hidden]
+/// \param out     the extents of x; may be x itself
+///
+/// Types: any floating-point element for each argument; mean and (biased) variance in two passes in float, in double
+/// if x or out is double. hidden = 0 and empty batches are valid.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
+/// Source: J. L. Ba et al., "Layer Normalization", arXiv:1607.06450.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
+void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Out const& out,
+                LayerNormOptions const& options = {}) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
+  detail::check_row_operation<Exec>("layer_norm", x, out);
+  detail::check_tensor<Exec, W>();
+  detail::check_tensor<Exec, B>();
+  auto const rx = detail::to_const_ref(x);
+  auto const rw = detail::to_const_ref(weight);
+  auto const rb = detail::to_const_ref(bias);
+  auto const ro = detail::to_ref(out);
+  detail::check_same_extents("layer_norm", rx, ro);
+  detail::check_row_vector("layer_norm", "weight", rx, rw);
+  detail::check_row_vector("layer_norm", "bias", rx, rb);
+  auto const rows = detail::rows_of(rx);
+  detail::launch_rows(exec, "layer_norm",
+                      detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
+                          rows, rw, rb, detail::rows_of(ro), static_cast<Acc>(options.eps)},
+                      rows.count());
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
+void layer_norm(X const& x, W const& weight, B const& bias, Out const& out, LayerNormOptions const& options = {}) {
+  layer_norm(Kokkos::DefaultExecutionSpace{}, x, weight, bias, out, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

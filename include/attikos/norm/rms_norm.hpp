@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// rms_norm() and l2_normalize(): scaling of each row by a norm of itself.
+#pragma once
+
+#include <attikos/core/rows.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Options of rms_norm().
+struct RmsNormOptions {
+  double eps = 1e-6;  ///< added to the mean square
+};
+
+/// Options of l2_normalize().
+struct L2NormalizeOptions {
+  double eps = 1e-12;  ///< lower bound of the norm that a row is divided by
+};
+
+namespace detail {
+
+/// Factor of a row from its sum of squares: 1/√(sum/n + eps).
+template <class Acc>
+struct RmsFactor {
+  Acc eps;
+  KOKKOS_INLINE_FUNCTION Acc operator()(Acc sum, std::int64_t n) const {
+    return Acc(1) / Kokkos::sqrt(sum / static_cast<Acc>(n) + eps);
+  }
+};
+
+/// Factor of a row from its sum of squares: 1/max(√sum, eps).
+template <class Acc>
+struct L2Factor {
+  Acc eps;
+  KOKKOS_INLINE_FUNCTION Acc operator()(Acc sum, std::int64_t) const {
+    Acc const norm = Kokkos::sqrt(sum);
+    return Acc(1) / (norm < eps ? eps : norm);
+  }
+};
+
+/// out = x·factor(Σx²)·weight. `Weight` is a rank-1 tensor or Absent.
+template <class Acc, class X, class Weight, class Out, class Factor>
+struct ScaledRow {
+  Rows<X const> x;
+  Weight weight;
+  Rows<Out> out;
+  Factor factor;
+
+  void host_row(std::int64_t index) const {
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    host::Vec<Acc> squares{};
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                               [&](std::int64_t, host::Vec<Acc> v, int) { squares += v * v; });
+    Acc const scale = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares), from.size);
+    host::for_each_vector<Acc>(
+        from.data, from.stride, from.size, Acc(0), [&](std::int64_t j, host::Vec<Acc> v, int count) {
+          v *= scale;
+          if constexpr (is_present<Weight>)
+            v *= host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
+          host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
+        });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    Acc const scale = factor(device_sum<Acc>(team, from, [](Acc v) { return v * v; }), from.size);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
+      Acc v = static_cast<Acc>(from[j]) * scale;
+      if constexpr (is_present<Weight>) v *= static_cast<Acc>(weight(j));
+      to[j] = static_cast<Out>(v);
+    });
+  }
+};
+
+template <class Acc, class Factor, class Exec, class X, class Weight, class Out>
+void scale_rows(Exec const& exec, char const* operation, X const& x, Weight const& weight, Out const& out,
+                Factor const& factor) {
+  auto const rx = to_const_ref(x);
+  auto const ro = to_ref(out);
+  check_same_extents(operation, rx, ro);
+  if constexpr (is_present<Weight>) check_row_vector(operation, "weight", rx, weight);
+  auto const rows = rows_of(rx);
+  launch_rows(exec, operation,
+              ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight, rows_of(ro), factor},
+              rows.count());
+}
+
+}  // namespace detail
+
+/// Root-mean-square normalization: out = x/√(mean(x²) + eps)·weight over the last dimension.
+///
+/// \param exec    execution space instance; the call is asynchronous on it and never fences
+/// \param x       rank 1 to 3, [..., hidden]
+/// \param weight  [hidden]
+/// \param out     the extents of x; may be x itself
+///
+/// Types: any floating-point element for each argument; summed in float, in double if x or out is double.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
+/// Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out>
+void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out, RmsNormOptions const& options = {}) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
+  detail::check_row_operation<Exec>("rms_norm", x, out);
+  detail::check_tensor<Exec, W>();
+  detail::scale_rows<Acc>(exec, "rms_norm", x, detail::to_const_ref(weight), out,
+                          detail::RmsFactor<Acc>{static_cast<Acc>(options.eps)});
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike Out>
+void rms_norm(X const& x, W const& weight, Out const& out, RmsNormOptions const& options = {}) {
+  rms_norm(Kokkos::DefaultExecutionSpace{}, x, weight, out, options);
+}
+
+/// Scaling to unit length: out = x/max(‖x‖₂, eps) over the last dimension.
+///
+/// \param exec  execution space instance; the call is asynchronous on it and never fences
+/// \param x     rank 1 to 3, [..., size]
+/// \param out   the extents of x; may be x itself
+///
+/// Types, determinism and errors as for rms_norm(). A row of zeros stays 0.
+template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
+void l2_normalize(Exec const& exec, X const& x, Out const& out, L2NormalizeOptions const& options = {}) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
+  detail::check_row_operation<Exec>("l2_normalize", x, out);
+  detail::scale_rows<Acc>(exec, "l2_normalize", x, detail::Absent{}, out,
+                          detail::L2Factor<Acc>{static_cast<Acc>(options.eps)});
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike Out>
+void l2_normalize(X const& x, Out const& out, L2NormalizeOptions const& options = {}) {
+  l2_normalize(Kokkos::DefaultExecutionSpace{}, x, out, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// softmax() over the last dimension.
+#pragma once
+
+#include <attikos/core/rows.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Options of softmax().
+struct SoftmaxOptions {
+  double scale = 1;  ///< factor of x inside the exponential
+};
+
+namespace detail {
+
+template <class Acc, class X, class Out>
+struct SoftmaxRow {
+  Rows<X const> x;
+  Rows<Out> out;
+  Acc scale;
+
+  // The exponential is evaluated twice, in the sum and in the result: keeping it would need memory of the row's size.
+  void host_row(std::int64_t index) const {
+    constexpr int V = host::lanes<Acc>;
+    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    auto const each = [&](auto&& f) {
+      host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                   v *= scale;
+                                   for (int l = count; l < V; ++l) v[l] = low;
+                                   f(j, v, count);
+                                 });
+    };
+    host::Vec<Acc> best = host::broadcast<Acc, V>(low);
+    each([&](std::int64_t, host::Vec<Acc> v, int) { best = host::max<Acc, V>(v, best); });
+    Acc const maximum = host::reduce_max<Acc, V>(best);
+    Acc const shift = maximum == low ? Acc(0) : maximum;
+    host::Vec<Acc> total{};
+    each([&](std::int64_t, host::Vec<Acc> v, int) { total += host::exp<Acc, V>(v - shift); });
+    Acc const sum = host::reduce_sum<Acc, V>(total);
+    Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    each([&](std::int64_t j, host::Vec<Acc> v, int count) {
+      host::put<Acc>(to.data + j * to.stride, to.stride, count, host::exp<Acc, V>(v - shift) * inverse);
+    });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<X const> const from = x(index);
+    Row<Out> const to = out(index);
+    Acc maximum = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, from.size),
+        [&](std::int64_t j, Acc& best) {
+          Acc const v = static_cast<Acc>(from[j]) * scale;
+          if (v > best) best = v;
+        },
+        Kokkos::Max<Acc>(maximum));
+    // Kokkos starts a maximum at the lowest finite number; a row of −∞ only must not shift by it.
+    Acc const shift = maximum == -Kokkos::Experimental::finite_max_v<Acc> ? Acc(0) : maximum;
+    Acc const s = scale;
+    Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
+    Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
+      to[j] = static_cast<Out>(Kokkos::exp(static_cast<Acc>(from[j]) * scale - shift) * inverse);
+    });
+  }
+};
+
+}  // namespace detail
+
+/// Softmax: out_j = e^(scale·x_j − m)/Σ e^(scale·x − m) over the last dimension, m the largest scale·x.
+///
+/// \param exec  execution space instance; the call is asynchronous on it and never fences
+/// \param x     rank 1 to 3, [..., size]
+/// \param out   the extents of x; may be x itself
+///
+/// A row of −∞ only gives zeros. Types: any floating-point element for each argument; computed in float, in double if
+/// x or out is double. Determinism: run to run, and for any number of host threads.
+/// Throws ShapeError, StrideError before launching.
+template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
+void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const& options = {}) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
+  detail::check_row_operation<Exec>("softmax", x, out);
+  auto const rx = detail::to_const_ref(x);
+  auto const ro = detail::to_ref(out);
+  detail::check_same_extents("softmax", rx, ro);
+  auto const rows = detail::rows_of(rx);
+  detail::launch_rows(
+      exec, "softmax",
+      detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
+      rows.count());
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike Out>
+void softmax(X const& x, Out const& out, SoftmaxOptions const& options = {}) {
+  softmax(Kokkos::DefaultExecutionSpace{}, x, out, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
