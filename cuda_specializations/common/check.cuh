@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Host-side manners of every specialization: whose error is whose, which device is current, how to
+/// launch.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attikos/config.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// Makes one runtime call and returns its status, without leaving its failure behind as the
+/// thread's last error. An error that was already pending belongs to the caller, who must still
+/// find one: then nothing is cleared.
+template <class Call>
+cudaError_t without_trace(Call&& call) noexcept {
+  cudaError_t const before = cudaPeekAtLastError();
+  cudaError_t const status = call();
+  if (status != cudaSuccess && before == cudaSuccess) (void)cudaGetLastError();
+  return status;
+}
+
+/// Makes a device current for a scope. Costs one thread-local look-up where it already is.
+class ScopedDevice {
+ public:
+  explicit ScopedDevice(int ordinal) noexcept {
+    status_ = without_trace([&] { return cudaGetDevice(&previous_); });
+    if (status_ != cudaSuccess || previous_ == ordinal) return;
+    status_ = without_trace([&] { return cudaSetDevice(ordinal); });
+    changed_ = status_ == cudaSuccess;
+  }
+  ~ScopedDevice() {
+    if (changed_) (void)without_trace([&] { return cudaSetDevice(previous_); });
+  }
+  ScopedDevice(ScopedDevice const&) = delete;
+  ScopedDevice& operator=(ScopedDevice const&) = delete;
+
+  cudaError_t status() const noexcept { return status_; }
+
+ private:
+  int previous_ = -1;
+  bool changed_ = false;
+  cudaError_t status_ = cudaSuccess;
+};
+
+/// Launches a kernel of one struct parameter and returns the status of this very launch. `<<<>>>`
+/// would report through the last error, where one cannot tell this launch's failure from an older
+/// one.
+template <class Params>
+cudaError_t launch_kernel(void (*kernel)(Params), dim3 grid, int threads, cudaStream_t stream,
+                          Params params) noexcept {
+  void* arguments[] = {&params};
+  return without_trace([&] {
+    return cudaLaunchKernel(reinterpret_cast<void const*>(kernel), grid,
+                            dim3(static_cast<unsigned>(threads)), arguments, 0, stream);
+  });
+}
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
