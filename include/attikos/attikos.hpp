@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/attention/attention.hpp>
+#include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/norm/layer_norm.hpp>
 #include <attikos/norm/rms_norm.hpp>

@@ -12,8 +12,9 @@ namespace abi {
 
 /// Pointer, extents and strides of a tensor of static element type `T` (const for an input).
 ///
-/// Strides count elements, are 64-bit, and may be 0 (broadcast). A dimension of extent 1 may carry any stride.
-/// Layout is a run-time value here, so that a kernel is compiled once per element type and not once per layout.
+/// Strides count elements, are 64-bit, and may be 0 (broadcast). A dimension of extent 1 may carry
+/// any stride. Layout is a run-time value here, so that a kernel is compiled once per element type
+/// and not once per layout.
 template <class T, int Rank>
 struct TensorRef {
   static constexpr int rank = Rank;

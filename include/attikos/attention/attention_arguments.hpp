@@ -16,20 +16,25 @@ namespace detail {
 template <class T>
 using AttentionAccumulator = typename ElementTraits<T>::Accumulator;
 
-/// [batch·heads, seqlen, d] counts as batch 1: the ratio of query to key heads survives the joining.
+/// [batch·heads, seqlen, d] counts as batch 1: the ratio of query to key heads survives the
+/// joining.
 template <class T, int Rank>
 TensorRef<T, 4> with_heads(TensorRef<T, Rank> const& x) {
   if constexpr (Rank == 4) {
     return x;
   } else {
-    return {x.data, {1, x.extent[0], x.extent[1], x.extent[2]}, {0, x.stride[0], x.stride[1], x.stride[2]}};
+    return {x.data,
+            {1, x.extent[0], x.extent[1], x.extent[2]},
+            {0, x.stride[0], x.stride[1], x.stride[2]}};
   }
 }
 
 /// Checks everything the host can see and fills the arguments. `lse` is a tensor or Absent.
-template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse, class... Extras>
-abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
-                                       AttentionOptions const& options, Extras const&... extras) {
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
+          class... Extras>
+abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out const& out,
+                                       Lse const& lse, AttentionOptions const& options,
+                                       Extras const&... extras) {
   using T = element_t<Q>;
   using Acc = AttentionAccumulator<T>;
   constexpr int rank = rank_of<Q>;
@@ -38,14 +43,15 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
   check_tensor<Exec, V>();
   check_output<Exec>("attention", "out", out);
   static_assert(rank == 3 || rank == 4,
-                "attikos::attention: q has rank 4 [batch, heads, seqlen, head_dim] or 3 with the first two joined");
+                "attikos::attention: q has rank 4 [batch, heads, seqlen, head_dim] or 3 with the "
+                "first two joined");
   static_assert(rank_of<K> == rank && rank_of<V> == rank && rank_of<Out> == rank,
                 "attikos::attention: q, k, v and out have one rank");
   static_assert(std::is_same_v<T, element_t<K>> && std::is_same_v<T, element_t<V>> &&
                     std::is_same_v<T, element_t<Out>>,
                 "attikos::attention: q, k, v and out have one element type");
-  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> || std::is_same_v<T, float16> ||
-                    std::is_same_v<T, bfloat16>,
+  static_assert(std::is_same_v<T, double> || std::is_same_v<T, float> ||
+                    std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>,
                 "attikos::attention: element type is double, float, float16 or bfloat16");
   check_extents("attention", "q", q);
   check_extents("attention", "k", k);
@@ -57,8 +63,8 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
   auto const rv = to_const_ref(v);
   auto const ro = to_ref(out);
   auto const shapes = [&] {
-    return " q is " + describe(rq) + ", k is " + describe(rk) + ", v is " + describe(rv) + ", out is " +
-           describe(ro) + ".";
+    return " q is " + describe(rq) + ", k is " + describe(rk) + ", v is " + describe(rv) +
+           ", out is " + describe(ro) + ".";
   };
   auto const q4 = with_heads(rq);
   auto const k4 = with_heads(rk);
@@ -67,8 +73,8 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
   auto const expect = [&](char const* name, char const* what, std::int64_t got, std::int64_t wanted,
                           char const* like) {
     if (got != wanted)
-      raise<ShapeError>("attention: ", name, " has ", what, " ", got, "; expected ", wanted, " as in ", like, ".",
-                        shapes());
+      raise<ShapeError>("attention: ", name, " has ", what, " ", got, "; expected ", wanted,
+                        " as in ", like, ".", shapes());
   };
   expect("k", "batch", k4.extent[0], q4.extent[0], "q");
   expect("v", "batch", v4.extent[0], q4.extent[0], "q");
@@ -85,7 +91,8 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
     raise<ShapeError>("attention: q has ", heads_q, " heads; expected a multiple of the ", heads_kv,
                       " heads of k and v.", shapes());
   if (!std::isfinite(options.softmax_scale))
-    raise<Error>("attention: softmax_scale is ", options.softmax_scale, "; expected a finite number, 0 for 1/sqrt(d)");
+    raise<Error>("attention: softmax_scale is ", options.softmax_scale,
+                 "; expected a finite number, 0 for 1/sqrt(d)");
 
   abi::AttentionArgs g{};
   g.q = rq.data;
@@ -115,14 +122,15 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
   if constexpr (is_present<Lse>) {
     check_output<Exec>("attention", "lse", lse);
     check_extents("attention", "lse", lse);
-    static_assert(rank_of<Lse> == rank - 1, "attikos::attention: lse is out without its last dimension");
+    static_assert(rank_of<Lse> == rank - 1,
+                  "attikos::attention: lse is out without its last dimension");
     static_assert(std::is_same_v<element_t<Lse>, Acc>,
                   "attikos::attention: lse is double for double inputs and float for the others");
     auto const rl = to_ref(lse);
     for (int r = 0; r < rank - 1; ++r)
       if (rl.extent[r] != rq.extent[r])
-        raise<ShapeError>("attention: lse is ", describe(rl), "; expected the extents of q without head_dim.",
-                          shapes());
+        raise<ShapeError>("attention: lse is ", describe(rl),
+                          "; expected the extents of q without head_dim.", shapes());
     g.lse = rl.data;
     g.lse_stride[0] = rank == 4 ? rl.stride[0] : 0;
     g.lse_stride[1] = rl.stride[rank - 3];
@@ -142,7 +150,8 @@ abi::AttentionArgs attention_arguments(Q const& q, K const& k, V const& v, Out c
   return g;
 }
 
-/// One (batch, head) of a problem as kernels walk through it: blocks, clamped lengths, visible keys.
+/// One (batch, head) of a problem as kernels walk through it: blocks, clamped lengths, visible
+/// keys.
 template <class T>
 struct AttentionHead {
   Block<T const> q, k, v;
@@ -150,7 +159,8 @@ struct AttentionHead {
   std::int64_t len_q, len_kv;
   std::int64_t diagonal;  ///< query i sees keys j ≤ i + diagonal
 
-  KOKKOS_INLINE_FUNCTION AttentionHead(abi::AttentionArgs const& g, std::int64_t b, std::int64_t h) {
+  KOKKOS_INLINE_FUNCTION AttentionHead(abi::AttentionArgs const& g, std::int64_t b,
+                                       std::int64_t h) {
     std::int64_t const hk = h / (g.heads_q / g.heads_kv);
     auto const base = [&](auto* p, std::int64_t const(&stride)[4], std::int64_t head) {
       return p + b * stride[0] + head * stride[1];
@@ -159,16 +169,19 @@ struct AttentionHead {
     k = {base(static_cast<T const*>(g.k), g.k_stride, hk), g.k_stride[2], g.k_stride[3]};
     v = {base(static_cast<T const*>(g.v), g.v_stride, hk), g.v_stride[2], g.v_stride[3]};
     out = {base(static_cast<T*>(g.out), g.out_stride, h), g.out_stride[2], g.out_stride[3]};
-    auto const clamp = [](std::int64_t x, std::int64_t high) { return x < 0 ? 0 : (x > high ? high : x); };
+    auto const clamp = [](std::int64_t x, std::int64_t high) {
+      return x < 0 ? 0 : (x > high ? high : x);
+    };
     len_q = g.seqlen_q;
     len_kv = g.seqlen_kv;
     if (g.lengths_q != nullptr) {
       len_q = clamp(g.lengths_q[b * g.lengths_q_stride[0] + h * g.lengths_q_stride[1]], g.seqlen_q);
-      len_kv = clamp(g.lengths_kv[b * g.lengths_kv_stride[0] + hk * g.lengths_kv_stride[1]], g.seqlen_kv);
+      len_kv = clamp(g.lengths_kv[b * g.lengths_kv_stride[0] + hk * g.lengths_kv_stride[1]],
+                     g.seqlen_kv);
     }
-    diagonal = !g.causal                                               ? len_kv
+    diagonal = !g.causal                                             ? len_kv
                : g.causal_alignment == CausalAlignment::bottom_right ? len_kv - len_q
-                                                                      : 0;
+                                                                     : 0;
   }
 
   /// Number of leading keys that query i sees.

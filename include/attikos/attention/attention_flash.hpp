@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Flash attention on any Kokkos back end: one team per tile of query rows, keys and values streamed through scratch.
+/// Flash attention on any Kokkos back end: one team per tile of query rows, keys and values
+/// streamed through scratch.
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/online_softmax.hpp>
-#include <attikos/core/label.hpp>
-#include <algorithm>
-#include <limits>
+#include <attikos/core/launch.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -19,22 +19,24 @@ struct AttentionTile {
   int q, kv, scratch_level;
 };
 
-/// Writes out = accumulated/sum and the log-sum-exp of one finished tile of rows. A row that saw no key gets 0 and −∞.
+/// Writes out = accumulated/sum and the log-sum-exp of one finished tile of rows. A row that saw no
+/// key gets 0 and −∞.
 template <class Traits, class Team, class T, class Acc>
-KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::AttentionArgs const& g, Block<T> const& out,
-                                                 Acc* lse, std::int64_t row0, int rows,
-                                                 SoftmaxState<Acc> const& state) {
+KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::AttentionArgs const& g,
+                                                 Block<T> const& out, Acc* lse, std::int64_t row0,
+                                                 int rows, SoftmaxState<Acc> const& state) {
   int const cols = static_cast<int>(g.head_dim_v);
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
     Acc const sum = state.sum[i];
     Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
     Acc const* const from = state.out + i * state.ldo;
     if constexpr (Traits::host) {
-      KOKKOS_IF_ON_HOST((host::for_each_vector<Acc>(
-                             from, 1, cols, Acc(0), [&](std::int64_t j, host::Vec<Acc> x, int count) {
-                               if (sum == Acc(0)) x = host::Vec<Acc>{};
-                               host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * inverse);
-                             });))
+      KOKKOS_IF_ON_HOST(
+          (host::for_each_vector<Acc>(
+               from, 1, cols, Acc(0), [&](std::int64_t j, host::Vec<Acc> x, int count) {
+                 if (sum == Acc(0)) x = host::Vec<Acc>{};
+                 host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * inverse);
+               });))
     } else {
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
         *out.at(row0 + i, j) = static_cast<T>(sum == Acc(0) ? Acc(0) : from[j] * inverse);
@@ -54,7 +56,8 @@ struct AttentionFlash {
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
-  static constexpr int padding = Traits::host ? 16 : 1;  // keeps rows out of one another's cache sets or banks
+  static constexpr int padding =
+      Traits::host ? 16 : 1;  // keeps rows out of one another's cache sets or banks
 
   abi::AttentionArgs g;
   AttentionTile tile;
@@ -63,7 +66,9 @@ struct AttentionFlash {
   KOKKOS_INLINE_FUNCTION int d() const { return static_cast<int>(g.head_dim); }
   KOKKOS_INLINE_FUNCTION int dv() const { return static_cast<int>(g.head_dim_v); }
   KOKKOS_INLINE_FUNCTION int ldq() const { return d() + padding; }
-  KOKKOS_INLINE_FUNCTION int lds() const { return round_up(tile.kv, Traits::cols) + (Traits::host ? 0 : padding); }
+  KOKKOS_INLINE_FUNCTION int lds() const {
+    return round_up(tile.kv, Traits::cols) + (Traits::host ? 0 : padding);
+  }
   KOKKOS_INLINE_FUNCTION int ldo() const { return round_up(dv(), Traits::cols); }
   KOKKOS_INLINE_FUNCTION std::int64_t packed_size() const {
     std::int64_t const keys = std::int64_t{d()} * round_up(tile.kv, Traits::cols);
@@ -72,7 +77,8 @@ struct AttentionFlash {
   }
 
   std::size_t bytes() const {
-    return scratch_bytes<Acc>(std::int64_t{tile.q} * ldq()) + scratch_bytes<Acc>(std::int64_t{tile.q} * lds()) +
+    return scratch_bytes<Acc>(std::int64_t{tile.q} * ldq()) +
+           scratch_bytes<Acc>(std::int64_t{tile.q} * lds()) +
            scratch_bytes<Acc>(std::int64_t{tile.q} * ldo()) + scratch_bytes<Acc>(packed_size()) +
            2 * scratch_bytes<Acc>(tile.q);
   }
@@ -88,7 +94,8 @@ struct AttentionFlash {
     state.maximum = scratch<Acc>(team, level, tile.q);
     state.sum = scratch<Acc>(team, level, tile.q);
 
-    // Late tiles of a causal problem see the most keys: they go first, so that no long one starts last.
+    // Late tiles of a causal problem see the most keys: they go first, so that no long one starts
+    // last.
     std::int64_t const rank = team.league_rank();
     std::int64_t const heads = g.batch * g.heads_q;
     std::int64_t const row0 = (tiles_q - 1 - rank / heads) * tile.q;
@@ -96,73 +103,95 @@ struct AttentionFlash {
     std::int64_t const h = rank % g.heads_q;
     AttentionHead<T> const head(g, b, h);
     int const rows = static_cast<int>(g.seqlen_q - row0 < tile.q ? g.seqlen_q - row0 : tile.q);
-    Acc* const lse =
-        g.lse == nullptr ? nullptr : static_cast<Acc*>(g.lse) + b * g.lse_stride[0] + h * g.lse_stride[1];
+    Acc* const lse = g.lse == nullptr
+                         ? nullptr
+                         : static_cast<Acc*>(g.lse) + b * g.lse_stride[0] + h * g.lse_stride[1];
 
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int i) {
       state.maximum[i] = negative_infinity<Acc>();
       state.sum[i] = Acc(0);
     });
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * ldo()), [&](int i) { state.out[i] = Acc(0); });
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * ldo()),
+                         [&](int i) { state.out[i] = Acc(0); });
 
-    std::int64_t const live_rows = head.len_q - row0 < rows ? (head.len_q > row0 ? head.len_q - row0 : 0) : rows;
+    std::int64_t const live_rows =
+        head.len_q - row0 < rows ? (head.len_q > row0 ? head.len_q - row0 : 0) : rows;
     int const live = static_cast<int>(live_rows);
-    std::int64_t const last = live > 0 ? head.visible(row0 + live - 1) : 0;  // no row of this tile sees more keys
+    std::int64_t const last =
+        live > 0 ? head.visible(row0 + live - 1) : 0;  // no row of this tile sees more keys
     if (last > 0)
-      pack_rows<Traits>(team, q, ldq(), Block<T const>{head.q.at(row0, 0), head.q.row_stride, head.q.col_stride}, live,
-                        d());
+      pack_rows<Traits>(team, q, ldq(),
+                        Block<T const>{head.q.at(row0, 0), head.q.row_stride, head.q.col_stride},
+                        live, d());
     for (std::int64_t j0 = 0; j0 < last; j0 += tile.kv) {
       int const cols = static_cast<int>(last - j0 < tile.kv ? last - j0 : tile.kv);
       int const padded = round_up(cols, Traits::cols);
       // Kᵀ as the right-hand factor: feature by key.
       team.team_barrier();
       pack_panels<Traits>(team, packed, Traits::host ? d() : padded,
-                          Block<T const>{head.k.at(j0, 0), head.k.col_stride, head.k.row_stride}, d(), cols);
+                          Block<T const>{head.k.at(j0, 0), head.k.col_stride, head.k.row_stride},
+                          d(), cols);
       team.team_barrier();
-      multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), live, padded, d(), false);
+      multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), live,
+                       padded, d(), false);
       team.team_barrier();
       pack_panels<Traits>(team, packed, Traits::host ? cols : ldo(),
-                          Block<T const>{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride}, cols, dv());
-      online_softmax<Traits>(team, scores, lds(), live, cols, static_cast<Acc>(g.softmax_scale), state, ldo(),
-                             [&](int i) {
-                               std::int64_t const n = head.visible(row0 + i) - j0;
-                               return static_cast<int>(n > cols ? cols : n);
-                             });
+                          Block<T const>{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride},
+                          cols, dv());
+      auto const valid = [&](int i) {
+        std::int64_t const n = head.visible(row0 + i) - j0;
+        return static_cast<int>(n > cols ? cols : (n < 0 ? 0 : n));
+      };
+      online_softmax<Traits>(team, scores, lds(), live, cols, static_cast<Acc>(g.softmax_scale),
+                             state, ldo(), valid);
       team.team_barrier();
-      multiply<Traits>(team, scores, lds(), packed, Traits::host ? cols : ldo(), state.out, ldo(), live, ldo(), cols,
-                       true);
+      int const ldv = Traits::host ? cols : ldo();
+      if (head.visible(row0) - j0 >= cols) {
+        multiply<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), live, ldo(), cols,
+                         true);
+      } else {  // the diagonal runs through this tile
+        multiply_ragged<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), live, ldo(),
+                                cols, valid);
+      }
     }
     team.team_barrier();
     store_attention_rows<Traits>(team, g, head.out, lse, row0, rows, state);
   }
 };
 
-/// Tile extents: on a host those that fill the second-level cache, smaller where threads would idle; on a device the
-/// largest that fit shared memory, and global scratch where not even the smallest does.
+/// Tile extents: on a host those that fill the second-level cache, smaller where threads would
+/// idle; on a device the largest that fit shared memory, and global scratch where not even the
+/// smallest does.
 template <class Kernel, class Exec>
 void choose_attention_tile(Kernel& kernel, Exec const& exec) {
   using Traits = typename Kernel::Traits;
   abi::AttentionArgs const& g = kernel.g;
   if constexpr (Traits::host) {
-    // The key tile must not depend on the number of threads: it sets the order in which a row's sums are taken.
+    // The key tile must not depend on the number of threads: it sets the order in which a row's
+    // sums are taken.
     std::int64_t const widest = std::max<std::int64_t>({g.head_dim, g.head_dim_v, 1});
-    std::int64_t const room = (std::int64_t{256} << 10) / (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
+    std::int64_t const room = (std::int64_t{256} << 10) /
+                              (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
     auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
     kernel.tile = {Traits::rows * 16, static_cast<int>(kv), Traits::scratch_level};
     auto const tiles = [&] {
       return (g.seqlen_q + kernel.tile.q - 1) / kernel.tile.q * g.batch * g.heads_q;
     };
     while (tiles() < 4 * exec.concurrency() && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
-    kernel.tile.q = static_cast<int>(std::min<std::int64_t>(kernel.tile.q, std::max<std::int64_t>(g.seqlen_q, 1)));
+    // Rows of thousands of features: as many as a share of the last-level cache holds.
+    while (kernel.tile.q > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.q /= 2;
+    kernel.tile.q = static_cast<int>(
+        std::min<std::int64_t>(kernel.tile.q, std::max<std::int64_t>(g.seqlen_q, 1)));
     kernel.tile.kv = static_cast<int>(std::min<std::int64_t>(
-        kernel.tile.kv, std::max<std::int64_t>(round_up<std::int64_t>(g.seqlen_kv, Traits::cols), Traits::cols)));
+        kernel.tile.kv,
+        std::max<std::int64_t>(round_up<std::int64_t>(g.seqlen_kv, Traits::cols), Traits::cols)));
   } else {
     std::size_t const limit = static_cast<std::size_t>(Kernel::Policy::scratch_size_max(0)) - 1024;
-    for (int size = 64; size >= 8; size /= 2) {
+    for (int size = 64; size >= 4; size /= 2) {
       kernel.tile = {size, size, 0};
       if (kernel.bytes() <= limit) return;
     }
-    kernel.tile = {32, 32, 1};
+    kernel.tile = {16, 16, 1};
   }
 }
 
@@ -172,15 +201,18 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args) {
   if (args.batch == 0 || args.heads_q == 0 || args.seqlen_q == 0) return;
   using Kernel = AttentionFlash<Exec, T>;
   using Traits = typename Kernel::Traits;
+  if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
+    raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
+                            "; expected at most 67108864");
   Kernel kernel{args, {}, 0};
   choose_attention_tile(kernel, exec);
   kernel.tiles_q = (args.seqlen_q + kernel.tile.q - 1) / kernel.tile.q;
-  std::int64_t const league = kernel.tiles_q * args.batch * args.heads_q;
-  if (league > std::numeric_limits<int>::max())
-    raise<UnsupportedError>("attention: ", league, " tiles of queries are more than one launch can hold (2147483647)");
-  typename Kernel::Policy policy(exec, static_cast<int>(league), Traits::team_size, Traits::vector_length);
-  policy.set_scratch_size(kernel.tile.scratch_level, Kokkos::PerTeam(static_cast<int>(kernel.bytes())));
-  Kokkos::parallel_for(label("attention", "flash_portable"), policy, kernel);
+  typename Kernel::Policy policy(
+      exec, checked_league("attention", kernel.tiles_q * args.batch * args.heads_q),
+      Traits::team_size, Traits::vector_length);
+  policy.set_scratch_size(kernel.tile.scratch_level,
+                          Kokkos::PerTeam(checked_scratch("attention", kernel.bytes())));
+  launch("attention", "flash_portable", policy, kernel);
 }
 
 }  // namespace detail

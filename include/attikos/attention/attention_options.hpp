@@ -19,9 +19,12 @@ enum class AttentionAlgorithm : std::uint8_t {
 
 constexpr char const* algorithm_name(AttentionAlgorithm algorithm) noexcept {
   switch (algorithm) {
-    case AttentionAlgorithm::flash: return "flash";
-    case AttentionAlgorithm::tiled: return "tiled";
-    case AttentionAlgorithm::naive: return "naive";
+    case AttentionAlgorithm::flash:
+      return "flash";
+    case AttentionAlgorithm::tiled:
+      return "tiled";
+    case AttentionAlgorithm::naive:
+      return "naive";
   }
   return "unknown";
 }
@@ -30,7 +33,8 @@ constexpr char const* algorithm_name(AttentionAlgorithm algorithm) noexcept {
 struct AttentionOptions {
   double softmax_scale = 0;  ///< factor of q·k; 0 means 1/√head_dim
   bool causal = false;       ///< key j is visible to query i only if j ≤ i + offset
-  CausalAlignment causal_alignment = CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
+  CausalAlignment causal_alignment =
+      CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
   AttentionAlgorithm algorithm = AttentionAlgorithm::flash;
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
 };

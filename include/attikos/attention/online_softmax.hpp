@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// The row step of flash attention: a tile of scores becomes weights while running maximum and sum are kept.
+/// The row step of flash attention: a tile of scores becomes weights while running maximum and sum
+/// are kept.
 ///
-/// M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; T. Dao et al.,
-/// "FlashAttention", arXiv:2205.14135.
+/// M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", arXiv:1805.02867; T. Dao
+/// et al., "FlashAttention", arXiv:2205.14135.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -32,7 +33,8 @@ namespace host {
 
 /// One row: x becomes e^(scale·x − m) in the first `valid` of `cols` entries and 0 in the rest.
 template <class Acc>
-inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Acc& sum, Acc* out, int out_cols) {
+inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Acc& sum, Acc* out,
+                        int out_cols) {
   constexpr int W = lanes<Acc>;
   constexpr Acc low = negative_infinity<Acc>();
   if (valid <= 0) {
@@ -60,7 +62,8 @@ inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Ac
     Vec<Acc> const factor = exp<Acc, W>(broadcast<Acc, W>(maximum - shift));
     Acc const correction = factor[0];
     sum *= correction;
-    for (int j = 0; j < out_cols; j += W) store<Acc, W>(out + j, load<Acc, W>(out + j) * correction);
+    for (int j = 0; j < out_cols; j += W)
+      store<Acc, W>(out + j, load<Acc, W>(out + j) * correction);
   }
   sum += reduce_sum<Acc, W>(total);
   maximum = now;
@@ -68,15 +71,17 @@ inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Ac
 
 }  // namespace host
 
-/// All rows of a score tile. `valid(i)` is how many leading columns row i may attend to (0 or less: none).
-/// Rows are `lds` apart; `out_cols` is a multiple of the register block.
+/// All rows of a score tile. `valid(i)` is how many leading columns row i may attend to (0 or less:
+/// none). Rows are `lds` apart; `out_cols` is a multiple of the register block.
 template <class Traits, class Team, class Acc, class Valid>
-KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int lds, int rows, int cols, Acc scale,
-                                           SoftmaxState<Acc> const& state, int out_cols, Valid const& valid) {
+KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int lds, int rows,
+                                           int cols, Acc scale, SoftmaxState<Acc> const& state,
+                                           int out_cols, Valid const& valid) {
   if constexpr (Traits::host) {
     KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) {
-      host::softmax_row<Acc>(scores + static_cast<std::int64_t>(i) * lds, valid(i), cols, scale, state.maximum[i],
-                             state.sum[i], state.out + static_cast<std::int64_t>(i) * state.ldo, out_cols);
+      host::softmax_row<Acc>(scores + static_cast<std::int64_t>(i) * lds, valid(i), cols, scale,
+                             state.maximum[i], state.sum[i],
+                             state.out + static_cast<std::int64_t>(i) * state.ldo, out_cols);
     }))
     (void)team;
   } else {

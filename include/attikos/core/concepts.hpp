@@ -20,11 +20,16 @@ concept ExecutionSpace = Kokkos::is_execution_space_v<std::remove_cvref_t<T>>;
 template <class T>
 concept KokkosView = Kokkos::is_view_v<std::remove_cvref_t<T>>;
 
-/// An mdspan of any extents and any strided layout, std's or the one Kokkos brings.
+/// An mdspan of any extents and any strided layout, std's or the one Kokkos brings. Its accessor
+/// must hand out plain references: one that scales or conjugates would be passed over.
 template <class T>
 concept Mdspan = requires(std::remove_cvref_t<T> const& m) {
   typename std::remove_cvref_t<T>::element_type;
   typename std::remove_cvref_t<T>::accessor_type;
+  requires std::same_as < typename std::remove_cvref_t<T>::data_handle_type,
+  typename std::remove_cvref_t<T>::element_type* > ;
+  requires std::same_as < typename std::remove_cvref_t<T>::reference,
+  typename std::remove_cvref_t<T>::element_type& > ;
   m.data_handle();
   { std::remove_cvref_t<T>::rank() } -> std::convertible_to<std::size_t>;
   m.extent(0);
@@ -37,7 +42,8 @@ concept TensorLike = KokkosView<T> || Mdspan<T>;
 
 namespace detail {
 
-/// The Attikos element type stored in memory as `Storage`: itself, or the type another library calls by another name.
+/// The Attikos element type stored in memory as `Storage`: itself, or the type another library
+/// calls by another name.
 template <class Storage>
 struct ElementOf {
   using type = Storage;
@@ -47,12 +53,14 @@ struct ElementOf {
 template <class Foreign, class Element>
 struct ForeignHalf {
   static_assert(sizeof(Foreign) == 2,
-                "attikos: this half type is not 2 bytes wide (Kokkos fell back to float); use attikos::float16 or "
+                "attikos: this half type is not 2 bytes wide (Kokkos fell back to float); use "
+                "attikos::float16 or "
                 "attikos::bfloat16 instead");
   using type = Element;
 };
 
-// Where Kokkos has no half of its own, half_t is the very type float and a View of it is a float View.
+// Where Kokkos has no half of its own, half_t is the very type float and a View of it is a float
+// View.
 struct NoHalf {
   std::uint16_t bits;
 };
@@ -61,8 +69,8 @@ struct NoBhalf {
 };
 using KokkosHalf = std::conditional_t<std::is_same_v<Kokkos::Experimental::half_t, float>, NoHalf,
                                       Kokkos::Experimental::half_t>;
-using KokkosBhalf = std::conditional_t<std::is_same_v<Kokkos::Experimental::bhalf_t, float>, NoBhalf,
-                                       Kokkos::Experimental::bhalf_t>;
+using KokkosBhalf = std::conditional_t<std::is_same_v<Kokkos::Experimental::bhalf_t, float>,
+                                       NoBhalf, Kokkos::Experimental::bhalf_t>;
 
 template <>
 struct ElementOf<KokkosHalf> : ForeignHalf<KokkosHalf, float16> {};
@@ -95,11 +103,13 @@ using element_t =
 template <TensorLike T>
 inline constexpr int rank_of = static_cast<int>(std::remove_cvref_t<T>::rank());
 
-/// Whether kernels on `Exec` may dereference the tensor's memory. An mdspan does not say; its owner answers for it.
+/// Whether kernels on `Exec` may dereference the tensor's memory. An mdspan does not say; its owner
+/// answers for it.
 template <ExecutionSpace Exec, TensorLike T>
 constexpr bool is_accessible() {
   if constexpr (KokkosView<T>) {
-    return Kokkos::SpaceAccessibility<Exec, typename std::remove_cvref_t<T>::memory_space>::accessible;
+    return Kokkos::SpaceAccessibility<Exec,
+                                      typename std::remove_cvref_t<T>::memory_space>::accessible;
   } else {
     return true;
   }
@@ -107,7 +117,8 @@ constexpr bool is_accessible() {
 
 /// True where kernels run on the processor that launches them, one thread to a team.
 template <ExecutionSpace Exec>
-inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
+inline constexpr bool is_host_space =
+    std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

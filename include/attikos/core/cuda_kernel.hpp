@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// A kernel of the compiled companion as a dispatch candidate on Kokkos::Cuda. Included where both exist.
+/// A kernel of the compiled companion as a dispatch candidate on Kokkos::Cuda. Included where both
+/// exist.
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/abi/device.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
@@ -13,16 +15,20 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// Facts of the device an instance runs on; asked once per instance's device and kept, since they never change.
+/// Facts of the device an instance runs on; asked once per instance's device and kept, since they
+/// never change.
 inline abi::Device device_of(Kokkos::Cuda const& exec) {
-  static int const matches = abi::companion_matches_headers() ? 1 : 0;  // ties this object to the companion's version
+  static int const matches =
+      abi::companion_matches_headers() ? 1 : 0;  // ties this object to the companion's version
   if (matches == 0)
-    raise<DeviceError>("companion: the compiled companion is not of version ", ATTIKOS_VERSION_STRING);
+    raise<DeviceError>("companion: the compiled companion is not of version ",
+                       ATTIKOS_VERSION_STRING);
   static abi::Device const first = abi::query_device(exec.cuda_device());
   return first.ordinal == exec.cuda_device() ? first : abi::query_device(exec.cuda_device());
 }
 
-/// Adapts `abi` kernels (name, accepts, launch on a stream) to KernelList. Names read "operation/kernel".
+/// Adapts `abi` kernels (name, accepts, launch on a stream) to KernelList. Names read
+/// "operation/kernel".
 template <class Kernel>
 struct CudaKernel {
   static constexpr char const* name = Kernel::name;

@@ -35,27 +35,37 @@ struct Explanation {
 namespace detail {
 
 /// A compile-time list of candidate kernels, best first. A candidate has `name`,
-/// `static abi::Verdict accepts(Args const&, Exec const&)` and `static void run(Args const&, Exec const&)`.
+/// `static abi::Verdict accepts(Args const&, Exec const&)` and `static void run(Args const&, Exec
+/// const&)`.
 template <class... Kernels>
 struct KernelList {};
 
-/// The seam. The primary template says "no specialization": the portable kernel runs. Full specializations by
-/// operation, execution space and element types list candidates (see gemm/gemm_cuda.hpp).
+/// The seam. The primary template says "no specialization": the portable kernel runs. Full
+/// specializations by operation, execution space and element types list candidates (see
+/// gemm/gemm_cuda.hpp).
 template <class Operation, class Exec, class... Elements>
 struct Specializations {
   using kernels = KernelList<>;
 };
 
-inline bool demands(char const* wanted, char const* name) { return std::string_view(wanted) == name; }
+/// `kernel` of an options struct; null counts as "".
+inline char const* wanted_kernel(char const* kernel) { return kernel == nullptr ? "" : kernel; }
 
-/// Goes through the candidates in order. `wanted` is "" for automatic choice, "portable", or one kernel's name.
+inline bool demands(char const* wanted, char const* name) {
+  return std::string_view(wanted) == name;
+}
+
+/// Goes through the candidates in order. `kernel` is "" (or null) for automatic choice, "portable",
+/// or one kernel's name.
 ///
-/// `visit(kernel)` is called once for the first specialization that accepts, and not at all when the portable kernel
-/// is to run. A demanded kernel that cannot run throws UnsupportedError with the reason. `log` may be null: an
-/// ordinary call keeps no record and allocates nothing. Returns whether a specialization was visited.
+/// `visit(kernel)` is called once for the first specialization that accepts, and not at all when
+/// the portable kernel is to run. A demanded kernel that cannot run throws UnsupportedError with
+/// the reason. `log` may be null: an ordinary call keeps no record. Returns whether a
+/// specialization was visited.
 template <class Args, class Exec, class Visit, class... Kernels>
-bool choose_kernel(char const* operation, KernelList<Kernels...>, char const* wanted, Args const& args,
-                   Exec const& exec, Explanation* log, Visit&& visit) {
+bool choose_kernel(char const* operation, KernelList<Kernels...>, char const* kernel,
+                   Args const& args, Exec const& exec, Explanation* log, Visit&& visit) {
+  char const* const wanted = wanted_kernel(kernel);
   [[maybe_unused]] auto const attempt = [&]<class Kernel>(std::type_identity<Kernel>) {
     bool const demanded = demands(wanted, Kernel::name);
     if (*wanted != '\0' && !demanded) return false;
@@ -66,7 +76,8 @@ bool choose_kernel(char const* operation, KernelList<Kernels...>, char const* wa
       return true;
     }
     if (demanded)
-      raise<UnsupportedError>(operation, ": kernel \"", wanted, "\" was demanded but cannot run: ", verdict.reason);
+      raise<UnsupportedError>(operation, ": kernel \"", wanted,
+                              "\" was demanded but cannot run: ", verdict.reason);
     if (log != nullptr) log->rejected.push_back({Kernel::name, verdict.reason});
     return false;
   };
@@ -75,8 +86,8 @@ bool choose_kernel(char const* operation, KernelList<Kernels...>, char const* wa
     std::string available = "portable";
     ((available += std::string(", ") + Kernels::name), ...);
     raise<UnsupportedError>(operation, ": kernel \"", wanted,
-                            "\" was demanded but is not available for execution space ", Exec::name(),
-                            " and these element types; available: ", available);
+                            "\" was demanded but is not available for execution space ",
+                            Exec::name(), " and these element types; available: ", available);
   }
   if (log != nullptr) log->kernel = "portable";
   return false;

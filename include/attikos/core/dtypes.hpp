@@ -2,8 +2,8 @@
 /// \file
 /// Element types narrower than float, and what each element type means for arithmetic.
 ///
-/// Formats: IEEE 754-2019 binary16; bfloat16 as the upper half of binary32; OCP OFP8 (Open Compute Project,
-/// "8-bit Floating Point Specification", revision 1.0) for the two 8-bit types.
+/// Formats: IEEE 754-2019 binary16; bfloat16 as the upper half of binary32; OCP OFP8 (Open Compute
+/// Project, "8-bit Floating Point Specification", revision 1.0) for the two 8-bit types.
 #pragma once
 
 #include <attikos/abi/dtype.hpp>
@@ -31,14 +31,16 @@ inline constexpr FloatFormat bfloat16_format{8, 7, 127, 0x7f80u, 0x7fc0u, 0x7f7f
 inline constexpr FloatFormat e4m3_format{4, 3, 7, 0x7fu, 0x7fu, 0x7eu};
 inline constexpr FloatFormat e5m2_format{5, 2, 15, 0x7cu, 0x7eu, 0x7bu};
 
-/// Rounds a double to the nearest value of a format, ties to even, in one rounding. Overflow gives `infinity`.
+/// Rounds a double to the nearest value of a format, ties to even, in one rounding. Overflow gives
+/// `infinity`.
 ATTIKOS_HD constexpr std::uint32_t encode(FloatFormat f, double value) {
   auto const bits = __builtin_bit_cast(std::uint64_t, value);
   auto const sign = static_cast<std::uint32_t>(bits >> 63) << (f.exponent_bits + f.mantissa_bits);
   std::uint64_t const magnitude = bits & 0x7fffffffffffffffull;
   if (magnitude > 0x7ff0000000000000ull) return sign | f.nan;
   int const exponent = static_cast<int>(magnitude >> 52) - 1023;
-  // One integer holds exponent and mantissa, so that a mantissa carry raises the exponent by itself.
+  // One integer holds exponent and mantissa, so that a mantissa carry raises the exponent by
+  // itself.
   std::uint64_t fixed = 0;
   int drop = 52 - f.mantissa_bits;
   if (exponent >= 1 - f.bias) {
@@ -65,12 +67,14 @@ ATTIKOS_HD constexpr float decode(FloatFormat f, std::uint32_t code) {
   auto const exponent = static_cast<int>(magnitude >> f.mantissa_bits);
   std::uint32_t const mantissa = magnitude & ((1u << f.mantissa_bits) - 1u);
   if (exponent == 0) {
-    // mantissa · 2^(1 - bias - mantissa_bits); the power of two is a normal float for both users of this path.
+    // mantissa · 2^(1 - bias - mantissa_bits); the power of two is a normal float for both users of
+    // this path.
     auto const scale = static_cast<std::uint32_t>(127 + 1 - f.bias - f.mantissa_bits) << 23;
     float const value = static_cast<float>(mantissa) * __builtin_bit_cast(float, scale);
     return sign != 0u ? -value : value;
   }
-  return __builtin_bit_cast(float, sign | (static_cast<std::uint32_t>(exponent - f.bias + 127) << 23) |
+  return __builtin_bit_cast(float, sign |
+                                       (static_cast<std::uint32_t>(exponent - f.bias + 127) << 23) |
                                        (mantissa << (23 - f.mantissa_bits)));
 }
 
@@ -78,7 +82,8 @@ ATTIKOS_HD constexpr float decode(FloatFormat f, std::uint32_t code) {
 ATTIKOS_HD constexpr std::uint16_t float_to_binary16(float value) {
   auto const bits = __builtin_bit_cast(std::uint32_t, value);
   std::uint32_t const magnitude = bits & 0x7fffffffu;
-  std::uint32_t const normal = ((magnitude + 0xfffu + ((magnitude >> 13) & 1u)) >> 13) - (112u << 10);
+  std::uint32_t const normal =
+      ((magnitude + 0xfffu + ((magnitude >> 13) & 1u)) >> 13) - (112u << 10);
   // 1/2 has the spacing 2^-24 of binary16's subnormals: the float addition itself rounds to them.
   std::uint32_t const clipped = magnitude < 0x38800000u ? magnitude : 0u;
   std::uint32_t const subnormal =
@@ -93,8 +98,8 @@ ATTIKOS_HD constexpr std::uint16_t float_to_binary16(float value) {
 ATTIKOS_HD constexpr float binary16_to_float(std::uint16_t code) {
   std::uint32_t const magnitude = code & 0x7fffu;
   std::uint32_t const normal = (magnitude << 13) + (112u << 23);
-  auto const subnormal =
-      __builtin_bit_cast(std::uint32_t, static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
+  auto const subnormal = __builtin_bit_cast(
+      std::uint32_t, static_cast<float>(static_cast<std::int32_t>(magnitude)) * 0x1p-24f);
   std::uint32_t bits = magnitude < 0x400u ? subnormal : normal;
   bits = magnitude >= 0x7c00u ? ((magnitude << 13) | 0x7f800000u) : bits;
   return __builtin_bit_cast(float, bits | (static_cast<std::uint32_t>(code & 0x8000u) << 16));
@@ -116,7 +121,7 @@ ATTIKOS_HD constexpr float bfloat16_to_float(std::uint16_t code) {
 
 /// IEEE 754 binary16. Conversions round to nearest, ties to even; overflow gives infinity.
 /// Arithmetic happens in float, to which a value converts implicitly and exactly.
-struct alignas(2) float16 {
+struct alignas(2) [[gnu::may_alias]] float16 {
   std::uint16_t bits;
 
   float16() = default;
@@ -132,7 +137,7 @@ struct alignas(2) float16 {
 };
 
 /// bfloat16: sign, 8 exponent and 7 mantissa bits. Same rules as float16.
-struct alignas(2) bfloat16 {
+struct alignas(2) [[gnu::may_alias]] bfloat16 {
   std::uint16_t bits;
 
   bfloat16() = default;
@@ -147,15 +152,16 @@ struct alignas(2) bfloat16 {
   }
 };
 
-/// OCP E4M3: no infinity, one NaN per sign, largest finite value 448. Overflow on conversion gives NaN;
-/// saturate_cast() clamps instead.
+/// OCP E4M3: no infinity, one NaN per sign, largest finite value 448. Overflow on conversion gives
+/// NaN; saturate_cast() clamps instead.
 struct float8_e4m3 {
   std::uint8_t bits;
 
   float8_e4m3() = default;
   ATTIKOS_HD constexpr explicit float8_e4m3(double value)
       : bits(static_cast<std::uint8_t>(detail::encode(detail::e4m3_format, value))) {}
-  ATTIKOS_HD constexpr explicit float8_e4m3(float value) : float8_e4m3(static_cast<double>(value)) {}
+  ATTIKOS_HD constexpr explicit float8_e4m3(float value)
+      : float8_e4m3(static_cast<double>(value)) {}
   ATTIKOS_HD constexpr operator float() const { return detail::decode(detail::e4m3_format, bits); }
   ATTIKOS_HD static constexpr float8_e4m3 from_bits(std::uint8_t code) {
     float8_e4m3 result{0.0};
@@ -164,15 +170,16 @@ struct float8_e4m3 {
   }
 };
 
-/// OCP E5M2: IEEE-like with infinities, largest finite value 57344. Overflow on conversion gives infinity;
-/// saturate_cast() clamps instead.
+/// OCP E5M2: IEEE-like with infinities, largest finite value 57344. Overflow on conversion gives
+/// infinity; saturate_cast() clamps instead.
 struct float8_e5m2 {
   std::uint8_t bits;
 
   float8_e5m2() = default;
   ATTIKOS_HD constexpr explicit float8_e5m2(double value)
       : bits(static_cast<std::uint8_t>(detail::encode(detail::e5m2_format, value))) {}
-  ATTIKOS_HD constexpr explicit float8_e5m2(float value) : float8_e5m2(static_cast<double>(value)) {}
+  ATTIKOS_HD constexpr explicit float8_e5m2(float value)
+      : float8_e5m2(static_cast<double>(value)) {}
   ATTIKOS_HD constexpr operator float() const { return detail::decode(detail::e5m2_format, bits); }
   ATTIKOS_HD static constexpr float8_e5m2 from_bits(std::uint8_t code) {
     float8_e5m2 result{0.0};
@@ -185,8 +192,9 @@ static_assert(sizeof(float16) == 2 && sizeof(bfloat16) == 2);
 static_assert(sizeof(float8_e4m3) == 1 && sizeof(float8_e5m2) == 1);
 static_assert(std::is_trivially_copyable_v<float16> && std::is_trivially_copyable_v<float8_e4m3>);
 
-/// What an element type means: its run-time name, the type it accumulates in, its unit roundoff and its range.
-/// `type` names the DType, `Accumulator` the type of sums, `epsilon` the spacing at 1, `max_finite` the range.
+/// What an element type means: its run-time name, the type it accumulates in, its unit roundoff and
+/// its range. `type` names the DType, `Accumulator` the type of sums, `epsilon` the spacing at 1,
+/// `max_finite` the range.
 template <class T>
 struct ElementTraits {
   static constexpr bool is_element = false;

@@ -11,7 +11,8 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Base of every error this library throws. `what()` names operation, argument, what was expected and what came.
+/// Base of every error this library throws. `what()` names operation, argument, what was expected
+/// and what came.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,7 +27,7 @@ class DtypeError : public Error {
  public:
   using Error::Error;
 };
-/// Strides that the operation cannot honor (an output that overlaps itself).
+/// Strides that the operation cannot honor, such as an output dimension of stride 0.
 class StrideError : public Error {
  public:
   using Error::Error;
@@ -36,7 +37,8 @@ class DeviceError : public Error {
  public:
   using Error::Error;
 };
-/// A combination of options that nothing here computes, or a demanded kernel that cannot take the call.
+/// A combination of options that nothing here computes, or a demanded kernel that cannot take the
+/// call.
 class UnsupportedError : public Error {
  public:
   using Error::Error;
@@ -49,7 +51,8 @@ class ResourceError : public Error {
 
 namespace detail {
 
-/// Throws `E` with a message made of all parts. Kept out of line of the checks so that they stay cheap to read.
+/// Throws `E` with a message made of all parts. Kept out of line of the checks so that they stay
+/// cheap to read.
 template <class E, class... Parts>
 [[noreturn]] void raise(Parts const&... parts) {
   std::ostringstream message;

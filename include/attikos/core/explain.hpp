@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Operation tags: the first argument of explain() and the key under which specializations are found.
+/// Operation tags: the first argument of explain() and the key under which specializations are
+/// found.
 #pragma once
 
 #include <attikos/config.hpp>

@@ -27,7 +27,8 @@ constexpr Absent find_extra() {
 template <template <class...> class Wrapper, class First, class... Rest>
 constexpr auto find_extra(First const& first, Rest const&... rest) {
   if constexpr (is_wrapper<Wrapper, First>) {
-    static_assert((!is_wrapper<Wrapper, Rest> && ...), "attikos: the same extra argument was given twice");
+    static_assert((!is_wrapper<Wrapper, Rest> && ...),
+                  "attikos: the same extra argument was given twice");
     return first;
   } else {
     return find_extra<Wrapper>(rest...);

@@ -17,8 +17,8 @@ struct Lengths {
   Kv kv;
 };
 
-/// Lengths of query and key sequences. Kernels read them on the device and clamp them to [0, seqlen];
-/// validate_lengths() checks them on the host.
+/// Lengths of query and key sequences. Kernels read them on the device and clamp them to [0,
+/// seqlen]; validate_lengths() checks them on the host.
 template <TensorLike Q, TensorLike Kv>
 Lengths<Q, Kv> lengths(Q const& q, Kv const& kv) {
   return {q, kv};
@@ -41,35 +41,41 @@ TensorRef<std::int32_t const, 1> lengths_ref(char const* operation, char const* 
   static_assert(rank_of<T> == 1, "attikos: lengths have rank 1");
   auto const ref = to_const_ref(view);
   if (ref.extent[0] != expected)
-    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " entries; expected ", expected, ", one per ",
-                      what);
+    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " entries; expected ",
+                      expected, ", one per ", what);
   return ref;
 }
 
-template <class Exec>
-struct CountInvalidLengths {
+/// Finds the first length outside [0, limit]: position as the value to minimize, the length itself
+/// beside it.
+struct FirstInvalidLength {
+  using Found = Kokkos::MinLoc<std::int64_t, std::int32_t>;
   TensorRef<std::int32_t const, 1> values;
   std::int64_t limit;
-  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i, std::int64_t& first_bad) const {
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i, Found::value_type& found) const {
     std::int32_t const value = values(i);
-    if ((value < 0 || value > limit) && i < first_bad) first_bad = i;
+    if ((value < 0 || value > limit) && i < found.val) found = {i, value};
   }
 };
 
 }  // namespace detail
 
-/// Checks that every length lies in [0, max_length]; throws ShapeError naming the first that does not.
-/// This reads device memory: it fences `exec`.
+/// Checks that every length lies in [0, max_length]; throws ShapeError naming the first that does
+/// not. This reads device memory: it fences `exec`.
 template <ExecutionSpace Exec, TensorLike T>
 void validate_lengths(Exec const& exec, T const& view, std::int64_t max_length) {
-  auto const ref = detail::lengths_ref<Exec>("validate_lengths", "lengths", view, detail::extent_of(view, 0), "sequence");
-  std::int64_t first_bad = ref.extent[0];
-  Kokkos::parallel_reduce("attikos::validate_lengths[portable]",
-                          Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, ref.extent[0]),
-                          detail::CountInvalidLengths<Exec>{ref, max_length}, Kokkos::Min<std::int64_t>(first_bad));
+  auto const ref = detail::lengths_ref<Exec>("validate_lengths", "lengths", view,
+                                             detail::extent_of(view, 0), "sequence");
+  using Search = detail::FirstInvalidLength;
+  Search::Found::value_type found{};
+  Kokkos::parallel_reduce(
+      "attikos::validate_lengths[portable]",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, ref.extent[0]),
+      Search{ref, max_length}, Search::Found(found));
   exec.fence("attikos::validate_lengths");
-  if (first_bad < ref.extent[0])
-    detail::raise<ShapeError>("validate_lengths: length ", first_bad, " lies outside [0, ", max_length, "]");
+  if (ref.extent[0] > 0 && found.val < ref.extent[0])
+    detail::raise<ShapeError>("validate_lengths: length ", found.val, " is ", found.loc,
+                              "; expected a number in [0, ", max_length, "]");
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -2,8 +2,8 @@
 /// \file
 /// Vector loops over one row on a host: conversion, epilogue terms, activations, reductions.
 ///
-/// Reductions keep one partial sum per lane and add the lanes in a fixed tree, so that a row gives the same bits
-/// whatever thread runs it.
+/// Reductions keep one partial sum per lane and add the lanes in a fixed tree, so that a row gives
+/// the same bits whatever thread runs it.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -19,18 +19,25 @@ namespace detail {
 template <class Acc>
 KOKKOS_INLINE_FUNCTION Acc load_any(DType type, void const* data, std::int64_t offset) {
   switch (type) {
-    case DType::float64: return static_cast<Acc>(static_cast<double const*>(data)[offset]);
-    case DType::float32: return static_cast<Acc>(static_cast<float const*>(data)[offset]);
-    case DType::float16: return static_cast<Acc>(static_cast<float16 const*>(data)[offset]);
-    case DType::bfloat16: return static_cast<Acc>(static_cast<bfloat16 const*>(data)[offset]);
-    case DType::int32: return static_cast<Acc>(static_cast<std::int32_t const*>(data)[offset]);
-    default: return Acc(0);
+    case DType::float64:
+      return static_cast<Acc>(static_cast<double const*>(data)[offset]);
+    case DType::float32:
+      return static_cast<Acc>(static_cast<float const*>(data)[offset]);
+    case DType::float16:
+      return static_cast<Acc>(static_cast<float16 const*>(data)[offset]);
+    case DType::bfloat16:
+      return static_cast<Acc>(static_cast<bfloat16 const*>(data)[offset]);
+    case DType::int32:
+      return static_cast<Acc>(static_cast<std::int32_t const*>(data)[offset]);
+    default:
+      return Acc(0);
   }
 }
 
 namespace host {
 
-/// Calls f(offset, vector, count) over `n` elements at a stride, W at a time; lanes past the end hold `fill`.
+/// Calls f(offset, vector, count) over `n` elements at a stride, W at a time; lanes past the end
+/// hold `fill`.
 template <class Acc, class T, class F>
 inline void for_each_vector(T const* p, std::int64_t stride, std::int64_t n, Acc fill, F&& f) {
   constexpr int W = lanes<Acc>;
@@ -47,7 +54,8 @@ inline void for_each_vector(T const* p, std::int64_t stride, std::int64_t n, Acc
 template <class Acc, class T>
 inline Vec<Acc> load_row(T const* p, std::int64_t stride, int count) {
   constexpr int W = lanes<Acc>;
-  return stride == 1 && count == W ? load<Acc, W>(p) : load_partial<Acc, W>(p, stride, count, Acc(0));
+  return stride == 1 && count == W ? load<Acc, W>(p)
+                                   : load_partial<Acc, W>(p, stride, count, Acc(0));
 }
 
 /// Stores the first `count` lanes at a stride, whole vectors where possible.
@@ -62,22 +70,27 @@ inline void put(T* p, std::int64_t stride, int count, Vec<Acc> v) {
 
 /// W elements of a tensor whose type is known only at run time.
 template <class Acc>
-inline Vec<Acc> load_vector_any(DType type, void const* data, std::int64_t offset, std::int64_t stride, int count) {
-  auto const get = [&]<class T>(T const* p) {
-    return load_row<Acc>(p + offset, stride, count);
-  };
+inline Vec<Acc> load_vector_any(DType type, void const* data, std::int64_t offset,
+                                std::int64_t stride, int count) {
+  auto const get = [&]<class T>(T const* p) { return load_row<Acc>(p + offset, stride, count); };
   switch (type) {
-    case DType::float64: return get(static_cast<double const*>(data));
-    case DType::float32: return get(static_cast<float const*>(data));
-    case DType::float16: return get(static_cast<float16 const*>(data));
-    case DType::bfloat16: return get(static_cast<bfloat16 const*>(data));
-    case DType::int32: return get(static_cast<std::int32_t const*>(data));
-    default: return Vec<Acc>{};
+    case DType::float64:
+      return get(static_cast<double const*>(data));
+    case DType::float32:
+      return get(static_cast<float const*>(data));
+    case DType::float16:
+      return get(static_cast<float16 const*>(data));
+    case DType::bfloat16:
+      return get(static_cast<bfloat16 const*>(data));
+    case DType::int32:
+      return get(static_cast<std::int32_t const*>(data));
+    default:
+      return Vec<Acc>{};
   }
 }
 
-/// e^{z²}·erfc(z) for z ≥ 0: a polynomial in t = 1/(1 + 0.3·z), fitted by weighted least squares over 0 ≤ z ≤ 9.5
-/// to a relative error of 1.9e-8.
+/// e^{z²}·erfc(z) for z ≥ 0: a polynomial in t = 1/(1 + 0.3·z), fitted by weighted least squares
+/// over 0 ≤ z ≤ 9.5 to a relative error of 1.9e-8.
 inline Vec<float> scaled_erfc(Vec<float> z) {
   Vec<float> const t = 1.0f / (1.0f + 0.3f * z);
   Vec<float> p = t * -0.12702195f + 0.471345783f;
@@ -91,23 +104,13 @@ inline Vec<float> scaled_erfc(Vec<float> z) {
   return p * t - 1.62756174e-05f;
 }
 
-/// Lane-wise twin of apply_activation().
+/// Lane-wise twin of gelu().
 template <class Acc>
-inline Vec<Acc> activate(Activation activation, Vec<Acc> x) {
+inline Vec<Acc> gelu_vector(Vec<Acc> x) {
   constexpr int W = lanes<Acc>;
-  switch (activation) {
-    case Activation::none: return x;
-    case Activation::relu: return x < Acc(0) ? Vec<Acc>{} : x;
-    case Activation::silu: return x / (Acc(1) + exp<Acc, W>(-x));
-    case Activation::gelu_tanh: {
-      // x/2·(1 + tanh u) = x·σ(2u)
-      Vec<Acc> const u = Acc(0.79788456080286535588) * (x + Acc(0.044715) * x * x * x);
-      return x / (Acc(1) + exp<Acc, W>(Acc(-2) * u));
-    }
-    case Activation::gelu: break;
-  }
   if constexpr (std::is_same_v<Acc, float>) {
-    // x·Φ(x) from the tail Φ(-|x|), which stays accurate where 1 + erf would cancel. It is 0 in float beyond 15.
+    // x·Φ(x) from the tail Φ(-|x|), which stays accurate where 1 + erf would cancel. It is 0 in
+    // float beyond 15.
     Vec<Acc> const magnitude = x < 0.0f ? -x : x;
     Vec<Acc> const m = magnitude > 15.0f ? broadcast<Acc, W>(15.0f) : magnitude;
     Vec<Acc> const z = m * 0.70710678118654752440f;
@@ -119,6 +122,28 @@ inline Vec<Acc> activate(Activation activation, Vec<Acc> x) {
     for (int l = 0; l < W; ++l) lane[l] = gelu(lane[l]);
     return load<Acc, W>(lane);
   }
+}
+
+/// Lane-wise twin of apply_activation().
+template <class Acc>
+inline Vec<Acc> activate(Activation activation, Vec<Acc> x) {
+  constexpr int W = lanes<Acc>;
+  switch (activation) {
+    case Activation::relu:
+      return x < Acc(0) ? Vec<Acc>{} : x;
+    case Activation::silu:
+      return x / (Acc(1) + exp<Acc, W>(-x));
+    case Activation::gelu_tanh: {
+      // x/2·(1 + tanh u) = x·σ(2u)
+      Vec<Acc> const u = Acc(0.79788456080286535588) * (x + Acc(0.044715) * x * x * x);
+      return x / (Acc(1) + exp<Acc, W>(Acc(-2) * u));
+    }
+    case Activation::gelu:
+      return gelu_vector<Acc>(x);
+    case Activation::none:
+      break;
+  }
+  return x;
 }
 
 }  // namespace host

@@ -4,10 +4,9 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <attikos/core/label.hpp>
+#include <attikos/core/launch.hpp>
 #include <attikos/core/row.hpp>
 #include <attikos/core/to_abi.hpp>
-#include <limits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -51,7 +50,8 @@ Rows<T> rows_of(TensorRef<T, Rank> const& x) {
 }
 
 /// Kernel body: a team takes a run of rows, a thread one row after another, its lanes the elements.
-/// `Op` has `host_row(index)` and `device_row(team, index)`; the first is never compiled for a device.
+/// `Op` has `host_row(index)` and `device_row(team, index)`; the first is never compiled for a
+/// device.
 template <class Exec, class Op>
 struct RowKernel {
   using Policy = Kokkos::TeamPolicy<Exec>;
@@ -78,12 +78,13 @@ template <class Exec, class Op>
 void launch_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows) {
   using Kernel = RowKernel<Exec, Op>;
   if (rows == 0) return;
-  std::int64_t const league = (rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team;
-  if (league > std::numeric_limits<int>::max())
-    raise<UnsupportedError>(operation, ": ", rows, " rows are more than one launch can hold");
   constexpr bool host = is_host_space<Exec>;
-  typename Kernel::Policy const policy(exec, static_cast<int>(league), host ? 1 : Kernel::rows_per_team, host ? 1 : 32);
-  Kokkos::parallel_for(label(operation, "portable"), policy, Kernel{op, rows});
+  launch(operation, "portable",
+         typename Kernel::Policy(
+             exec,
+             checked_league(operation, (rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team),
+             host ? 1 : Kernel::rows_per_team, host ? 1 : 32),
+         Kernel{op, rows});
 }
 
 /// Sum of f(x[j]) over a row by the lanes of one device thread.
@@ -91,26 +92,29 @@ template <class Acc, class Team, class T, class F>
 KOKKOS_INLINE_FUNCTION Acc device_sum(Team const& team, Row<T> const& x, F const& f) {
   Acc total = 0;
   Kokkos::parallel_reduce(
-      Kokkos::ThreadVectorRange(team, x.size), [&](std::int64_t j, Acc& part) { part += f(static_cast<Acc>(x[j])); },
-      total);
+      Kokkos::ThreadVectorRange(team, x.size),
+      [&](std::int64_t j, Acc& part) { part += f(static_cast<Acc>(x[j])); }, total);
   return total;
 }
 
 /// Input and output of a row operation agree in shape; throws ShapeError otherwise.
 template <class X, class Out, int Rank>
-void check_same_extents(char const* operation, TensorRef<X, Rank> const& x, TensorRef<Out, Rank> const& out) {
+void check_same_extents(char const* operation, TensorRef<X, Rank> const& x,
+                        TensorRef<Out, Rank> const& out) {
   for (int r = 0; r < Rank; ++r)
     if (x.extent[r] != out.extent[r])
-      raise<ShapeError>(operation, ": out is ", describe(out), "; expected the extents of x, which is ", describe(x));
+      raise<ShapeError>(operation, ": out is ", describe(out),
+                        "; expected the extents of x, which is ", describe(x));
 }
 
-/// A vector along the last dimension, such as a weight; throws ShapeError if its length differs from the row's.
+/// A vector along the last dimension, such as a weight; throws ShapeError if its length differs
+/// from the row's.
 template <class X, class W, int Rank>
 void check_row_vector(char const* operation, char const* name, TensorRef<X, Rank> const& x,
                       TensorRef<W, 1> const& vector) {
   if (vector.extent[0] != x.extent[Rank - 1])
-    raise<ShapeError>(operation, ": ", name, " has ", vector.extent[0], " elements; expected ", x.extent[Rank - 1],
-                      ", the last extent of x, which is ", describe(x));
+    raise<ShapeError>(operation, ": ", name, " has ", vector.extent[0], " elements; expected ",
+                      x.extent[Rank - 1], ", the last extent of x, which is ", describe(x));
 }
 
 /// Compile-time checks that all row operations share.
@@ -127,7 +131,8 @@ void check_row_operation(char const* operation, X const& x, Out const& out) {
 
 /// Accumulator of a row operation: double if input or output is.
 template <class X, class Out>
-using RowAccumulator = std::conditional_t<std::is_same_v<X, double> || std::is_same_v<Out, double>, double, float>;
+using RowAccumulator =
+    std::conditional_t<std::is_same_v<X, double> || std::is_same_v<Out, double>, double, float>;
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE

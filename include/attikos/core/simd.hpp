@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Vectors for host kernels: the compiler's vector extension, which GCC, Clang and their descendants share.
+/// Vectors for host kernels: the compiler's vector extension, which GCC, Clang and their
+/// descendants share.
 ///
-/// The extension is used in place of Kokkos's simd type because one expression then serves every width, and because
-/// the compiler turns `a * b + c` on it into fused multiply-adds of the widest registers the flags allow. Nothing
-/// here may be reached from device code: callers stand behind KOKKOS_IF_ON_HOST.
+/// The extension is used in place of Kokkos's simd type because one expression then serves every
+/// width, and because the compiler turns `a * b + c` on it into fused multiply-adds of the widest
+/// registers the flags allow. Nothing here may be reached from device code: callers stand behind
+/// KOKKOS_IF_ON_HOST.
 #pragma once
 
 #include <attikos/core/dtypes.hpp>
@@ -89,7 +91,9 @@ inline Vec<std::uint32_t, W> narrow_binary16(Vec<float, W> value) {
   using Code = Vec<std::uint32_t, W>;
   Int const bits = bit_cast<Int>(value);
   Int const magnitude = bits & 0x7fffffff;
-  Int const normal = ((magnitude + 0xfff + ((magnitude >> 13) & 1)) >> 13) - (112 << 10);
+  Code const wide = bit_cast<Code>(magnitude);  // unsigned: the sum may pass 2^31 for a NaN
+  Int const normal =
+      bit_cast<Int>(Code(((wide + 0xfffu + ((wide >> 13) & 1u)) >> 13) - (112u << 10)));
   Int const clipped = magnitude < 0x38800000 ? magnitude : Int{};
   Int const subnormal = bit_cast<Int>(Float(bit_cast<Float>(clipped) + 0.5f)) - 0x3f000000;
   Int code = magnitude < 0x38800000 ? subnormal : normal;
@@ -108,7 +112,8 @@ inline Vec<std::uint32_t, W> narrow_bfloat16(Vec<float, W> value) {
 }
 
 template <class Element>
-inline constexpr bool is_half = std::is_same_v<Element, float16> || std::is_same_v<Element, bfloat16>;
+inline constexpr bool is_half =
+    std::is_same_v<Element, float16> || std::is_same_v<Element, bfloat16>;
 
 /// Loads `W` contiguous elements of any element type as lanes of `T`.
 template <class T, int W, class Element>
@@ -144,7 +149,8 @@ inline Vec<T, W> load_partial(Element const* p, std::int64_t stride, int count, 
   return v;
 }
 
-/// Converts one accumulator value to an element. Kept apart so that integers and small floats share every loop.
+/// Converts one accumulator value to an element. Kept apart so that integers and small floats share
+/// every loop.
 template <class Element, class T>
 ATTIKOS_HD inline Element convert_to(T value) {
   return static_cast<Element>(value);
@@ -209,8 +215,10 @@ inline Vec<T, W> interleave(Vec<T, W> a, Vec<T, W> b) {
   constexpr int base = Upper ? W / 2 : 0;
 #if defined(__clang__)
   return [&]<std::size_t... I>(std::index_sequence<I...>) {
-    return __builtin_shufflevector(a, b, ((I % 2 == 0 ? 0 : W) + base + static_cast<int>(I / 2))...);
-  }(std::make_index_sequence<static_cast<std::size_t>(W)>{});
+    return __builtin_shufflevector(a, b,
+                                   ((I % 2 == 0 ? 0 : W) + base + static_cast<int>(I / 2))...);
+  }
+  (std::make_index_sequence<static_cast<std::size_t>(W)>{});
 #else
   using Index = typename BitsOf<T>::type;
   Vec<Index, W> pick{};
@@ -232,14 +240,16 @@ inline void transpose(Vec<T, W> (&row)[W]) {
   }
 }
 
-/// e^x. Cody-Waite reduction to |r| ≤ ln(2)/2 and a polynomial; at most 2 units in the last place where the result is
-/// normal. Results below the smallest normal number are 0, above the largest finite +infinity; NaN stays NaN.
+/// e^x. Cody-Waite reduction to |r| ≤ ln(2)/2 and a polynomial; at most 2 units in the last place
+/// where the result is normal. Results below the smallest normal number are 0, above the largest
+/// finite +infinity; NaN stays NaN.
 template <class T, int W>
 inline Vec<T, W> exp(Vec<T, W> x) {
   using Bits = typename BitsOf<T>::type;
   constexpr bool single = sizeof(T) == 4;
   constexpr int mantissa = single ? 23 : 52;
-  constexpr T magic = single ? T(12582912.0) : T(6755399441055744.0);  // 1.5·2^mantissa: adding it rounds
+  constexpr T magic =
+      single ? T(12582912.0) : T(6755399441055744.0);  // 1.5·2^mantissa: adding it rounds
   constexpr T low = single ? T(-87.33654) : T(-708.396418532264);
   constexpr T high = single ? T(88.72283) : T(709.782712893383);
   constexpr T log2e = T(1.44269504088896340736);
@@ -253,7 +263,8 @@ inline Vec<T, W> exp(Vec<T, W> x) {
   Vec<T, W> const n = shifted - magic;
   Vec<T, W> const r = (clamped - n * ln2_high) - n * ln2_low;
 
-  // Taylor coefficients 1/k!; the truncation error over |r| ≤ 0.3466 is below half a unit in the last place.
+  // Taylor coefficients 1/k!; the truncation error over |r| ≤ 0.3466 is below half a unit in the
+  // last place.
   Vec<T, W> p;
   if constexpr (single) {
     p = broadcast<T, W>(T(1.0 / 5040));

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// The vocabulary of the portable matrix kernels: pack a block of a tensor into scratch, multiply two packed blocks.
+/// The vocabulary of the portable matrix kernels: pack a block of a tensor into scratch, multiply
+/// two packed blocks.
 ///
-/// One kernel body serves every back end. What differs is in TileTraits: on a host a team is one thread that works
-/// through register blocks of vectors (the scheme of Goto and van de Geijn, ACM TOMS 34(3), 2008); on a device a team
-/// is a block of threads that share the register blocks among themselves.
+/// One kernel body serves every back end. What differs is in TileTraits: on a host a team is one
+/// thread that works through register blocks of vectors (the scheme of Goto and van de Geijn, ACM
+/// TOMS 34(3), 2008); on a device a team is a block of threads that share the register blocks among
+/// themselves.
 #pragma once
 
 #include <attikos/core/concepts.hpp>
@@ -20,7 +22,8 @@ template <ExecutionSpace Exec, class Acc>
 struct TileTraits {
   static constexpr bool host = is_host_space<Exec>;
   static constexpr int width = host ? host::lanes<Acc> : 1;
-  /// Rows and columns of one register block. On a host all accumulators and two vectors of B stay in registers.
+  /// Rows and columns of one register block. On a host all accumulators and two vectors of B stay
+  /// in registers.
   static constexpr int rows = !host ? 4 : (host::register_count == 32 ? 12 : 6);
   static constexpr int cols = host ? 2 * width : 4;
   /// Threads along a team and lanes of a thread.
@@ -71,17 +74,21 @@ inline void pack_rows(Acc* dst, int ld, Block<T const> src, int rows, int cols) 
         Vec<Acc, W> v[W];
         for (int l = 0; l < W; ++l) v[l] = load<Acc, W>(src.at(i, p + l));
         transpose<Acc, W>(v);
-        for (int l = 0; l < W; ++l) store<Acc, W>(dst + static_cast<std::int64_t>(i + l) * ld + p, v[l]);
+        for (int l = 0; l < W; ++l)
+          store<Acc, W>(dst + static_cast<std::int64_t>(i + l) * ld + p, v[l]);
       }
       for (; p < cols; ++p)
-        for (int l = 0; l < W; ++l) dst[static_cast<std::int64_t>(i + l) * ld + p] = static_cast<Acc>(*src.at(i + l, p));
+        for (int l = 0; l < W; ++l)
+          dst[static_cast<std::int64_t>(i + l) * ld + p] = static_cast<Acc>(*src.at(i + l, p));
     }
   }
   for (; i < rows; ++i)
-    for (int p = 0; p < cols; ++p) dst[static_cast<std::int64_t>(i) * ld + p] = static_cast<Acc>(*src.at(i, p));
+    for (int p = 0; p < cols; ++p)
+      dst[static_cast<std::int64_t>(i) * ld + p] = static_cast<Acc>(*src.at(i, p));
 }
 
-/// Copies `k` × `cols` elements into panels of `NR` columns, each panel `k_stride` rows long; missing columns are 0.
+/// Copies `k` × `cols` elements into panels of `NR` columns, each panel `k_stride` rows long;
+/// missing columns are 0.
 template <int NR, class Acc, class T>
 inline void pack_panels(Acc* dst, int k_stride, Block<T const> src, int k, int cols) {
   constexpr int W = lanes<Acc>;
@@ -90,7 +97,8 @@ inline void pack_panels(Acc* dst, int k_stride, Block<T const> src, int k, int c
     if (width == NR && src.col_stride == 1) {
       for (int p = 0; p < k; ++p)
         for (int l = 0; l < NR; l += W)
-          store<Acc, W>(dst + static_cast<std::int64_t>(p) * NR + l, load<Acc, W>(src.at(p, j0 + l)));
+          store<Acc, W>(dst + static_cast<std::int64_t>(p) * NR + l,
+                        load<Acc, W>(src.at(p, j0 + l)));
       continue;
     }
     int p = 0;
@@ -100,7 +108,8 @@ inline void pack_panels(Acc* dst, int k_stride, Block<T const> src, int k, int c
           Vec<Acc, W> v[W];
           for (int l = 0; l < W; ++l) v[l] = load<Acc, W>(src.at(p, j0 + part + l));
           transpose<Acc, W>(v);
-          for (int l = 0; l < W; ++l) store<Acc, W>(dst + static_cast<std::int64_t>(p + l) * NR + part, v[l]);
+          for (int l = 0; l < W; ++l)
+            store<Acc, W>(dst + static_cast<std::int64_t>(p + l) * NR + part, v[l]);
         }
       }
     }
@@ -114,7 +123,8 @@ inline void pack_panels(Acc* dst, int k_stride, Block<T const> src, int k, int c
 
 /// c[MR × NR] (+)= a[MR × k] · b[k × NR], everything in registers between load and store of c.
 template <class Acc, int W, int MR, int NV>
-inline void multiply_block(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, int k, bool accumulate) {
+inline void multiply_block(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, int k,
+                           bool accumulate) {
   using V = Vec<Acc, W>;
   V acc[MR][NV];
   for (int i = 0; i < MR; ++i)
@@ -122,20 +132,25 @@ inline void multiply_block(Acc const* a, int lda, Acc const* b, Acc* c, int ldc,
       acc[i][v] = accumulate ? load<Acc, W>(c + static_cast<std::int64_t>(i) * ldc + v * W) : V{};
   for (int p = 0; p < k; ++p) {
     V column[NV];
-    for (int v = 0; v < NV; ++v) column[v] = load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W);
+    for (int v = 0; v < NV; ++v)
+      column[v] = load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W);
     for (int i = 0; i < MR; ++i) {
       Acc const factor = a[static_cast<std::int64_t>(i) * lda + p];
       for (int v = 0; v < NV; ++v) acc[i][v] += factor * column[v];
     }
   }
   for (int i = 0; i < MR; ++i)
-    for (int v = 0; v < NV; ++v) store<Acc, W>(c + static_cast<std::int64_t>(i) * ldc + v * W, acc[i][v]);
+    for (int v = 0; v < NV; ++v)
+      store<Acc, W>(c + static_cast<std::int64_t>(i) * ldc + v * W, acc[i][v]);
 }
 
-/// Rows that do not fill a register block go through ever smaller ones. Each element sees the same sums either way.
+/// Rows that do not fill a register block go through ever smaller ones. Each element sees the same
+/// sums either way.
 template <class Acc, int W, int MR, int NV>
-inline void multiply_rows(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, int rows, int k, bool accumulate) {
-  for (; rows >= MR; rows -= MR, a += static_cast<std::int64_t>(MR) * lda, c += static_cast<std::int64_t>(MR) * ldc)
+inline void multiply_rows(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, int rows, int k,
+                          bool accumulate) {
+  for (; rows >= MR; rows -= MR, a += static_cast<std::int64_t>(MR) * lda,
+                     c += static_cast<std::int64_t>(MR) * ldc)
     multiply_block<Acc, W, MR, NV>(a, lda, b, c, ldc, k, accumulate);
   if constexpr (MR > 1) {
     constexpr int next = MR > 8 ? 8 : (MR > 4 ? 4 : MR / 2);
@@ -143,11 +158,25 @@ inline void multiply_rows(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, 
   }
 }
 
+/// Whether `count` numbers are all finite. x·0 is NaN exactly where x is not.
+template <class Acc>
+inline bool all_finite(Acc const* x, std::int64_t count) {
+  constexpr int W = lanes<Acc>;
+  Vec<Acc, W> probe{};
+  std::int64_t j = 0;
+  for (; j + W <= count; j += W) probe += load<Acc, W>(x + j) * Acc(0);
+  Acc rest = reduce_sum<Acc, W>(probe);
+  for (; j < count; ++j) rest += x[j] * Acc(0);
+  return rest == Acc(0);
+}
+
 }  // namespace host
 
-/// Packs a `rows` × `cols` block into row-major scratch with leading dimension `ld`. All threads of the team call it.
+/// Packs a `rows` × `cols` block into row-major scratch with leading dimension `ld`. All threads of
+/// the team call it.
 template <class Traits, class Team, class Acc, class T>
-KOKKOS_INLINE_FUNCTION void pack_rows(Team const& team, Acc* dst, int ld, Block<T const> src, int rows, int cols) {
+KOKKOS_INLINE_FUNCTION void pack_rows(Team const& team, Acc* dst, int ld, Block<T const> src,
+                                      int rows, int cols) {
   if constexpr (Traits::host) {
     KOKKOS_IF_ON_HOST((host::pack_rows<Acc, T>(dst, ld, src, rows, cols);))
   } else {
@@ -161,10 +190,11 @@ KOKKOS_INLINE_FUNCTION void pack_rows(Team const& team, Acc* dst, int ld, Block<
   (void)team;
 }
 
-/// Packs a `k` × `cols` block as the right-hand factor. `ld` is the number of rows a panel has room for (host) or the
-/// padded number of columns (device).
+/// Packs a `k` × `cols` block as the right-hand factor. `ld` is the number of rows a panel has room
+/// for (host) or the padded number of columns (device).
 template <class Traits, class Team, class Acc, class T>
-KOKKOS_INLINE_FUNCTION void pack_panels(Team const& team, Acc* dst, int ld, Block<T const> src, int k, int cols) {
+KOKKOS_INLINE_FUNCTION void pack_panels(Team const& team, Acc* dst, int ld, Block<T const> src,
+                                        int k, int cols) {
   if constexpr (Traits::host) {
     KOKKOS_IF_ON_HOST((host::pack_panels<Traits::cols, Acc, T>(dst, ld, src, k, cols);))
   } else {
@@ -178,30 +208,31 @@ KOKKOS_INLINE_FUNCTION void pack_panels(Team const& team, Acc* dst, int ld, Bloc
   (void)team;
 }
 
-/// c (+)= a · b for packed factors. `cols` is rounded up to whole register blocks: c must have room for them.
-/// Every element of c sums over k in ascending order, whatever the tile.
+/// c (+)= a · b for packed factors. `cols` is rounded up to whole register blocks: c must have room
+/// for them. Every element of c sums over k in ascending order, whatever the tile.
 template <class Traits, class Team, class Acc>
-KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Acc const* b, int ldb, Acc* c, int ldc,
-                                     int rows, int cols, int k, bool accumulate) {
+KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Acc const* b, int ldb,
+                                     Acc* c, int ldc, int rows, int cols, int k, bool accumulate) {
   if constexpr (Traits::host) {
-    KOKKOS_IF_ON_HOST((
-        for (int j = 0; j < cols;
-             j += Traits::cols, b += static_cast<std::int64_t>(ldb) *
-                                     Traits::cols) host::multiply_rows<Acc, Traits::width, Traits::rows, 2>(
-            a, lda, b, c + j, ldc, rows, k, accumulate);))
+    KOKKOS_IF_ON_HOST((for (int j = 0; j < cols;
+                            j += Traits::cols, b += static_cast<std::int64_t>(ldb) * Traits::cols)
+                           host::multiply_rows<Acc, Traits::width, Traits::rows, 2>(
+                               a, lda, b, c + j, ldc, rows, k, accumulate);))
   } else {
     constexpr int MR = Traits::rows;
     constexpr int NR = Traits::cols;
     int const col_blocks = (cols + NR - 1) / NR;
     int const row_blocks = (rows + MR - 1) / MR;
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, row_blocks * col_blocks), [&](int block) {
-      // Columns of one block lie `col_blocks` apart, so that neighboring threads read neighboring words of b.
+      // Columns of one block lie `col_blocks` apart, so that neighboring threads read neighboring
+      // words of b.
       int const j0 = block % col_blocks;
       int const i0 = block / col_blocks * MR;
       Acc acc[MR][NR];
       for (int i = 0; i < MR; ++i)
         for (int j = 0; j < NR; ++j)
-          acc[i][j] = accumulate && i0 + i < rows ? c[(i0 + i) * ldc + j0 + j * col_blocks] : Acc(0);
+          acc[i][j] =
+              accumulate && i0 + i < rows ? c[(i0 + i) * ldc + j0 + j * col_blocks] : Acc(0);
       for (int p = 0; p < k; ++p) {
         Acc column[NR];
         for (int j = 0; j < NR; ++j) column[j] = b[p * ldb + j0 + j * col_blocks];
@@ -218,11 +249,46 @@ KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Ac
   (void)team;
 }
 
+/// c += a · b where row i of a counts only in its first `valid(i)` entries; the others are 0.
+/// For weights behind a causal mask: a value that a query must not see must not reach it as 0·NaN
+/// either.
+template <class Traits, class Team, class Acc, class Valid>
+KOKKOS_INLINE_FUNCTION void multiply_ragged(Team const& team, Acc const* a, int lda, Acc const* b,
+                                            int ldb, Acc* c, int ldc, int rows, int cols, int k,
+                                            Valid const& valid) {
+  if constexpr (Traits::host) {
+    KOKKOS_IF_ON_HOST((for (int j = 0; j < cols;
+                            j += Traits::cols, b += static_cast<std::int64_t>(ldb) * Traits::cols) {
+      if (host::all_finite<Acc>(b, static_cast<std::int64_t>(k) * Traits::cols)) {
+        // 0·finite adds nothing: whole register blocks of rows may run on.
+        host::multiply_rows<Acc, Traits::width, Traits::rows, 2>(a, lda, b, c + j, ldc, rows, k,
+                                                                 true);
+      } else {
+        for (int i = 0; i < rows; ++i) {
+          host::multiply_block<Acc, Traits::width, 1, 2>(
+              a + static_cast<std::int64_t>(i) * lda, lda, b,
+              c + static_cast<std::int64_t>(i) * ldc + j, ldc, valid(i) < k ? valid(i) : k, true);
+        }
+      }
+    }))
+  } else {
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
+      int const i = index / cols;
+      int const j = index % cols;
+      int const depth = valid(i) < k ? valid(i) : k;
+      Acc acc = c[i * ldc + j];
+      for (int p = 0; p < depth; ++p) acc += a[i * lda + p] * b[p * ldb + j];
+      c[i * ldc + j] = acc;
+    });
+  }
+  (void)team;
+}
+
 /// Aligned piece of the team's scratch memory, `count` elements long.
 template <class Acc, class Team>
 KOKKOS_INLINE_FUNCTION Acc* scratch(Team const& team, int level, std::int64_t count) {
-  return static_cast<Acc*>(
-      team.team_scratch(level).get_shmem_aligned(static_cast<std::size_t>(count) * sizeof(Acc), 64));
+  return static_cast<Acc*>(team.team_scratch(level).get_shmem_aligned(
+      static_cast<std::size_t>(count) * sizeof(Acc), 64));
 }
 
 /// Bytes to request for a piece of `count` elements, alignment included.

@@ -32,8 +32,8 @@ std::int64_t stride_of(T const& tensor, int dimension) {
   if constexpr (KokkosView<T>) {
     return static_cast<std::int64_t>(tensor.stride(static_cast<std::size_t>(dimension)));
   } else {
-    return static_cast<std::int64_t>(
-        tensor.mapping().stride(static_cast<typename std::remove_cvref_t<T>::rank_type>(dimension)));
+    return static_cast<std::int64_t>(tensor.mapping().stride(
+        static_cast<typename std::remove_cvref_t<T>::rank_type>(dimension)));
   }
 }
 
@@ -81,26 +81,33 @@ std::string describe(TensorRef<T, Rank> const& ref) {
   return text + "] " + dtype_name(dtype_of<T>);
 }
 
-/// Compile-time checks on one argument: an element type Attikos knows, and memory that the space can reach.
+/// Compile-time checks on one argument: an element type Attikos knows, and memory that the space
+/// can reach.
 template <ExecutionSpace Exec, TensorLike T>
 constexpr void check_tensor() {
   static_assert(ElementTraits<element_t<T>>::is_element,
-                "attikos: element type is none of double, float, float16, bfloat16, float8_e4m3, float8_e5m2, int8_t, "
+                "attikos: element type is none of double, float, float16, bfloat16, float8_e4m3, "
+                "float8_e5m2, int8_t, "
                 "uint8_t, int32_t, int64_t");
-  static_assert(is_accessible<Exec, T>(),
-                "attikos: the View's memory space cannot be reached from the execution space; copy it first");
+  static_assert(
+      is_accessible<Exec, T>(),
+      "attikos: the View's memory space cannot be reached from the execution space; copy it first");
 }
 
 /// An output must be writable and must not lay two of its elements on one address by a zero stride.
+/// Views of no elements may carry any stride.
 template <ExecutionSpace Exec, TensorLike T>
 void check_output(char const* operation, char const* name, T const& tensor) {
   check_tensor<Exec, T>();
   static_assert(!std::is_const_v<std::remove_pointer_t<decltype(data_of(tensor))>>,
                 "attikos: an output View must not be const");
+  for (int r = 0; r < rank_of<T>; ++r)
+    if (extent_of(tensor, r) == 0) return;
   for (int r = 0; r < rank_of<T>; ++r) {
     if (extent_of(tensor, r) > 1 && stride_of(tensor, r) == 0)
-      raise<StrideError>(operation, ": output ", name, " has stride 0 in dimension ", r, " of extent ",
-                         extent_of(tensor, r), ", so its elements share memory; expected distinct elements");
+      raise<StrideError>(operation, ": output ", name, " has stride 0 in dimension ", r,
+                         " of extent ", extent_of(tensor, r),
+                         ", so its elements share memory; expected distinct elements");
   }
 }
 
@@ -109,8 +116,8 @@ template <TensorLike T>
 void check_extents(char const* operation, char const* name, T const& tensor) {
   for (int r = 0; r < rank_of<T>; ++r) {
     if (extent_of(tensor, r) < 0)
-      raise<ShapeError>(operation, ": ", name, " has extent ", extent_of(tensor, r), " in dimension ", r,
-                        "; expected 0 or more");
+      raise<ShapeError>(operation, ": ", name, " has extent ", extent_of(tensor, r),
+                        " in dimension ", r, "; expected 0 or more");
   }
 }
 

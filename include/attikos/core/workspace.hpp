@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Temporary memory of an operation: handed in by the caller, or from a pool that belongs to the instance.
+/// Temporary memory of an operation: handed in by the caller, or from a pool that belongs to the
+/// instance.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -8,6 +9,7 @@
 #include <attikos/core/label.hpp>
 #include <attikos/core/to_abi.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <vector>
@@ -15,7 +17,8 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Memory for one call: `workspace(view)` with a contiguous rank-1 View of any element type, at least
+/// Memory for one call: `workspace(view)` with a contiguous rank-1 View of any element type, at
+/// least
 /// `*_workspace_size(…)` bytes. Its content before and after the call means nothing.
 template <TensorLike T>
 struct Workspace {
@@ -44,83 +47,110 @@ bool is_capturing([[maybe_unused]] Exec const& exec) {
 #if defined(KOKKOS_ENABLE_CUDA)
   if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    return cudaStreamIsCapturing(exec.cuda_stream(), &status) != cudaSuccess ||
-           status != cudaStreamCaptureStatusNone;
+    cudaError_t const before = cudaPeekAtLastError();
+    if (cudaStreamIsCapturing(exec.cuda_stream(), &status) != cudaSuccess) {
+      if (before == cudaSuccess) cudaGetLastError();  // ours alone: the caller must not meet it
+      return true;
+    }
+    return status != cudaStreamCaptureStatusNone;
   }
 #endif
   return false;
 }
 
-/// Workspace that the library keeps per instance of `Exec`.
+/// Memory of one call, and the lock that keeps other host threads from launching with it until all
+/// launches of this call are in the instance's queue.
+struct WorkspaceLease {
+  void* data = nullptr;
+  std::unique_lock<std::mutex> lock;
+};
+
+/// Workspace that the library keeps per instance of `Exec`, known by its implementation's address.
 ///
-/// Blocks only ever grow, by doubling at least, and an outgrown block stays until Kokkos is finalized: kernels that
-/// were launched with it may still run, and waiting for them would be a hidden fence. So the total is at most twice
-/// the largest request.
+/// Blocks only ever grow, by doubling at least, and an outgrown block stays until Kokkos is
+/// finalized: kernels that were launched with it may still run, and waiting for them would be a
+/// hidden fence. What is kept for an instance is less than four times its largest request. A
+/// program that makes instances without end hands in workspace(view) instead.
 template <ExecutionSpace Exec>
 class InstancePool {
  public:
-  static void* get(char const* operation, Exec const& exec, std::size_t bytes) {
-    static InstancePool pool;
-    std::lock_guard<std::mutex> const lock(pool.mutex_);
+  static WorkspaceLease get(char const* operation, Exec const& exec, std::size_t bytes) {
+    // Never destroyed: Kokkos may be finalized, and with it the hook run, after static destructors.
+    static InstancePool& pool = *new InstancePool;
+    std::unique_lock<std::mutex> pool_lock(pool.mutex_);
     Entry& entry = pool.entries_[instance_key(exec)];
+    pool_lock.unlock();  // entries of a map stay where they are
+    WorkspaceLease lease{nullptr, std::unique_lock<std::mutex>(entry.mutex)};
     if (bytes > entry.bytes) {
       if (is_capturing(exec))
-        raise<ResourceError>(operation, ": needs ", bytes, " bytes of workspace but the instance's pool holds ",
-                             entry.bytes, " and cannot grow while a graph is captured; pass workspace(view) or run "
-                             "the call once before capture");
-      pool.grow(operation, entry, bytes > 2 * entry.bytes ? bytes : 2 * entry.bytes);
+        raise<ResourceError>(
+            operation, ": needs ", bytes, " bytes of workspace but the instance's pool holds ",
+            entry.bytes,
+            " and cannot grow while a graph is captured; pass workspace(view) or run "
+            "the call once before capture");
+      grow(operation, entry, bytes > 2 * entry.bytes ? bytes : 2 * entry.bytes);
     }
-    return entry.block.data();
+    lease.data = entry.block.data();
+    return lease;
   }
 
  private:
   using Block = Kokkos::View<std::byte*, typename Exec::memory_space>;
   struct Entry {
+    std::mutex mutex;
     Block block;
+    std::vector<Block> retired;
     std::size_t bytes = 0;
   };
 
   InstancePool() {
-    Kokkos::push_finalize_hook([this] {
-      entries_.clear();
-      retired_.clear();
-    });
+    Kokkos::push_finalize_hook([this] { entries_.clear(); });
   }
 
-  void grow(char const* operation, Entry& entry, std::size_t bytes) {
+  static void grow(char const* operation, Entry& entry, std::size_t bytes) {
     Block block;
     try {
-      block = Block(Kokkos::view_alloc(label("workspace", operation), Kokkos::WithoutInitializing), bytes);
+      block = Block(Kokkos::view_alloc(label("workspace", operation), Kokkos::WithoutInitializing),
+                    bytes);
     } catch (std::exception const& error) {
-      raise<ResourceError>(operation, ": needs ", bytes, " bytes of workspace, which could not be allocated: ",
-                           error.what());
+      raise<ResourceError>(operation, ": needs ", bytes,
+                           " bytes of workspace, which could not be allocated: ", error.what());
     }
-    if (entry.bytes > 0) retired_.push_back(entry.block);
-    entry = {block, bytes};
+    if (entry.bytes > 0) entry.retired.push_back(entry.block);
+    entry.block = block;
+    entry.bytes = bytes;
   }
 
   std::mutex mutex_;
   std::map<void const*, Entry> entries_;
-  std::vector<Block> retired_;
 };
 
-/// The caller's workspace if one was given and is large enough, else the pool's. 64-byte aligned.
+/// The caller's workspace if one was given and fits, else the pool's.
 template <ExecutionSpace Exec, class... Extras>
-void* get_workspace(char const* operation, Exec const& exec, std::size_t bytes, Extras const&... extras) {
+WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_t bytes,
+                             Extras const&... extras) {
   auto const given = find_extra<Workspace>(extras...);
   if constexpr (is_present<decltype(given)>) {
     using View = decltype(given.view);
     static_assert(rank_of<View> == 1, "attikos: a workspace has rank 1");
-    static_assert(is_accessible<Exec, View>(), "attikos: the workspace cannot be reached from the execution space");
+    static_assert(is_accessible<Exec, View>(),
+                  "attikos: the workspace cannot be reached from the execution space");
     using Storage = std::remove_pointer_t<decltype(data_of(given.view))>;
     std::size_t const size = static_cast<std::size_t>(extent_of(given.view, 0)) * sizeof(Storage);
     if (size < bytes)
-      raise<ResourceError>(operation, ": workspace has ", size, " bytes; expected at least ", bytes);
+      raise<ResourceError>(operation, ": workspace has ", size, " bytes; expected at least ",
+                           bytes);
     if (extent_of(given.view, 0) > 1 && stride_of(given.view, 0) != 1)
-      raise<StrideError>(operation, ": workspace has stride ", stride_of(given.view, 0), "; expected contiguous memory");
-    return data_of(given.view);
+      raise<StrideError>(operation, ": workspace has stride ", stride_of(given.view, 0),
+                         "; expected contiguous memory");
+    void* const data = data_of(given.view);
+    if (reinterpret_cast<std::uintptr_t>(data) % alignof(double) != 0)
+      raise<ResourceError>(operation, ": workspace begins at ", data,
+                           "; expected an address divisible by ", alignof(double));
+    return {data, {}};
   } else {
-    return bytes == 0 ? nullptr : InstancePool<Exec>::get(operation, exec, bytes);
+    if (bytes == 0) return {};
+    return InstancePool<Exec>::get(operation, exec, bytes);
   }
 }
 

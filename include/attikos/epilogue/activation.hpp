@@ -12,11 +12,16 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 /// Name of an activation as messages spell it.
 constexpr char const* activation_name(Activation activation) noexcept {
   switch (activation) {
-    case Activation::none: return "none";
-    case Activation::relu: return "relu";
-    case Activation::gelu: return "gelu";
-    case Activation::gelu_tanh: return "gelu_tanh";
-    case Activation::silu: return "silu";
+    case Activation::none:
+      return "none";
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu:
+      return "gelu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::silu:
+      return "silu";
   }
   return "unknown";
 }
@@ -31,10 +36,12 @@ ATTIKOS_HD inline T relu(T x) {
 template <class T>
 ATTIKOS_HD inline T gelu(T x) {
   using std::erfc;
+  if (x < T(-40)) return T(0);  // below the smallest number of either type; −∞ would give −∞·0
   return T(0.5) * x * erfc(-x * T(0.70710678118654752440));
 }
 
-/// The tanh form of gelu, x/2·(1 + tanh u) = x·σ(2u) with u = √(2/π)·(x + 0.044715·x³), same source.
+/// The tanh form of gelu, x/2·(1 + tanh u) = x·σ(2u) with u = √(2/π)·(x + 0.044715·x³), same
+/// source.
 template <class T>
 ATTIKOS_HD inline T gelu_tanh(T x) {
   using std::exp;
@@ -53,11 +60,16 @@ ATTIKOS_HD inline T silu(T x) {
 template <class T>
 ATTIKOS_HD inline T apply_activation(Activation activation, T x) {
   switch (activation) {
-    case Activation::relu: return relu(x);
-    case Activation::gelu: return gelu(x);
-    case Activation::gelu_tanh: return gelu_tanh(x);
-    case Activation::silu: return silu(x);
-    case Activation::none: break;
+    case Activation::relu:
+      return relu(x);
+    case Activation::gelu:
+      return gelu(x);
+    case Activation::gelu_tanh:
+      return gelu_tanh(x);
+    case Activation::silu:
+      return silu(x);
+    case Activation::none:
+      break;
   }
   return x;
 }

@@ -31,6 +31,16 @@ TensorRef<T, Rank> transposed(TensorRef<T, Rank> x, bool yes) {
   return x;
 }
 
+/// Type in which a product is summed: double if either side is, float for the rest, and for
+/// integers the unsigned 32-bit integers, whose wrap-around is defined and agrees with the two's
+/// complement result.
+template <class A, class B, class C>
+using GemmAccumulator =
+    std::conditional_t<std::is_integral_v<A>, std::uint32_t,
+                       std::conditional_t<std::is_same_v<A, double> || std::is_same_v<B, double> ||
+                                              std::is_same_v<C, double>,
+                                          double, float>>;
+
 /// Element types that one product may combine.
 template <class A, class B, class C>
 constexpr bool gemm_types_supported() {
@@ -41,17 +51,29 @@ constexpr bool gemm_types_supported() {
   if constexpr (std::is_same_v<A, std::int8_t> && std::is_same_v<B, std::int8_t>) {
     return std::is_same_v<C, std::int32_t>;
   } else {
-    return real(std::type_identity<A>{}) && real(std::type_identity<B>{}) && real(std::type_identity<C>{});
+    return real(std::type_identity<A>{}) && real(std::type_identity<B>{}) &&
+           real(std::type_identity<C>{});
   }
 }
 
-inline void check_finite(char const* operation, char const* name, double value) {
-  if (!std::isfinite(value)) raise<Error>(operation, ": ", name, " is ", value, "; expected a finite number");
+/// A factor as the kernels use it: rounded to the accumulator. Throws Error unless it is finite
+/// there.
+template <class Acc>
+double checked_factor(char const* operation, char const* name, double value) {
+  double rounded = value;
+  if constexpr (std::is_same_v<Acc, float>)
+    rounded = static_cast<double>(static_cast<float>(value));
+  if (!std::isfinite(rounded))
+    raise<Error>(operation, ": ", name, " is ", value, "; expected a number that is finite in ",
+                 std::is_same_v<Acc, float> ? "float32" : "float64");
+  return rounded;
 }
 
-/// Checks everything the host can see and fills the arguments. Nothing is launched or written when this throws.
+/// Checks everything the host can see and fills the arguments. Nothing is launched or written when
+/// this throws.
 template <ExecutionSpace Exec, TensorLike A, TensorLike B, TensorLike C, class... Extras>
-abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions const& options, Extras const&... extras) {
+abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions const& options,
+                             Extras const&... extras) {
   check_tensor<Exec, A>();
   check_tensor<Exec, B>();
   check_output<Exec>("gemm", "C", c);
@@ -61,7 +83,8 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   static_assert(rank_of<C> == 3 || (rank_of<A> == 2 && rank_of<B> == 2),
                 "attikos::gemm: a batch in A or B needs one in C");
   static_assert(gemm_types_supported<element_t<A>, element_t<B>, element_t<C>>(),
-                "attikos::gemm: element types must be double, float, float16 or bfloat16 in any mix, or int8 x int8 -> "
+                "attikos::gemm: element types must be double, float, float16 or bfloat16 in any "
+                "mix, or int8 x int8 -> "
                 "int32");
   check_extents("gemm", "A", a);
   check_extents("gemm", "B", b);
@@ -74,15 +97,16 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   auto const op_b = with_batch(transposed(ref_b, options.trans_b));
   auto const out = with_batch(ref_c);
   auto const shapes = [&] {
-    return " A is " + describe(ref_a) + ", B is " + describe(ref_b) + ", C is " + describe(ref_c) + ".";
+    return " A is " + describe(ref_a) + ", B is " + describe(ref_b) + ", C is " + describe(ref_c) +
+           ".";
   };
   if (op_a.extent[2] != op_b.extent[1])
-    raise<ShapeError>("gemm: ", options.trans_b ? "op(B) = B^T" : "B", " has ", op_b.extent[1], " rows but ",
-                      options.trans_a ? "op(A) = A^T" : "A", " has ", op_a.extent[2], " columns (k must match).",
-                      shapes());
+    raise<ShapeError>("gemm: ", options.trans_b ? "op(B) = B^T" : "B", " has ", op_b.extent[1],
+                      " rows but ", options.trans_a ? "op(A) = A^T" : "A", " has ", op_a.extent[2],
+                      " columns (k must match).", shapes());
   if (out.extent[1] != op_a.extent[1] || out.extent[2] != op_b.extent[2])
-    raise<ShapeError>("gemm: C has extents [", out.extent[1], ", ", out.extent[2], "]; expected [", op_a.extent[1],
-                      ", ", op_b.extent[2], "] from op(A) and op(B).", shapes());
+    raise<ShapeError>("gemm: C has extents [", out.extent[1], ", ", out.extent[2], "]; expected [",
+                      op_a.extent[1], ", ", op_b.extent[2], "] from op(A) and op(B).", shapes());
   auto const check_batch = [&](char const* name, auto const& x) {
     if (x.extent[0] != out.extent[0] && x.extent[0] != 1)
       raise<ShapeError>("gemm: ", name, " has batch ", x.extent[0], "; expected ", out.extent[0],
@@ -90,10 +114,8 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   };
   check_batch("A", op_a);
   check_batch("B", op_b);
-  check_finite("gemm", "alpha", options.alpha);
-  check_finite("gemm", "beta", options.beta);
-  check_finite("gemm", "scale", options.scale);
 
+  using Acc = GemmAccumulator<element_t<A>, element_t<B>, element_t<C>>;
   abi::GemmArgs g{};
   g.a = ref_a.data;
   g.b = ref_b.data;
@@ -114,9 +136,9 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   g.c_batch = out.stride[0];
   g.c_m = out.stride[1];
   g.c_n = out.stride[2];
-  g.alpha = options.alpha;
-  g.beta = options.beta;
-  g.scale = options.scale;
+  g.alpha = checked_factor<Acc>("gemm", "alpha", options.alpha);
+  g.beta = checked_factor<Acc>("gemm", "beta", options.beta);
+  g.scale = checked_factor<Acc>("gemm", "scale", options.scale);
   g.activation = options.activation;
   g.bias_along = options.bias_along;
 
@@ -130,8 +152,9 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
     auto const ref = to_const_ref(extra_bias.view);
     std::int64_t const expected = options.bias_along == BiasAlong::n ? g.n : g.m;
     if (ref.extent[0] != expected)
-      raise<ShapeError>("gemm: bias has ", ref.extent[0], " elements; expected ", expected, ", one per ",
-                        options.bias_along == BiasAlong::n ? "column" : "row", " of C.", shapes());
+      raise<ShapeError>("gemm: bias has ", ref.extent[0], " elements; expected ", expected,
+                        ", one per ", options.bias_along == BiasAlong::n ? "column" : "row",
+                        " of C.", shapes());
     g.bias = ref.data;
     g.type_bias = dtype_of<element_t<View>>;
     g.bias_stride = ref.stride[0];
@@ -147,7 +170,8 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
     auto const batched = with_batch(ref);
     for (int r = 0; r < 3; ++r)
       if (batched.extent[r] != out.extent[r])
-        raise<ShapeError>("gemm: residual is ", describe(ref), "; expected the extents of C.", shapes());
+        raise<ShapeError>("gemm: residual is ", describe(ref), "; expected the extents of C.",
+                          shapes());
     g.residual = ref.data;
     g.type_residual = dtype_of<element_t<View>>;
     g.residual_batch = batched.stride[0];
@@ -157,11 +181,12 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   if constexpr (std::is_integral_v<element_t<A>>) {
     if (options.alpha != 1 || (options.beta != 0 && options.beta != 1) || options.scale != 1 ||
         options.activation != Activation::none || g.bias != nullptr || g.residual != nullptr)
-      raise<UnsupportedError>("gemm: int8 x int8 -> int32 is exact and takes alpha = 1, beta = 0 or 1 and no scale, "
-                              "bias, activation or residual; got alpha = ",
-                              options.alpha, ", beta = ", options.beta, ", scale = ", options.scale, ", activation = ",
-                              activation_name(options.activation), g.bias != nullptr ? ", a bias" : "",
-                              g.residual != nullptr ? ", a residual" : "", ".");
+      raise<UnsupportedError>(
+          "gemm: int8 x int8 -> int32 is exact and takes alpha = 1, beta = 0 or 1 and no scale, "
+          "bias, activation or residual; got alpha = ",
+          options.alpha, ", beta = ", options.beta, ", scale = ", options.scale,
+          ", activation = ", activation_name(options.activation),
+          g.bias != nullptr ? ", a bias" : "", g.residual != nullptr ? ", a residual" : "", ".");
   }
   return g;
 }

@@ -2,19 +2,22 @@
 /// \file
 /// Kokkos Kernels' BLAS as a candidate for float and double products on the host.
 ///
-/// It calls a vendor BLAS there, which may be faster than the portable kernel, but gives results that can depend on the
-/// number of threads; say `.kernel = "portable"` where that matters.
+/// It calls a vendor BLAS there, which may be faster than the portable kernel, but gives results
+/// that can depend on the number of threads; say `.kernel = "portable"` where that matters.
 #pragma once
 
 #include <attikos/config.hpp>
 
 #if defined(ATTIKOS_HAVE_KOKKOS_KERNELS)
-#include <KokkosBlas3_gemm.hpp>
 #include <KokkosKernels_config.h>
+
+#include <KokkosBlas3_gemm.hpp>
+#include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/abi/gemm.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/label.hpp>
+#include <limits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -30,9 +33,13 @@ struct GemmKokkosKernels {
     (void)g;
     return abi::refused("Kokkos Kernels was built without a BLAS library");
 #else
-    if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0) return abi::refused("the product is empty");
+    if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0)
+      return abi::refused("the product is empty");
     if (g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr)
       return abi::refused("it has no bias, activation or residual");
+    constexpr std::int64_t limit = std::numeric_limits<int>::max();
+    if (g.m > limit || g.n > limit || g.k > limit)
+      return abi::refused("BLAS counts in int: an extent is too large");
     if (!(g.a_k == 1 && g.a_m == g.k) && !(g.a_m == 1 && g.a_k == g.m))
       return abi::refused("A is not contiguous");
     if (!(g.b_n == 1 && g.b_k == g.n) && !(g.b_k == 1 && g.b_n == g.k))
@@ -45,8 +52,11 @@ struct GemmKokkosKernels {
   static void run(abi::GemmArgs const& g, Exec const& exec) {
     using Layout = Kokkos::LayoutRight;
     using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    using In = Kokkos::View<T const**, Layout, Kokkos::HostSpace, Unmanaged>;
-    using Out = Kokkos::View<T**, Layout, Kokkos::HostSpace, Unmanaged>;
+    // The device names Exec: the BLAS call is chosen by it, and HostSpace alone would mean the
+    // default host space.
+    using Device = Kokkos::Device<Exec, Kokkos::HostSpace>;
+    using In = Kokkos::View<T const**, Layout, Device, Unmanaged>;
+    using Out = Kokkos::View<T**, Layout, Device, Unmanaged>;
     Kokkos::Profiling::ScopedRegion const region(label("gemm", name));
     bool const plain_a = g.a_k == 1 && g.a_m == g.k;
     bool const plain_b = g.b_n == 1 && g.b_k == g.n;
@@ -59,16 +69,17 @@ struct GemmKokkosKernels {
                      : In(p, static_cast<std::size_t>(cols), static_cast<std::size_t>(rows));
       };
       // scale·(alpha·AB + beta·C) folds into the two factors.
-      KokkosBlas::gemm(exec, plain_a ? "N" : "T", plain_b ? "N" : "T", static_cast<T>(g.scale * g.alpha),
-                       view(a, plain_a, g.m, g.k), view(b, plain_b, g.k, g.n), static_cast<T>(g.scale * g.beta),
+      KokkosBlas::gemm(exec, plain_a ? "N" : "T", plain_b ? "N" : "T",
+                       static_cast<T>(g.scale * g.alpha), view(a, plain_a, g.m, g.k),
+                       view(b, plain_b, g.k, g.n), static_cast<T>(g.scale * g.beta),
                        Out(c, static_cast<std::size_t>(g.m), static_cast<std::size_t>(g.n)));
     }
   }
 };
 
 template <class Exec, class T>
-  requires(is_host_space<Exec> && std::is_floating_point_v<T>)
-struct Specializations<op::Gemm, Exec, T, T, T> {
+requires(is_host_space<Exec>&&
+             std::is_floating_point_v<T>) struct Specializations<op::Gemm, Exec, T, T, T> {
   using kernels = KernelList<GemmKokkosKernels<Exec, T>>;
 };
 

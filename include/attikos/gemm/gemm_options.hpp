@@ -18,12 +18,12 @@ struct GemmOptions {
   bool trans_b = false;                      ///< op(B) = Bᵀ
   Activation activation = Activation::none;  ///< pointwise function before the residual is added
   double scale = 1;                          ///< factor of the whole product, before the bias
-  BiasAlong bias_along = BiasAlong::n;       ///< the bias has one entry per column (n) or per row (m)
-  char const* kernel = "";                   ///< "" chooses; a name demands it and never falls back
+  BiasAlong bias_along = BiasAlong::n;  ///< the bias has one entry per column (n) or per row (m)
+  char const* kernel = "";              ///< "" chooses; a name demands it and never falls back
 };
 
-/// Adds a vector along one dimension of the result, before the activation: `bias(view)` with one rank-1 tensor of
-/// n (or m) elements, any floating type.
+/// Adds a vector along one dimension of the result, before the activation: `bias(view)` with one
+/// rank-1 tensor of n (or m) elements, any floating type.
 template <TensorLike T>
 struct Bias {
   T view;
@@ -33,7 +33,8 @@ Bias<T> bias(T const& view) {
   return {view};
 }
 
-/// Adds a matrix of C's shape after the activation. It may be C's own storage only if it is exactly C.
+/// Adds a matrix of C's shape after the activation. It may be C's own storage only if it is exactly
+/// C.
 template <TensorLike T>
 struct Residual {
   T view;

@@ -33,13 +33,15 @@ struct LayerNormRow {
                                [&](std::int64_t, host::Vec<Acc> v, int) { sum += v; });
     Acc const mean = host::reduce_sum<Acc, V>(sum) / n;
     host::Vec<Acc> squares{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, mean, [&](std::int64_t, host::Vec<Acc> v, int) {
-      v -= mean;
-      squares += v * v;
-    });
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
+                               [&](std::int64_t, host::Vec<Acc> v, int) {
+                                 v -= mean;
+                                 squares += v * v;
+                               });
     Acc const inverse = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares) / n + eps);
     host::for_each_vector<Acc>(
-        from.data, from.stride, from.size, Acc(0), [&](std::int64_t j, host::Vec<Acc> v, int count) {
+        from.data, from.stride, from.size, Acc(0),
+        [&](std::int64_t j, host::Vec<Acc> v, int count) {
           v = (v - mean) * inverse *
                   host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count) +
               host::load_row<Acc>(bias.data + j * bias.stride[0], bias.stride[0], count);
@@ -56,7 +58,8 @@ struct LayerNormRow {
     Acc const squares = device_sum<Acc>(team, from, [=](Acc v) { return (v - mean) * (v - mean); });
     Acc const inverse = Acc(1) / Kokkos::sqrt(squares / n + eps);
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      to[j] = static_cast<Out>((static_cast<Acc>(from[j]) - mean) * inverse * static_cast<Acc>(weight(j)) +
+      to[j] = static_cast<Out>((static_cast<Acc>(from[j]) - mean) * inverse *
+                                   static_cast<Acc>(weight(j)) +
                                static_cast<Acc>(bias(j)));
     });
   }
@@ -72,9 +75,9 @@ struct LayerNormRow {
 /// \param bias    [hidden]
 /// \param out     the extents of x; may be x itself
 ///
-/// Types: any floating-point element for each argument; mean and (biased) variance in two passes in float, in double
-/// if x or out is double. hidden = 0 and empty batches are valid.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
+/// Types: any floating-point element for each argument; mean and (biased) variance in two passes in
+/// float, in double if x or out is double. hidden = 0 and empty batches are valid. Determinism: run
+/// to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
 /// Source: J. L. Ba et al., "Layer Normalization", arXiv:1607.06450.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
 void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Out const& out,
@@ -91,15 +94,17 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
   detail::check_row_vector("layer_norm", "weight", rx, rw);
   detail::check_row_vector("layer_norm", "bias", rx, rb);
   auto const rows = detail::rows_of(rx);
-  detail::launch_rows(exec, "layer_norm",
-                      detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
-                          rows, rw, rb, detail::rows_of(ro), static_cast<Acc>(options.eps)},
-                      rows.count());
+  detail::launch_rows(
+      exec, "layer_norm",
+      detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
+          rows, rw, rb, detail::rows_of(ro), static_cast<Acc>(options.eps)},
+      rows.count());
 }
 
 /// The same on an instance of the default execution space.
 template <TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
-void layer_norm(X const& x, W const& weight, B const& bias, Out const& out, LayerNormOptions const& options = {}) {
+void layer_norm(X const& x, W const& weight, B const& bias, Out const& out,
+                LayerNormOptions const& options = {}) {
   layer_norm(Kokkos::DefaultExecutionSpace{}, x, weight, bias, out, options);
 }
 

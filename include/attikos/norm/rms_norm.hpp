@@ -34,6 +34,7 @@ template <class Acc>
 struct L2Factor {
   Acc eps;
   KOKKOS_INLINE_FUNCTION Acc operator()(Acc sum, std::int64_t) const {
+    if (sum == Acc(0)) return Acc(0);
     Acc const norm = Kokkos::sqrt(sum);
     return Acc(1) / (norm < eps ? eps : norm);
   }
@@ -54,13 +55,14 @@ struct ScaledRow {
     host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
                                [&](std::int64_t, host::Vec<Acc> v, int) { squares += v * v; });
     Acc const scale = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares), from.size);
-    host::for_each_vector<Acc>(
-        from.data, from.stride, from.size, Acc(0), [&](std::int64_t j, host::Vec<Acc> v, int count) {
-          v *= scale;
-          if constexpr (is_present<Weight>)
-            v *= host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
-          host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
-        });
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                 v *= scale;
+                                 if constexpr (is_present<Weight>)
+                                   v *= host::load_row<Acc>(weight.data + j * weight.stride[0],
+                                                            weight.stride[0], count);
+                                 host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
+                               });
   }
 
   template <class Team>
@@ -77,15 +79,16 @@ struct ScaledRow {
 };
 
 template <class Acc, class Factor, class Exec, class X, class Weight, class Out>
-void scale_rows(Exec const& exec, char const* operation, X const& x, Weight const& weight, Out const& out,
-                Factor const& factor) {
+void scale_rows(Exec const& exec, char const* operation, X const& x, Weight const& weight,
+                Out const& out, Factor const& factor) {
   auto const rx = to_const_ref(x);
   auto const ro = to_ref(out);
   check_same_extents(operation, rx, ro);
   if constexpr (is_present<Weight>) check_row_vector(operation, "weight", rx, weight);
   auto const rows = rows_of(rx);
   launch_rows(exec, operation,
-              ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight, rows_of(ro), factor},
+              ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight,
+                                                                           rows_of(ro), factor},
               rows.count());
 }
 
@@ -98,11 +101,13 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
 /// \param weight  [hidden]
 /// \param out     the extents of x; may be x itself
 ///
-/// Types: any floating-point element for each argument; summed in float, in double if x or out is double.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
-/// Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+/// Types: any floating-point element for each argument; summed in float, in double if x or out is
+/// double. Determinism: run to run, and for any number of host threads. Throws ShapeError,
+/// StrideError before launching. Source: B. Zhang, R. Sennrich, "Root Mean Square Layer
+/// Normalization", arXiv:1910.07467.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out>
-void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out, RmsNormOptions const& options = {}) {
+void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out,
+              RmsNormOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   detail::check_row_operation<Exec>("rms_norm", x, out);
   detail::check_tensor<Exec, W>();
@@ -122,9 +127,11 @@ void rms_norm(X const& x, W const& weight, Out const& out, RmsNormOptions const&
 /// \param x     rank 1 to 3, [..., size]
 /// \param out   the extents of x; may be x itself
 ///
-/// Types, determinism and errors as for rms_norm(). A row of zeros stays 0.
+/// Types, determinism and errors as for rms_norm(). A row of zeros stays 0. The sum of
+/// squares must stay in the range of its type: elements below about 1e19 in float.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
-void l2_normalize(Exec const& exec, X const& x, Out const& out, L2NormalizeOptions const& options = {}) {
+void l2_normalize(Exec const& exec, X const& x, Out const& out,
+                  L2NormalizeOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   detail::check_row_operation<Exec>("l2_normalize", x, out);
   detail::scale_rows<Acc>(exec, "l2_normalize", x, detail::Absent{}, out,

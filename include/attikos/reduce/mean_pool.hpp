@@ -31,7 +31,9 @@ struct MeanPoolRow {
     std::int64_t const n = lengths[b * lengths_stride];
     return n < 0 ? 0 : (n > x.extent[1] ? x.extent[1] : n);
   }
-  KOKKOS_INLINE_FUNCTION static Acc factor(std::int64_t n) { return n == 0 ? Acc(0) : Acc(1) / static_cast<Acc>(n); }
+  KOKKOS_INLINE_FUNCTION static Acc factor(std::int64_t n) {
+    return n == 0 ? Acc(0) : Acc(1) / static_cast<Acc>(n);
+  }
 
   void host_row(std::int64_t index) const {
     constexpr int V = host::lanes<Acc>;
@@ -42,7 +44,8 @@ struct MeanPoolRow {
     for (std::int64_t j = first; j < last; j += V) {
       int const count = last - j < V ? static_cast<int>(last - j) : V;
       host::Vec<Acc> sum{};
-      for (std::int64_t s = 0; s < n; ++s) sum += host::load_row<Acc>(x.ptr(b, s, j), x.stride[2], count);
+      for (std::int64_t s = 0; s < n; ++s)
+        sum += host::load_row<Acc>(x.ptr(b, s, j), x.stride[2], count);
       host::put<Acc>(out.ptr(b, j), out.stride[1], count, sum * factor(n));
     }
   }
@@ -70,11 +73,12 @@ struct MeanPoolRow {
 /// \param out     [batch, hidden]; its element type may differ from x's; must not overlap x
 /// \param extras  lengths(view): int32 [batch]; without it every position counts
 ///
-/// A sequence of length 0 gives 0; padding is never read. Summed in position order in float, in double if x or out is
-/// double. Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError before
-/// launching.
+/// A sequence of length 0 gives 0; padding is never read. Summed in position order in float, in
+/// double if x or out is double. Determinism: run to run, and for any number of host threads.
+/// Throws ShapeError, StrideError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out, detail::MeanPoolExtra... Extras>
-void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions const& = {}, Extras const&... extras) {
+void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions const& = {},
+               Extras const&... extras) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   using Op = detail::MeanPoolRow<Acc, element_t<X>, element_t<Out>>;
   detail::check_tensor<Exec, X>();
@@ -86,12 +90,14 @@ void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions con
   auto const rx = detail::to_const_ref(x);
   auto const ro = detail::to_ref(out);
   if (ro.extent[0] != rx.extent[0] || ro.extent[1] != rx.extent[2])
-    detail::raise<ShapeError>("mean_pool: out is ", detail::describe(ro), "; expected [", rx.extent[0], ", ",
-                              rx.extent[2], "] for x, which is ", detail::describe(rx));
+    detail::raise<ShapeError>("mean_pool: out is ", detail::describe(ro), "; expected [",
+                              rx.extent[0], ", ", rx.extent[2], "] for x, which is ",
+                              detail::describe(rx));
   Op op{rx, ro, nullptr, 0, (rx.extent[2] + Op::stretch - 1) / Op::stretch};
   auto const given = detail::find_extra<Lengths>(extras...);
   if constexpr (detail::is_present<decltype(given)>) {
-    auto const ref = detail::lengths_ref<Exec>("mean_pool", "lengths", given.q, rx.extent[0], "sequence of the batch");
+    auto const ref = detail::lengths_ref<Exec>("mean_pool", "lengths", given.q, rx.extent[0],
+                                               "sequence of the batch");
     op.lengths = ref.data;
     op.lengths_stride = ref.stride[0];
   }
@@ -100,7 +106,8 @@ void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions con
 
 /// The same on an instance of the default execution space.
 template <TensorLike X, TensorLike Out, detail::MeanPoolExtra... Extras>
-void mean_pool(X const& x, Out const& out, MeanPoolOptions const& options = {}, Extras const&... extras) {
+void mean_pool(X const& x, Out const& out, MeanPoolOptions const& options = {},
+               Extras const&... extras) {
   mean_pool(Kokkos::DefaultExecutionSpace{}, x, out, options, extras...);
 }
 

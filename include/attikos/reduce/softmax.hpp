@@ -21,7 +21,8 @@ struct SoftmaxRow {
   Rows<Out> out;
   Acc scale;
 
-  // The exponential is evaluated twice, in the sum and in the result: keeping it would need memory of the row's size.
+  // The exponential is evaluated twice, in the sum and in the result: keeping it would need memory
+  // of the row's size.
   void host_row(std::int64_t index) const {
     constexpr int V = host::lanes<Acc>;
     constexpr Acc low = -std::numeric_limits<Acc>::infinity();
@@ -44,7 +45,8 @@ struct SoftmaxRow {
     Acc const sum = host::reduce_sum<Acc, V>(total);
     Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
     each([&](std::int64_t j, host::Vec<Acc> v, int count) {
-      host::put<Acc>(to.data + j * to.stride, to.stride, count, host::exp<Acc, V>(v - shift) * inverse);
+      host::put<Acc>(to.data + j * to.stride, to.stride, count,
+                     host::exp<Acc, V>(v - shift) * inverse);
     });
   }
 
@@ -60,8 +62,8 @@ struct SoftmaxRow {
           if (v > best) best = v;
         },
         Kokkos::Max<Acc>(maximum));
-    // Kokkos starts a maximum at the lowest finite number; a row of −∞ only must not shift by it.
-    Acc const shift = maximum == -Kokkos::Experimental::finite_max_v<Acc> ? Acc(0) : maximum;
+    // Kokkos starts a maximum at the lowest finite number, so that a row of −∞ only sums to 0.
+    Acc const shift = maximum;
     Acc const s = scale;
     Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
     Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
@@ -73,15 +75,16 @@ struct SoftmaxRow {
 
 }  // namespace detail
 
-/// Softmax: out_j = e^(scale·x_j − m)/Σ e^(scale·x − m) over the last dimension, m the largest scale·x.
+/// Softmax: out_j = e^(scale·x_j − m)/Σ e^(scale·x − m) over the last dimension, m the largest
+/// scale·x.
 ///
 /// \param exec  execution space instance; the call is asynchronous on it and never fences
 /// \param x     rank 1 to 3, [..., size]
 /// \param out   the extents of x; may be x itself
 ///
-/// A row of −∞ only gives zeros. Types: any floating-point element for each argument; computed in float, in double if
-/// x or out is double. Determinism: run to run, and for any number of host threads.
-/// Throws ShapeError, StrideError before launching.
+/// A row of −∞ only gives zeros. Types: any floating-point element for each argument; computed in
+/// float, in double if x or out is double. Determinism: run to run, and for any number of host
+/// threads. Throws ShapeError, StrideError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
@@ -90,10 +93,10 @@ void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const&
   auto const ro = detail::to_ref(out);
   detail::check_same_extents("softmax", rx, ro);
   auto const rows = detail::rows_of(rx);
-  detail::launch_rows(
-      exec, "softmax",
-      detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
-      rows.count());
+  detail::launch_rows(exec, "softmax",
+                      detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{
+                          rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
+                      rows.count());
 }
 
 /// The same on an instance of the default execution space.

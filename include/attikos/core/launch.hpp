@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Launching a team kernel with its label, its scratch and arguments by value.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/core/error.hpp>
+#include <attikos/core/label.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Number of teams as Kokkos counts them; throws UnsupportedError if there are more than it can.
+inline int checked_league(char const* operation, std::int64_t teams) {
+  if (teams > std::numeric_limits<int>::max())
+    raise<UnsupportedError>(
+        operation, ": ", teams,
+        " tiles are more than one launch can hold; expected at most 2147483647");
+  return static_cast<int>(teams);
+}
+
+/// Bytes of scratch as Kokkos counts them; throws UnsupportedError if there are more than it can.
+inline int checked_scratch(char const* operation, std::size_t bytes) {
+  if (bytes > static_cast<std::size_t>(std::numeric_limits<int>::max()))
+    raise<UnsupportedError>(operation, ": rows this long need ", bytes,
+                            " bytes of scratch for each team; expected at most 2147483647");
+  return static_cast<int>(bytes);
+}
+
+/// Launches `kernel` asynchronously on the policy's instance. The hint makes CUDA take the functor
+/// as a kernel argument whatever its size: the way through constant memory would wait for the
+/// launch before.
+template <class Policy, class Kernel>
+void launch(char const* operation, char const* name, Policy const& policy, Kernel const& kernel) {
+  Kokkos::parallel_for(label(operation, name),
+                       Kokkos::Experimental::require(
+                           policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+                       kernel);
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// gemm beside OpenBLAS and Kokkos Kernels on the host and cuBLAS on CUDA.
+//
+// Case names: gemm/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._<op(A)><op(B)>/<cold
+// or warm>
+#include <support/alternate.hpp>
+#include <support/check.hpp>
+#include <support/data.hpp>
+
+#if defined(ATTIKOS_PERF_CUBLAS)
+#include <support/cublas.hpp>
+#endif
+#if !defined(KOKKOS_ENABLE_CUDA)
+#include <support/openblas.hpp>
+#if defined(ATTIKOS_HAVE_KOKKOS_KERNELS)
+#include <KokkosBlas3_gemm.hpp>
+#endif
+#endif
+
+#include <memory>
+
+namespace attikos::perf {
+namespace {
+
+template <class T>
+using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
+
+struct Shape {
+  int m, n, k;
+  bool trans_a = false, trans_b = false;
+  bool warm = false;
+
+  std::string name() const {
+    return text("m", m, "_n", n, "_k", k, "_", trans_a ? "t" : "n", trans_b ? "t" : "n",
+                warm ? "/warm" : "/cold");
+  }
+  double flop() const { return 2.0 * m * n * k; }
+};
+
+constexpr Shape square(int size, bool trans_b, bool warm = false) {
+  return {size, size, size, false, trans_b, warm};
+}
+
+template <class A, class B, class C>
+struct Operands {
+  Matrix<A> a;
+  Matrix<B> b;
+  Matrix<C> c;
+  std::vector<float> a32, b32, c32;  ///< for a peer that has float32 only; else empty
+
+  explicit Operands(Shape const& s)
+      : a(Kokkos::view_alloc("a", Kokkos::WithoutInitializing), extent(s.trans_a ? s.k : s.m),
+          extent(s.trans_a ? s.m : s.k)),
+        b(Kokkos::view_alloc("b", Kokkos::WithoutInitializing), extent(s.trans_b ? s.n : s.k),
+          extent(s.trans_b ? s.k : s.n)),
+        c(Kokkos::view_alloc("c", Kokkos::WithoutInitializing), extent(s.m), extent(s.n)) {
+    fill_normal(a);
+    fill_normal(b);
+  }
+  static std::size_t extent(int value) { return static_cast<std::size_t>(value); }
+};
+
+/// Sampled entries of C against float64; the ends of both dimensions are among them.
+template <class A, class B, class C>
+void check_result(std::string const& side, Shape const& s, Operands<A, B, C> const& x) {
+  auto const a = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.a);
+  auto const b = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.b);
+  auto const c = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.c);
+  require_written(side, c);
+  for (std::int64_t i : sample(s.m, 8)) {
+    for (std::int64_t j : sample(s.n, 8)) {
+      auto const row = [&](std::int64_t l) { return s.trans_a ? a(l, i) : a(i, l); };
+      auto const column = [&](std::int64_t l) { return s.trans_b ? b(j, l) : b(l, j); };
+      std::string const where = text("[", i, ", ", j, "]");
+      if constexpr (std::is_integral_v<A>) {
+        require_close(side, where, c(i, j), reference::gemm_element_int8(s.k, row, column, 0), 0);
+      } else {
+        auto const wide_row = [&](std::int64_t l) { return to_double(row(l)); };
+        auto const wide_column = [&](std::int64_t l) { return to_double(column(l)); };
+        auto const element = reference::gemm_element(s.k, wide_row, wide_column, {});
+        double const bound = test::gemm_bound<test::Accumulator<A, B, C>, C>(s.k, element, {});
+        require_close(side, where, to_double(c(i, j)), element.value, bound);
+      }
+    }
+  }
+}
+
+/// The peers that can do this product. Those named `..._float32` do it on float32 copies of
+/// narrower operands.
+template <class A, class B, class C>
+std::vector<Side> peers_of(Settings const& settings, Shape const& s,
+                           std::vector<Operands<A, B, C>>& sets,
+                           [[maybe_unused]] Exec const& exec) {
+  std::vector<Side> sides;
+  [[maybe_unused]] constexpr bool plain =
+      std::is_same_v<A, B> && std::is_same_v<A, C> && std::is_floating_point_v<A>;
+  [[maybe_unused]] auto const add = [&](char const* name, auto run) {
+    if (settings.wants(name)) sides.push_back({name, run});
+  };
+#if !defined(KOKKOS_ENABLE_CUDA)
+  if constexpr (plain) {
+    add("openblas", [&sets, s](std::size_t i) {
+      auto const& x = sets[i];
+      openblas_gemm<A>(s.m, s.n, s.k, s.trans_a, s.trans_b, 1, x.a.data(), x.b.data(), x.c.data());
+    });
+#if defined(ATTIKOS_HAVE_KOKKOS_KERNELS)
+    add("kokkos_kernels", [&sets, s, exec](std::size_t i) {
+      auto const& x = sets[i];
+      KokkosBlas::gemm(exec, s.trans_a ? "T" : "N", s.trans_b ? "T" : "N", A(1), x.a, x.b, A(0),
+                       x.c);
+    });
+#endif
+  } else if (settings.wants("openblas_float32")) {
+    for (auto& x : sets) {
+      x.a32 = float_copy(x.a);
+      x.b32 = float_copy(x.b);
+      x.c32.resize(x.c.span());
+    }
+    add("openblas_float32", [&sets, s](std::size_t i) {
+      auto& x = sets[i];
+      openblas_gemm<float>(s.m, s.n, s.k, s.trans_a, s.trans_b, 1, x.a32.data(), x.b32.data(),
+                           x.c32.data());
+    });
+  }
+#elif defined(ATTIKOS_PERF_CUBLAS)
+  if constexpr (std::is_same_v<A, B>) {
+    auto const cublas = std::make_shared<Cublas>(exec);
+    add("cublas", [&sets, s, cublas](std::size_t i) {
+      auto const& x = sets[i];
+      cublas->gemm(s.m, s.n, s.k, s.trans_a, s.trans_b, x.a.data(), x.b.data(), x.c.data());
+    });
+  }
+#endif
+  return sides;
+}
+
+template <class A, class B, class C>
+void run_gemm(benchmark::State& state, Settings const& settings, Shape const& s,
+              char const* kernel) {
+  Exec const exec;
+  std::size_t const bytes =
+      static_cast<std::size_t>(s.m) * static_cast<std::size_t>(s.k) * sizeof(A) +
+      static_cast<std::size_t>(s.n) * static_cast<std::size_t>(s.k) * sizeof(B) +
+      static_cast<std::size_t>(s.m) * static_cast<std::size_t>(s.n) * sizeof(C);
+  std::vector<Operands<A, B, C>> sets;
+  for (std::size_t i = count_sets(bytes, s.warm); i > 0; --i) sets.emplace_back(s);
+
+  GemmOptions const options{.trans_a = s.trans_a, .trans_b = s.trans_b, .kernel = kernel};
+  std::vector<Side> sides = {
+      {"attikos", [&](std::size_t i) { gemm(exec, sets[i].a, sets[i].b, sets[i].c, options); }}};
+  for (Side& peer : peers_of(settings, s, sets, exec)) sides.push_back(std::move(peer));
+
+  for (Side const& side : sides) {
+    poison(sets[0].c);
+    side.run(0);
+    exec.fence();
+    if (sets[0].c32.empty() || side.name == "attikos") {
+      check_result(side.name, s, sets[0]);
+    } else {
+      Operands<float, float, float> wide(Shape{0, 0, 0});
+      using Host =
+          Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace, Kokkos::MemoryUnmanaged>;
+      if constexpr (on_host) {
+        auto& x = sets[0];
+        wide.a = Host(x.a32.data(), x.a.extent(0), x.a.extent(1));
+        wide.b = Host(x.b32.data(), x.b.extent(0), x.b.extent(1));
+        wide.c = Host(x.c32.data(), x.c.extent(0), x.c.extent(1));
+        check_result(side.name, s, wide);
+      }
+    }
+  }
+  alternate(state, exec, sides, sets.size(), {s.flop(), "GFLOP/s"});
+}
+
+/// The kernel's name comes from explain(), so a case cannot say that one kernel ran while another
+/// did.
+template <class A, class B, class C>
+void add(Settings const& settings, Shape const& s, char const* kernel = "portable") {
+  Matrix<A> const a(static_cast<A*>(nullptr), Operands<A, B, C>::extent(s.trans_a ? s.k : s.m),
+                    Operands<A, B, C>::extent(s.trans_a ? s.m : s.k));
+  Matrix<B> const b(static_cast<B*>(nullptr), Operands<A, B, C>::extent(s.trans_b ? s.n : s.k),
+                    Operands<A, B, C>::extent(s.trans_b ? s.k : s.n));
+  Matrix<C> const c(static_cast<C*>(nullptr), Operands<A, B, C>::extent(s.m),
+                    Operands<A, B, C>::extent(s.n));
+  std::string name = kernel;
+  try {
+    name = explain(op::gemm, Exec(), a, b, c,
+                   {.trans_a = s.trans_a, .trans_b = s.trans_b, .kernel = kernel})
+               .kernel;
+  } catch (Error const&) {
+    // The case itself reports why the kernel cannot run.
+  }
+  std::string const types =
+      text(dtype_name(dtype_of<A>), "_", dtype_name(dtype_of<B>), "_", dtype_name(dtype_of<C>));
+  add_case(settings,
+           text("gemm/", kernel_part(name, "gemm"), "/", Exec::name(), "/", types, "/", s.name()),
+           [&settings, s, kernel](benchmark::State& state) {
+             run_gemm<A, B, C>(state, settings, s, kernel);
+           });
+}
+
+}  // namespace
+
+void register_cases(Settings const& settings) {
+#if !defined(KOKKOS_ENABLE_CUDA)
+  prepare_openblas(Exec().concurrency());
+  for (int size : {512, 1024, 2048})
+    for (bool trans_b : {false, true}) add<float, float, float>(settings, square(size, trans_b));
+  add<float, float, float>(settings, square(512, true, true));
+  add<float, float, float>(settings, square(1024, true, true));
+  // The linear layers of a small transformer, 128 and 512 tokens: weights [n, k].
+  add<float, float, float>(settings, {128, 384, 384, false, true});
+  add<float, float, float>(settings, {128, 384, 384, false, true, true});
+  add<float, float, float>(settings, {512, 1536, 384, false, true});
+  add<float, float, float>(settings, {512, 384, 1536, false, true});
+  add<double, double, double>(settings, square(1024, false));
+  add<double, double, double>(settings, square(1024, true));
+#if defined(ATTIKOS_HAVE_KOKKOS_KERNELS)
+  add<float, float, float>(settings, square(1024, false), "kokkos_kernels");
+  add<float, float, float>(settings, square(1024, true), "kokkos_kernels");
+  add<double, double, double>(settings, square(1024, true), "kokkos_kernels");
+#endif
+#else
+  add<float16, float16, float>(settings, square(1024, true), "gemm/sm75_wmma_f16");
+  add<float16, float16, float>(settings, square(4096, true), "gemm/sm75_wmma_f16");
+  add<float16, float16, float>(settings, square(4096, false), "gemm/sm75_wmma_f16");
+  add<float, float, float>(settings, square(1024, false));
+  add<float, float, float>(settings, square(1024, true));
+  add<double, double, double>(settings, square(1024, true));
+#endif
+  add<float16, float16, float>(settings, square(1024, true));
+  add<bfloat16, bfloat16, float>(settings, square(1024, true));
+  add<bfloat16, bfloat16, bfloat16>(settings, square(1024, true));
+  add<std::int8_t, std::int8_t, std::int32_t>(settings, square(1024, true));
+}
+
+}  // namespace attikos::perf

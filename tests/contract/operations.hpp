@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Every operation once, on prepared operands: what contract tests do to one call they do to all.
+#pragma once
+
+#include <attikos/attikos.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../support/tensors.hpp"
+
+namespace attikos::test {
+
+/// What a call writes.
+struct Output {
+  std::function<std::vector<std::byte>()> bytes;
+  std::function<void()> clear;
+};
+
+/// One call that can be made again and again on the same operands.
+template <class Exec>
+struct Operation {
+  std::string name;
+  std::function<void(Exec const&)> call;
+  Output output;
+};
+
+template <class TensorType>
+Output output_of(std::shared_ptr<TensorType> const& tensor) {
+  return {[tensor] {
+            tensor->download();
+            auto const elements = tensor->elements();
+            std::vector<std::byte> bytes(elements.size() * sizeof(elements[0]));
+            std::memcpy(bytes.data(), elements.data(), bytes.size());
+            return bytes;
+          },
+          [tensor] { tensor->fill(3); }};
+}
+
+template <class T, int Rank, class Exec>
+auto filled(std::array<std::int64_t, sz(Rank)> extents, std::uint64_t seed) {
+  auto tensor = std::make_shared<Tensor<T, Rank, Exec>>(extents);
+  Random random(seed);
+  tensor->fill_uniform(random);
+  return tensor;
+}
+
+/// The operations for one element type; more than one tile in every direction, more keys than a
+/// block.
+template <class Exec, class T>
+std::vector<Operation<Exec>> operations() {
+  std::vector<Operation<Exec>> list;
+  {
+    auto a = filled<T, 3, Exec>({2, 67, 300}, 1), b = filled<T, 3, Exec>({2, 300, 45}, 2);
+    auto c = filled<T, 3, Exec>({2, 67, 45}, 3), residuals = filled<T, 3, Exec>({2, 67, 45}, 4);
+    auto biases = filled<T, 1, Exec>({45}, 5);
+    GemmOptions const options{.alpha = 0.5, .activation = Activation::gelu};
+    list.push_back({"gemm",
+                    [=](Exec const& exec) {
+                      gemm(exec, a->const_view(), b->const_view(), c->view(), options,
+                           bias(biases->const_view()), residual(residuals->const_view()));
+                    },
+                    output_of(c)});
+    // One row: whatever splits the sum over threads would show in determinism.
+    auto row = filled<T, 3, Exec>({1, 1, 45}, 6);
+    list.push_back(
+        {"gemm",
+         [=](Exec const& exec) {
+           gemm(exec, Kokkos::subview(a->const_front(), std::pair<int, int>(0, 1), Kokkos::ALL),
+                b->const_front(), row->front());
+         },
+         output_of(row)});
+  }
+  auto q = filled<T, 4, Exec>({2, 2, 39, 40}, 7), k = filled<T, 4, Exec>({2, 1, 300, 40}, 8);
+  auto v = filled<T, 4, Exec>({2, 1, 300, 24}, 9);
+  auto len_q = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
+  auto len_kv = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
+  (*len_q)(0) = 39;
+  (*len_q)(1) = 20;
+  (*len_kv)(0) = 300;
+  (*len_kv)(1) = 130;
+  len_q->upload();
+  len_kv->upload();
+  for (auto algorithm :
+       {AttentionAlgorithm::flash, AttentionAlgorithm::tiled, AttentionAlgorithm::naive}) {
+    AttentionOptions const options{.causal = true, .algorithm = algorithm};
+    auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 10);
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 11);
+    Kokkos::View<std::byte*, typename Exec::memory_space> const memory(
+        "attikos_test", attention_workspace_size(q->view(), k->view(), v->view(), options));
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, q->const_view(), k->const_view(), v->const_view(),
+                                out->view(), lse->view(), options, workspace(memory),
+                                lengths(len_q->const_view(), len_kv->const_view()));
+                    },
+                    output_of(out)});
+  }
+  {
+    // One head, few queries: threads must share the keys or stand idle.
+    auto out = filled<T, 4, Exec>({1, 1, 3, 24}, 12);
+    auto one = filled<T, 4, Exec>({1, 1, 3, 40}, 13),
+         keys = filled<T, 4, Exec>({1, 1, 1500, 40}, 14);
+    auto values = filled<T, 4, Exec>({1, 1, 1500, 24}, 15);
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, one->const_view(), keys->const_view(), values->const_view(),
+                                out->view());
+                    },
+                    output_of(out)});
+  }
+  auto x = filled<T, 3, Exec>({2, 70, 385}, 16);
+  auto weight = filled<T, 1, Exec>({385}, 17);
+  auto const rows = [&](char const* name, auto op) {
+    auto out = filled<T, 3, Exec>({2, 70, 385}, 18);
+    list.push_back({name, [=](Exec const& exec) { op(exec, out->view()); }, output_of(out)});
+  };
+  rows("layer_norm", [=](Exec const& exec, auto const& out) {
+    layer_norm(exec, x->const_view(), weight->const_view(), weight->const_view(), out);
+  });
+  rows("rms_norm", [=](Exec const& exec, auto const& out) {
+    rms_norm(exec, x->const_view(), weight->const_view(), out);
+  });
+  rows("softmax", [=](Exec const& exec, auto const& out) { softmax(exec, x->const_view(), out); });
+  rows("l2_normalize",
+       [=](Exec const& exec, auto const& out) { l2_normalize(exec, x->const_view(), out); });
+  auto pooled = filled<T, 2, Exec>({2, 385}, 19);
+  list.push_back({"mean_pool",
+                  [=](Exec const& exec) {
+                    mean_pool(exec, x->const_view(), pooled->view(), MeanPoolOptions{},
+                              lengths(len_q->const_view()));
+                  },
+                  output_of(pooled)});
+  return list;
+}
+
+}  // namespace attikos::test

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Who may include whom. cmake -D ROOT=<repository> -P check_include_rules.cmake
+# With SELF_TEST=ON, ROOT is a scratch folder: one offender per rule is written there and each must be found.
+cmake_minimum_required(VERSION 3.25)
+
+set(violations "")
+set(violation_count 0)
+
+# forbid(<files> <regular expression of a line> <why>)
+function(forbid files pattern why)
+  foreach(file IN LISTS files)
+    file(STRINGS "${file}" lines REGEX "${pattern}")
+    foreach(line IN LISTS lines)
+      string(STRIP "${line}" line)
+      if(line MATCHES "^(//|\\*|/\\*)")
+        continue()  # prose may speak of what code must not do
+      endif()
+      file(RELATIVE_PATH name "${ROOT}" "${file}")
+      string(APPEND violations "  ${name}: ${line}   (${why})\n")
+      math(EXPR violation_count "${violation_count} + 1")
+    endforeach()
+  endforeach()
+  set(violations "${violations}" PARENT_SCOPE)
+  set(violation_count ${violation_count} PARENT_SCOPE)
+endfunction()
+
+set(include_line "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+set(public "${ROOT}/include/attikos")
+
+if(SELF_TEST)
+  file(REMOVE_RECURSE "${ROOT}")
+  file(WRITE "${public}/abi/a.hpp" "#include <Kokkos_Core.hpp>\n#include <attikos/core/error.hpp>\n#include <vector>\n")
+  file(WRITE "${public}/epilogue/a.hpp" "#include \"Kokkos_Core.hpp\"\n#include <attikos/core/error.hpp>\n")
+  file(WRITE "${public}/core/a.hpp" "#include <attikos/gemm/gemm.hpp>\n  #  include <attikos/reference/r.hpp>\n")
+  file(WRITE "${public}/gemm/a.hpp" "__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
+  file(WRITE "${ROOT}/cuda_specializations/a.cuh"
+       "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\n")
+  set(expected 13)
+endif()
+
+file(GLOB_RECURSE all "${public}/*.hpp")
+file(GLOB_RECURSE abi "${public}/abi/*.hpp")
+file(GLOB_RECURSE epilogue "${public}/epilogue/*.hpp")
+file(GLOB_RECURSE core "${public}/core/*.hpp")
+file(GLOB_RECURSE companion "${ROOT}/cuda_specializations/*.cu" "${ROOT}/cuda_specializations/*.cuh"
+     "${ROOT}/cuda_specializations/*.hpp" "${ROOT}/cuda_specializations/*.cpp")
+set(portable ${all})
+list(FILTER portable EXCLUDE REGEX "/include/attikos/reference/")
+
+set(vendor "(cublas|cudnn|cutlass|cute/|cub/|thrust/|cuda/std)")
+forbid("${companion};${abi};${epilogue}" "${include_line}(Kokkos|KokkosBlas|impl/Kokkos)" "never Kokkos here")
+forbid("${companion};${abi};${epilogue}" "${include_line}${vendor}" "no vendor library here")
+forbid("${companion}" "${include_line}attikos/(core|gemm|attention|norm|reduce|reference|attikos\\.hpp)"
+       "the companion sees abi/, epilogue/ and config.hpp only")
+forbid("${abi}" "${include_line}attikos/(core|epilogue|gemm|attention|norm|reduce|reference|attikos\\.hpp)"
+       "abi/ includes abi/ only")
+forbid("${abi}" "${include_line}(vector|string|iostream|memory|functional|sstream|map)[>\"]"
+       "abi/ is plain structs: no owning standard types")
+forbid("${epilogue}" "${include_line}attikos/(core|gemm|attention|norm|reduce|reference|attikos\\.hpp)"
+       "epilogue/ includes abi/ only")
+forbid("${core}" "${include_line}attikos/(gemm|attention|norm|reduce|attikos\\.hpp)"
+       "core/ knows no operation")
+forbid("${portable}" "${include_line}attikos/reference/" "nothing public includes reference/")
+forbid("${all}" "__global__" "kernels live in cuda_specializations/")
+forbid("${all}" "<<<" "launches live in cuda_specializations/")
+
+if(SELF_TEST)
+  if(NOT violation_count EQUAL expected)
+    message(FATAL_ERROR "expected ${expected} findings, got ${violation_count}:\n${violations}")
+  endif()
+  message(STATUS "all ${expected} planted violations found")
+elseif(violations)
+  message(FATAL_ERROR "include rules broken:\n${violations}")
+else()
+  list(LENGTH all count)
+  message(STATUS "${count} headers keep the include rules")
+endif()

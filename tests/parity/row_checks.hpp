@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What the tests of row-wise operations share: a tensor of rows in any layout, and its rows as
+// vectors for the oracles.
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../support/backends.hpp"
+#include "../support/comparison.hpp"
+#include "../support/shapes.hpp"
+#include "../support/tensors.hpp"
+#include "../support/tolerance.hpp"
+
+namespace attikos::test {
+
+/// Row (b, i) of a rank 3 tensor.
+template <class Tensor3>
+std::vector<double> row_of(Tensor3 const& x, std::int64_t b, std::int64_t i) {
+  std::vector<double> row;
+  for (std::int64_t c = 0; c < x.extent(2); ++c) row.push_back(x.value(b, i, c));
+  return row;
+}
+
+template <class Tensor1>
+std::vector<double> values_of(Tensor1 const& x) {
+  std::vector<double> result;
+  for (std::int64_t c = 0; c < x.extent(0); ++c) result.push_back(x.value(c));
+  return result;
+}
+
+/// One call: [batch, rows, hidden], or [rows, hidden] where `flat`.
+struct RowCase {
+  std::int64_t batch, rows, hidden;
+  Layout x = Layout::right, out = Layout::right;
+  bool flat = false;
+  bool in_place = false;
+};
+
+inline std::string describe(RowCase const& p) {
+  std::ostringstream text;
+  text << "[" << p.batch << ", " << p.rows << ", " << p.hidden << "] layouts " << layout_name(p.x)
+       << ", " << layout_name(p.out) << " flat " << p.flat << " in place " << p.in_place;
+  return text.str();
+}
+
+/// Shapes x layouts x rank x in place, each with `check(RowCase)`.
+template <class Check>
+void for_row_cases(Check const& check) {
+  for (auto hidden : row_lengths) {
+    check(RowCase{1, 5, hidden, Layout::right, Layout::right, true, false});
+    check(RowCase{2, 3, hidden, Layout::padded, Layout::right, false, true});
+  }
+  for (Layout x : all_layouts) {
+    for (Layout out : all_layouts) {
+      check(RowCase{2, 7, 37, x, out, false, false});
+      check(RowCase{1, 9, 16, x, out, true, false});
+    }
+    check(RowCase{2, 7, 37, x, x, false, true});
+    check(RowCase{1, 9, 33, x, x, true, true});
+  }
+  check(RowCase{3, 67, 48, Layout::right, Layout::right, false, false});
+  for (auto [b, r, h] : {std::array<std::int64_t, 3>{0, 3, 4}, {2, 0, 4}, {2, 3, 0}, {0, 0, 0}}) {
+    check(RowCase{b, r, h});
+    if (b == 2) check(RowCase{1, r, h, Layout::right, Layout::right, true, false});
+  }
+}
+
+/// Runs `op(x view, out view)` for one case; afterwards x holds the inputs and `out` the results.
+template <class Exec, class T, class Op>
+void run_rows(RowCase const& p, Tensor<T, 3, Exec>& x, Tensor<T, 3, Exec>& out, Op const& op) {
+  if (p.in_place) {
+    out = x;  // a deep copy on the host, a shared buffer on the device
+    if (p.flat) {
+      op(x.front(), x.front());
+    } else {
+      op(x.view(), x.view());
+    }
+  } else if (p.flat) {
+    op(x.const_front(), out.front());
+  } else {
+    op(x.const_view(), out.view());
+  }
+  out.download();
+  EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
+}
+
+}  // namespace attikos::test
