@@ -10,6 +10,8 @@ if(ATTIKOS_WARNINGS_AS_ERRORS)
 endif()
 target_compile_options(attikos_development_flags INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU,Clang,AppleClang,IntelLLVM>>:${attikos_warnings};-Wpedantic>"
+  # GCC's -Wconversion leaves signedness alone in C++, Clang's does not; both are to ask for the same.
+  "$<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang,IntelLLVM>:-Wno-sign-conversion>"
   # nvcc writes line markers and stubs that -Wpedantic and -Wconversion refuse; the host build checks those.
   "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wextra>")
 unset(attikos_warnings)

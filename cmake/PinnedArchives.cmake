@@ -3,7 +3,7 @@
 include_guard(GLOBAL)
 
 # pygenten 0.1.5 (PyPI source distribution, 17.5 MB): Kokkos 4.7.00 in tpls/kokkos, GoogleTest 1.15.2 in
-# tpls/googletest.
+# tpls/googletest, nlohmann's JSON in tpls/json.
 set(ATTIKOS_PIN_PYGENTEN
     NAME pygenten VERSION 0.1.5 FILE pygenten-0.1.5.tar.gz ROOT pygenten-0.1.5
     SHA256 e620f05c742905e2db705d875f1cac92ef0ed453f9e6734e9beda26cc0f9cce7)

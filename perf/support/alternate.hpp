@@ -48,8 +48,9 @@ inline double median(std::vector<double> const& values) { return quantile(values
 /// In a round each side makes a block of calls, not one: a thread pool (OpenMP's, OpenBLAS's) goes
 /// on spinning for some milliseconds after its last call and would take the cores from a side with
 /// another pool. So each block begins with a pause in which the others' threads fall asleep
-/// (OpenBLAS's take 2^26 ticks) and, if calls are short, with a call that is not counted and wakes
-/// the side's own. Every other round goes in the opposite order.
+/// (OpenBLAS's spin for 2^26 ticks) and, if calls are short, with some that are not counted, which
+/// wake the side's own threads and let them spread over the cores. Every other round goes in the
+/// opposite order.
 ///
 /// Counters: the rate at the median time and at p20 and p80 of the rate, for each side;
 /// `<peer>:ratio` is our rate over the peer's.
@@ -76,7 +77,7 @@ inline void alternate(benchmark::State& state, Exec const& exec, std::vector<Sid
     for (std::size_t turn = 0; turn < sides.size(); ++turn) {
       std::size_t const s = forward ? turn : sides.size() - 1 - turn;
       if (sides.size() > 1) std::this_thread::sleep_for(pause);
-      if (calls[s] > 1) once(sides[s]);
+      for (std::size_t i = 0; i < calls[s] / 10 + (calls[s] > 1 ? 1 : 0); ++i) once(sides[s]);
       auto const block = timer.seconds(calls[s], [&] { once(sides[s]); });
       seconds[s].insert(seconds[s].end(), block.begin(), block.end());
       if (s == 0) ours = median(block);

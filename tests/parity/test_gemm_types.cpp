@@ -198,33 +198,41 @@ TEST(GemmDefaultSpace, MayBeLeftOut) {
 // Rows so far apart that element offsets pass 2^31 (and 2^32 for C): a 32-bit offset lands
 // elsewhere.
 TYPED_TEST(GemmTypes, OffsetsPast32Bits) {
-  if constexpr (!Kokkos::SpaceAccessibility<TypeParam, Kokkos::HostSpace>::accessible) {
-    GTEST_SKIP() << "needs sparse host memory";
-  } else {
-    std::int64_t const stride = (std::int64_t{1} << 30) + 12345;
-    SparseMemory const memory_a(3 * stride), memory_b(3 * stride), memory_c(5 * stride * 4);
-    if (!memory_a || !memory_b || !memory_c) GTEST_SKIP() << "no address space";
-    using Host = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-    using Bytes = Kokkos::View<std::int8_t**, Kokkos::LayoutStride, TypeParam, Host>;
-    auto const row_stride = static_cast<std::size_t>(stride);
-    Bytes const a(static_cast<std::int8_t*>(memory_a.get()),
-                  Kokkos::LayoutStride(3, row_stride, 3, 1));
-    Bytes const b(static_cast<std::int8_t*>(memory_b.get()),
-                  Kokkos::LayoutStride(3, row_stride, 2, 1));
-    Kokkos::View<std::int32_t**, Kokkos::LayoutStride, TypeParam, Host> const c(
-        static_cast<std::int32_t*>(memory_c.get()), Kokkos::LayoutStride(3, 2 * row_stride, 2, 1));
-    for (std::size_t i = 0; i < 3; ++i) {
-      for (std::size_t j = 0; j < 3; ++j) a(i, j) = static_cast<std::int8_t>(pattern(i, j, 1));
-      for (std::size_t j = 0; j < 2; ++j) b(i, j) = static_cast<std::int8_t>(pattern(i, j, 2));
-    }
-    gemm(TypeParam(), a, b, c);
-    TypeParam().fence();
-    for (std::size_t i = 0; i < 3; ++i) {
-      for (std::size_t j = 0; j < 2; ++j) {
-        int sum = 0;
-        for (std::size_t l = 0; l < 3; ++l) sum += pattern(i, l, 1) * pattern(l, j, 2);
-        EXPECT_EQ(c(i, j), sum) << i << ", " << j;
-      }
+  std::int64_t const stride = (std::int64_t{1} << 30) + 12345;
+  SparseMemory<TypeParam> const memory_a(3 * stride), memory_b(3 * stride),
+      memory_c(5 * stride * 4);
+  ASSERT_TRUE(memory_a && memory_b && memory_c) << "no address space";
+  using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
+  using Bytes = Kokkos::View<std::int8_t**, Kokkos::LayoutStride, TypeParam, Unmanaged>;
+  auto const row_stride = static_cast<std::size_t>(stride);
+  Bytes const a(static_cast<std::int8_t*>(memory_a.get()),
+                Kokkos::LayoutStride(3, row_stride, 3, 1));
+  Bytes const b(static_cast<std::int8_t*>(memory_b.get()),
+                Kokkos::LayoutStride(3, row_stride, 2, 1));
+  Kokkos::View<std::int32_t**, Kokkos::LayoutStride, TypeParam, Unmanaged> const c(
+      static_cast<std::int32_t*>(memory_c.get()), Kokkos::LayoutStride(3, 2 * row_stride, 2, 1));
+  Kokkos::View<std::int8_t**, TypeParam> near_a("a", 3, 3), near_b("b", 3, 2);
+  auto const host_a = Kokkos::create_mirror_view(near_a);
+  auto const host_b = Kokkos::create_mirror_view(near_b);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 3; ++j) host_a(i, j) = static_cast<std::int8_t>(pattern(i, j, 1));
+    for (std::size_t j = 0; j < 2; ++j) host_b(i, j) = static_cast<std::int8_t>(pattern(i, j, 2));
+  }
+  Kokkos::deep_copy(near_a, host_a);
+  Kokkos::deep_copy(near_b, host_b);
+  TypeParam const exec;
+  Kokkos::deep_copy(exec, a, near_a);
+  Kokkos::deep_copy(exec, b, near_b);
+  gemm(exec, a, b, c);
+  Kokkos::View<std::int32_t**, TypeParam> near_c("c", 3, 2);
+  Kokkos::deep_copy(exec, near_c, c);
+  exec.fence();
+  auto const host_c = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), near_c);
+  for (std::size_t i = 0; i < 3; ++i) {
+    for (std::size_t j = 0; j < 2; ++j) {
+      int sum = 0;
+      for (std::size_t l = 0; l < 3; ++l) sum += pattern(i, l, 1) * pattern(l, j, 2);
+      EXPECT_EQ(host_c(i, j), sum) << i << ", " << j;
     }
   }
 }

@@ -82,12 +82,15 @@ TEST(GemmErrors, FactorsMustBeFinite) {
   Matrix<float> a({3, 4}), b({4, 5}), c({3, 5});
   double const nan = std::numeric_limits<double>::quiet_NaN();
   double const infinity = std::numeric_limits<double>::infinity();
-  expect_refused<Error>(a, b, c, {.alpha = nan},
-                        {"attikos::gemm: alpha is nan; expected a finite number"});
-  expect_refused<Error>(a, b, c, {.beta = infinity},
-                        {"attikos::gemm: beta is inf; expected a finite number"});
-  expect_refused<Error>(a, b, c, {.scale = -infinity},
-                        {"attikos::gemm: scale is -inf; expected a finite number"});
+  expect_refused<Error>(
+      a, b, c, {.alpha = nan},
+      {"attikos::gemm: alpha is nan; expected a number that is finite in float32"});
+  expect_refused<Error>(
+      a, b, c, {.beta = infinity},
+      {"attikos::gemm: beta is inf; expected a number that is finite in float32"});
+  expect_refused<Error>(
+      a, b, c, {.scale = -infinity},
+      {"attikos::gemm: scale is -inf; expected a number that is finite in float32"});
 }
 
 TEST(GemmErrors, Int8HasNoEpilogue) {

@@ -24,15 +24,19 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
   using T = element_t<Q>;
   abi::AttentionArgs const args = attention_arguments<Exec>(q, k, v, out, lse, options, extras...);
   // Specializations are flash kernels: who asks for stored scores by name gets them.
-  using Kernels = typename Specializations<op::Attention, Exec, T>::kernels;
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
+  char const* const portable = portable_name(options.algorithm);
+  char const* const wanted =
+      demands(wanted_kernel(options.kernel), portable) ? "portable" : options.kernel;
   auto const visit = [&]<class Kernel>(std::type_identity<Kernel>) {
     if (log == nullptr) Kernel::run(args, exec);
   };
+  using Kernels = typename Specializations<op::Attention, Exec, T>::kernels;
   bool const done =
-      flash ? choose_kernel("attention", Kernels{}, options.kernel, args, exec, log, visit)
-            : choose_kernel("attention", KernelList<>{}, options.kernel, args, exec, log, visit);
+      flash ? choose_kernel("attention", Kernels{}, wanted, args, exec, log, visit)
+            : choose_kernel("attention", KernelList<>{}, wanted, args, exec, log, visit);
   if (done) return;
+  if (log != nullptr) log->kernel = portable;
   if (flash) {
     if (log == nullptr) attention_flash<T>(exec, args);
     return;

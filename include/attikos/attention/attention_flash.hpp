@@ -212,7 +212,7 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args) {
       Traits::team_size, Traits::vector_length);
   policy.set_scratch_size(kernel.tile.scratch_level,
                           Kokkos::PerTeam(checked_scratch("attention", kernel.bytes())));
-  launch("attention", "flash_portable", policy, kernel);
+  launch("attention", portable_name(AttentionAlgorithm::flash), policy, kernel);
 }
 
 }  // namespace detail

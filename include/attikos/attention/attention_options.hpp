@@ -17,16 +17,17 @@ enum class AttentionAlgorithm : std::uint8_t {
   naive   ///< scores stored in the workspace, one dot product per element; for checking
 };
 
-constexpr char const* algorithm_name(AttentionAlgorithm algorithm) noexcept {
+/// Name of the portable kernel of an algorithm, as explain(), labels and `.kernel` spell it.
+constexpr char const* portable_name(AttentionAlgorithm algorithm) noexcept {
   switch (algorithm) {
-    case AttentionAlgorithm::flash:
-      return "flash";
     case AttentionAlgorithm::tiled:
-      return "tiled";
+      return "portable/tiled";
     case AttentionAlgorithm::naive:
-      return "naive";
+      return "portable/naive";
+    case AttentionAlgorithm::flash:
+      break;
   }
-  return "unknown";
+  return "portable/flash";
 }
 
 /// Options of attention(). All are run-time values.

@@ -263,21 +263,21 @@ void attention_unfused(Exec const& exec, abi::AttentionArgs const& g, bool tiled
   if (rows == 0) return;
   auto* const scores = static_cast<Acc*>(workspace);
   if (tiled) {
-    launch_tiled_product<false, T>(exec, g, scores, "tiled_portable_scores");
+    launch_tiled_product<false, T>(exec, g, scores, "portable/tiled/scores");
   } else {
-    Kokkos::parallel_for(label("attention", "naive_portable_scores"),
+    Kokkos::parallel_for(label("attention", "portable/naive/scores"),
                          Range(exec, 0, rows * g.seqlen_kv), NaiveScores<Exec, T>{g, scores});
   }
   using Softmax = StoredSoftmax<Exec, T>;
   Softmax const softmax{g, scores, rows, 32};
-  launch("attention", tiled ? "tiled_portable_softmax" : "naive_portable_softmax",
+  launch("attention", tiled ? "portable/tiled/softmax" : "portable/naive/softmax",
          typename Softmax::Policy(exec, static_cast<int>((rows + 31) / 32),
                                   Softmax::Traits::team_size, Softmax::Traits::vector_length),
          softmax);
   if (tiled) {
-    launch_tiled_product<true, T>(exec, g, scores, "tiled_portable_output");
+    launch_tiled_product<true, T>(exec, g, scores, "portable/tiled/output");
   } else {
-    Kokkos::parallel_for(label("attention", "naive_portable_output"),
+    Kokkos::parallel_for(label("attention", "portable/naive/output"),
                          Range(exec, 0, rows * g.head_dim_v), NaiveOutput<Exec, T>{g, scores});
   }
 }

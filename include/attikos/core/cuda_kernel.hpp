@@ -7,10 +7,12 @@
 #include <Kokkos_Core.hpp>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/abi/device.hpp>
+#include <attikos/abi/verdict.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
 #include <string_view>
 
+#if defined(KOKKOS_ENABLE_CUDA)
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
@@ -53,3 +55,4 @@ struct CudaKernel {
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
+#endif

@@ -8,6 +8,7 @@
 #include <attikos/core/error.hpp>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -53,10 +54,11 @@ auto to_ref(T const& tensor) {
   using Element = std::conditional_t<std::is_const_v<Storage>, element_t<T> const, element_t<T>>;
   TensorRef<Element, rank_of<T>> ref{};
   ref.data = reinterpret_cast<Element*>(data_of(tensor));
-  for (int r = 0; r < rank_of<T>; ++r) {
-    ref.extent[r] = extent_of(tensor, r);
-    ref.stride[r] = stride_of(tensor, r);
+  // Constant dimensions: with a loop the compiler warns of subscripts past the tensor's rank.
+  [&]<int... R>(std::integer_sequence<int, R...>) {
+    ((ref.extent[R] = extent_of(tensor, R), ref.stride[R] = stride_of(tensor, R)), ...);
   }
+  (std::make_integer_sequence<int, rank_of<T>>{});
   return ref;
 }
 
@@ -101,12 +103,13 @@ void check_output(char const* operation, char const* name, T const& tensor) {
   check_tensor<Exec, T>();
   static_assert(!std::is_const_v<std::remove_pointer_t<decltype(data_of(tensor))>>,
                 "attikos: an output View must not be const");
+  auto const ref = to_ref(tensor);
   for (int r = 0; r < rank_of<T>; ++r)
-    if (extent_of(tensor, r) == 0) return;
+    if (ref.extent[r] == 0) return;
   for (int r = 0; r < rank_of<T>; ++r) {
-    if (extent_of(tensor, r) > 1 && stride_of(tensor, r) == 0)
+    if (ref.extent[r] > 1 && ref.stride[r] == 0)
       raise<StrideError>(operation, ": output ", name, " has stride 0 in dimension ", r,
-                         " of extent ", extent_of(tensor, r),
+                         " of extent ", ref.extent[r],
                          ", so its elements share memory; expected distinct elements");
   }
 }
@@ -114,10 +117,11 @@ void check_output(char const* operation, char const* name, T const& tensor) {
 /// Extents of an mdspan are signed where its index type is; a negative one is refused.
 template <TensorLike T>
 void check_extents(char const* operation, char const* name, T const& tensor) {
+  auto const ref = to_ref(tensor);
   for (int r = 0; r < rank_of<T>; ++r) {
-    if (extent_of(tensor, r) < 0)
-      raise<ShapeError>(operation, ": ", name, " has extent ", extent_of(tensor, r),
-                        " in dimension ", r, "; expected 0 or more");
+    if (ref.extent[r] < 0)
+      raise<ShapeError>(operation, ": ", name, " has extent ", ref.extent[r], " in dimension ", r,
+                        "; expected 0 or more");
   }
 }
 

@@ -3,6 +3,7 @@
 /// rms_norm() and l2_normalize(): scaling of each row by a norm of itself.
 #pragma once
 
+#include <attikos/core/extras.hpp>
 #include <attikos/core/rows.hpp>
 
 namespace attikos {
