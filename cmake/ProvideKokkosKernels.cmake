@@ -42,8 +42,9 @@ function(attikos_provide_kokkos_kernels)
   endforeach()
   # Otherwise a Fortran compiler is asked how BLAS's names are spelled.
   set(F77_BLAS_MANGLE "(name,NAME) name ## _" CACHE STRING "Spelling of BLAS's Fortran names")
-  set(BLAS_LIBRARIES openblas)
-  set(BLAS_LIBRARY_DIRS "${folder}")
+  # In the cache: Kokkos Kernels declares both there, which would undo ordinary variables on the first configure.
+  set(BLAS_LIBRARIES openblas CACHE STRING "BLAS below Kokkos Kernels")
+  set(BLAS_LIBRARY_DIRS "${folder}" CACHE STRING "Where that BLAS lies")
   set(CMAKE_MESSAGE_LOG_LEVEL WARNING)  # it prints pages
   add_subdirectory("${source}" "${ATTIKOS_DEPS_DIR}/kokkos-kernels-build" SYSTEM)
   # It installs a package but exports no build tree; ours needs one to refer to.

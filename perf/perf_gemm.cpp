@@ -202,6 +202,11 @@ void add(Settings const& settings, Shape const& s, char const* kernel = "portabl
 void register_cases(Settings const& settings) {
 #if !defined(KOKKOS_ENABLE_CUDA)
   prepare_openblas(Exec().concurrency());
+#if defined(ATTIKOS_HAVE_KOKKOS_KERNELS) && defined(KOKKOSKERNELS_VERSION)
+  benchmark::AddCustomContext(
+      "kokkos_kernels", text(KOKKOSKERNELS_VERSION / 10000, ".", KOKKOSKERNELS_VERSION / 100 % 100,
+                             ".", KOKKOSKERNELS_VERSION % 100));
+#endif
   for (int size : {512, 1024, 2048})
     for (bool trans_b : {false, true}) add<float, float, float>(settings, square(size, trans_b));
   add<float, float, float>(settings, square(512, true, true));

@@ -96,7 +96,10 @@ KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int ld
             if (s > best) best = s;
           },
           Kokkos::Max<Acc>(seen));
-      Acc const before = state.maximum[i];
+      // One lane reads what that lane will write below; the others get it handed on.
+      Acc before = 0;
+      Kokkos::single(
+          Kokkos::PerThread(team), [&](Acc& value) { value = state.maximum[i]; }, before);
       Acc const now = seen > before ? seen : before;
       Acc const shift = now == negative_infinity<Acc>() ? Acc(0) : now;
       Acc total = 0;
