@@ -119,7 +119,9 @@ def main():
     command, directory = flags_of(arguments.build) if arguments.build else (arguments.command, os.getcwd())
 
     version = subprocess.run([command[0], "--version"], capture_output=True, text=True, check=False).stdout
-    report = {"compiler": (version.splitlines() or ["unknown"])[0], "command": shlex.join(command), "programs": []}
+    # Without folders: the record says how it was compiled, not where.
+    flags = [part for part in command if part.startswith("-") and not part.startswith(("-I", "-isystem"))]
+    report = {"compiler": (version.splitlines() or ["unknown"])[0], "flags": flags, "programs": []}
     print(report["compiler"])
     print(f"{'program':<28} {'seconds':>8} {'CPU s':>8} {'peak MiB':>9}")
     with tempfile.TemporaryDirectory() as folder:
