@@ -118,15 +118,19 @@ def classes():
     return result
 
 
+def braced(row):
+    return '{' + ','.join(braced(part) if isinstance(part, tuple) else hex(part) for part in row) + '}'
+
+
 def write_rows(out, declaration, rows):
     out.write(f'inline constexpr {declaration}[] = {{\n')
     for row in rows:
-        out.write('{' + ','.join(hex(value) for value in row) + '},\n')
+        out.write(braced(row) + ',\n')
     out.write('};\n')
 
 
 def mapping(function):
-    return [(code, *(mapped + (0, 0, 0, 0))[:4]) for code in codes()
+    return [(code, (mapped + (0, 0, 0, 0))[:4]) for code in codes()
             if (mapped := function(code)) != (code,)]
 
 
