@@ -173,7 +173,8 @@ TEST_F(SafetensorsFile, without_the_tensor_that_is_needed) {
 
 TEST_F(SafetensorsFile, that_is_no_file) {
   EXPECT_THROW(Safetensors(path_ / "missing"), DataError);
-  EXPECT_THROW(Safetensors(testing::TempDir()), DataError);
+  std::string const directory = testing::TempDir();
+  EXPECT_THROW(Safetensors{directory}, DataError);
 }
 
 TEST_F(SafetensorsFile, config_that_is_refused) {
