@@ -102,6 +102,8 @@ double gemm_bound(std::int64_t k, reference::GemmElement const& e, reference::Ge
 ///   lse    <= sum_j p_j e_j + growth(n) u + (math_ulps + 3) u (M + log n + 1): a relative error of
 ///             the sum is an absolute one of its logarithm.
 ///   Weights below the smallest normal number may be lost: n smallest_normal max|v|.
+///   A sink joins M and the sum, whose error grows by that of one more weight and two products. The
+///   product with a weight functor and the factor of float8 values are two roundings more.
 template <class T>
 class AttentionBound {
  public:
@@ -112,6 +114,8 @@ class AttentionBound {
     for (double m : row.score_magnitude) {
       if (std::isfinite(m)) largest_ = std::max(largest_, m);
     }
+    bool const has_sink = std::isfinite(row.sink);
+    if (has_sink) largest_ = std::max(largest_, std::abs(row.sink));
     double const rescaling = growth(n / 8 + 1) * (math_ulps + 1) * u;
     for (std::size_t j = 0; j < row.probability.size(); ++j) {
       double const score = (growth(static_cast<double>(head_dim)) + 4) * u * row.score_magnitude[j];
@@ -119,7 +123,8 @@ class AttentionBound {
       // A key with probability 0 may have an infinite score; it has no share in the error.
       if (row.probability[j] > 0) mean_error_ += row.probability[j] * weight_error_[j];
     }
-    sum_error_ = growth(n) * u;
+    sum_error_ = (growth(n) + 2) * u;
+    if (has_sink) sum_error_ += std::expm1(4 * u * largest_ + math_ulps * u) + 2 * u;
   }
 
   /// \param v column c of v: `v(j)` for the visible keys

@@ -18,26 +18,68 @@ enum class CausalAlignment : std::uint8_t {
 
 namespace abi {
 
-/// One attention problem. Strides are ordered batch, head, position, feature.
+/// A rank-1 array of 32- or 64-bit integers on the device, such as the row map of a CSR graph.
+struct Offsets {
+  void const* data = nullptr;
+  bool wide = false;  ///< 64-bit entries
+  std::int64_t stride = 1;
+
+  ATTIKOS_HD std::int64_t operator[](std::int64_t i) const {
+    return wide ? static_cast<std::int64_t const*>(data)[i * stride]
+                : static_cast<std::int32_t const*>(data)[i * stride];
+  }
+};
+
+/// One attention problem. Strides are ordered batch, head, position, feature; 0 where a dimension
+/// is broadcast or does not exist. Pointers below "optional" are null where the call did not ask.
 struct AttentionArgs {
   void const* q = nullptr;
   void const* k = nullptr;
   void const* v = nullptr;
   void* out = nullptr;
-  void* lse = nullptr;  ///< null: not wanted
-  DType type = DType::float32;
+  void* lse = nullptr;          ///< null: not wanted
+  DType type = DType::float32;  ///< of q, k and v
+  DType type_out = DType::float32;
   std::int64_t batch = 0, heads_q = 0, heads_kv = 0, seqlen_q = 0, seqlen_kv = 0, head_dim = 0,
                head_dim_v = 0;
   std::int64_t q_stride[4] = {}, k_stride[4] = {}, v_stride[4] = {}, out_stride[4] = {};
   std::int64_t lse_stride[3] = {};
-  /// Lengths per sequence, or null. Entry (b, h) lies at b·stride[0] + h·stride[1]; kernels clamp
-  /// to the allocation.
+  double softmax_scale = 1;
+  double softcap = 0;  ///< 0: none
+  bool causal = false;
+  CausalAlignment causal_alignment = CausalAlignment::bottom_right;
+  std::int64_t window_left = -1, window_right = -1;  ///< −1: open
+
+  // Optional from here on.
+
+  /// Lengths per sequence. Entry (b, h) lies at b·stride[0] + h·stride[1]; kernels clamp to the
+  /// allocation.
   std::int32_t const* lengths_q = nullptr;
   std::int32_t const* lengths_kv = nullptr;
   std::int64_t lengths_q_stride[2] = {}, lengths_kv_stride[2] = {};
-  double softmax_scale = 1;
-  bool causal = false;
-  CausalAlignment causal_alignment = CausalAlignment::bottom_right;
+  /// Packed sequences: batch + 1 offsets, sequence b is positions [cu[b], cu[b + 1]); then seqlen
+  /// is the number of positions in all and the batch stride of the tensor 0. Kernels clamp to it.
+  Offsets cu_seqlens_q = {}, cu_seqlens_kv = {};
+  /// Paged keys and values: dimension 0 of k and v counts pages, seqlen_kv = max_pages·page_size.
+  std::int32_t const* page_table = nullptr;
+  std::int64_t page_table_stride[2] = {};
+  std::int64_t page_size = 0, num_pages = 0;
+
+  void const* bias = nullptr;  ///< added to the scores, [batch, heads_q, seqlen_q, seqlen_kv]
+  DType type_bias = DType::float32;
+  std::int64_t bias_stride[4] = {};
+  std::uint8_t const* mask = nullptr;  ///< 0 excludes the pair; extents as bias
+  std::int64_t mask_stride[4] = {};
+  float const* alibi = nullptr;  ///< slope per (batch, head)
+  std::int64_t alibi_stride[2] = {};
+  void const* sinks = nullptr;  ///< one logit per query head, in the denominator only
+  DType type_sinks = DType::float32;
+  std::int64_t sinks_stride = 0;
+  /// Factors of what float8 elements stand for, per (batch, heads_kv).
+  float const* descale_q = nullptr;
+  float const* descale_k = nullptr;
+  float const* descale_v = nullptr;
+  std::int64_t descale_q_stride[2] = {}, descale_k_stride[2] = {}, descale_v_stride[2] = {};
 };
 
 }  // namespace abi

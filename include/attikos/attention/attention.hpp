@@ -13,7 +13,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 template <class T>
-concept AttentionExtra = is_any_wrapper<T, Lengths, Workspace>;
+concept AttentionExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks,
+                                        Descale, Score, Weight, Workspace>;
 
 /// Checks, then explains (log given) or runs (log null). `lse` is a tensor or Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
@@ -22,61 +23,80 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
                         Lse const& lse, AttentionOptions const& options, Explanation* log,
                         Extras const&... extras) {
   using T = element_t<Q>;
-  abi::AttentionArgs const args = attention_arguments<Exec>(q, k, v, out, lse, options, extras...);
-  // Specializations are flash kernels: who asks for stored scores by name gets them.
+  using O = element_t<Out>;
+  check_output<Exec>("attention", "out", out);
+  if constexpr (is_present<Lse>) check_output<Exec>("attention", "lse", lse);
+  abi::AttentionArgs const args =
+      attention_arguments<Exec>("attention", q, k, v, out, lse, options, extras...);
+  auto const functors = pair_functors(extras...);
+  using Functors = std::remove_const_t<decltype(functors)>;
+  // Specializations are flash kernels: who asks for stored scores by name gets them. A functor can
+  // only be compiled into the portable kernels.
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
+  constexpr bool plain = !Functors::has_score && !Functors::has_weight;
   char const* const portable = portable_name(options.algorithm);
   char const* const wanted =
       demands(wanted_kernel(options.kernel), portable) ? "portable" : options.kernel;
   auto const visit = [&]<class Kernel>(std::type_identity<Kernel>) {
     if (log == nullptr) Kernel::run(args, exec);
   };
-  using Kernels = typename Specializations<op::Attention, Exec, T>::kernels;
+  using Kernels =
+      std::conditional_t<plain, typename Specializations<op::Attention, Exec, T, O>::kernels,
+                         KernelList<>>;
   bool const done =
       flash ? choose_kernel("attention", Kernels{}, wanted, args, exec, log, visit)
             : choose_kernel("attention", KernelList<>{}, wanted, args, exec, log, visit);
   if (done) return;
   if (log != nullptr) log->kernel = portable;
   if (flash) {
-    if (log == nullptr) attention_flash<T>(exec, args);
+    if (log == nullptr) attention_flash<T, O>(exec, args, functors);
     return;
   }
-  std::size_t const bytes = attention_scores_bytes(args.batch, args.heads_q, args.seqlen_q,
+  std::size_t const bytes = attention_scores_bytes(query_groups(args), args.seqlen_q,
                                                    args.seqlen_kv, sizeof(AttentionAccumulator<T>));
-  check_unfused_leagues<T, Exec>(args);
+  check_unfused_leagues<T, O, Functors, Exec>(args);
   if (log != nullptr) return;
   WorkspaceLease const lease = get_workspace("attention", exec, bytes, extras...);
-  attention_unfused<T>(exec, args, options.algorithm == AttentionAlgorithm::tiled, lease.data);
+  attention_unfused<T, O>(exec, args, functors, options.algorithm == AttentionAlgorithm::tiled,
+                          lease.data);
 }
 
 }  // namespace detail
 
-/// Scaled dot-product attention: out = softmax(scale·q·kᵀ + mask)·v, softmax over the keys.
+/// Scaled dot-product attention: out = softmax(s)·v over the keys, where s = scale·q·kᵀ, then
+/// softcap, bias, ALiBi, score functor, masks.
 ///
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
-/// \param q        [batch, heads_q, seqlen_q, d], or [batch·heads_q, seqlen_q, d]
+/// \param q        [batch, heads_q, seqlen_q, d], or [batch·heads_q, seqlen_q, d]; packed:
+///                 [heads_q, total_q, d]
 /// \param k        [batch, heads_kv, seqlen_kv, d]; heads_q is a multiple of heads_kv, each key
-/// head serving
-///                 heads_q/heads_kv neighboring query heads
-/// \param v        [batch, heads_kv, seqlen_kv, dv]
-/// \param out      [batch, heads_q, seqlen_q, dv]
-/// \param lse      [batch, heads_q, seqlen_q]: natural logarithm of Σ exp(scale·q·k) over the
-/// visible keys \param options  scale, causal mask, algorithm, kernel (see AttentionOptions) \param
-/// extras   lengths(q, kv): int32, one per sequence (rank 3: one per entry of dimension 0);
-///                 workspace(view): at least attention_workspace_size() bytes
+/// head
+///                 serving heads_q/heads_kv neighboring query heads; paged:
+///                 [num_pages, heads_kv, page_size, d]
+/// \param v        as k with dv in place of d
+/// \param out      as q with dv in place of d
+/// \param lse      as q without d: natural logarithm of Σ w·e^s over the visible keys (and the
+/// sink) \param options  scale, softcap, causal mask, window, algorithm, kernel (see
+/// AttentionOptions) \param extras   in any order: lengths(q, kv): int32, one per sequence (rank 3:
+/// one per entry of
+///                 dimension 0); cu_seqlens(q, kv); paged(table, page_size); bias(view);
+///                 mask(view); alibi(slopes); sinks(view); descale(q, k, v); score(functor);
+///                 weight(functor); workspace(view): at least attention_workspace_size() bytes
 ///
-/// With lengths, off = len_kv − len_q of that sequence, else seqlen_kv − seqlen_q; causal shows key
-/// j to query i if j ≤ i + off (top_left: j ≤ i). Rows past len_q, and rows that see no key, give
-/// out 0 and lse −∞; what lies in padding is never read. Any strides, any head_dim, zero extents.
-/// out must not overlap the inputs.
+/// off = len_kv − len_q of a sequence (0 with top_left). Query i sees key j if i + off −
+/// window_left ≤ j ≤ i + off + window_right, j ≤ i + off where causal, the mask is not 0 and
+/// neither is the weight. A pair that is not seen, or whose score is −∞, adds nothing, not even a
+/// NaN of its value. Rows past len_q, and rows that see no key, give out 0 and lse −∞; what lies in
+/// padding and in pages past a length is never read. Any strides, any head_dim, zero extents. out
+/// must not overlap the inputs.
 ///
-/// Types: q, k, v and out double, float, float16 or bfloat16; scores, weights and sums in float
-/// (double for double); lse float (double for double). `flash` needs no memory beyond its outputs;
-/// `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the
-/// caller's, or the instance's pool). Determinism: run to run, and for any number of host threads.
-/// Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or
-/// written. Source: T. Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al.,
-/// arXiv:1706.03762.
+/// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
+/// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
+/// for double). `flash` needs no memory beyond its outputs; `tiled` and `naive` store
+/// batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the caller's, or the instance's
+/// pool). Determinism: run to run, and for any number of host threads. Throws ShapeError,
+/// StrideError, UnsupportedError, ResourceError before anything is launched or written. Source: T.
+/// Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
@@ -108,14 +128,19 @@ void attention(Q const& q, K const& k, V const& v, Out const& out,
   attention(Kokkos::DefaultExecutionSpace{}, q, k, v, out, options, extras...);
 }
 
-/// Upper bound of the workspace of attention() for these tensors, in bytes. 0 for flash.
-template <TensorLike Q, TensorLike K, TensorLike V>
+/// Upper bound of the workspace of attention() for these tensors, in bytes. 0 for flash. Takes the
+/// extras of the call, of which paged() matters.
+template <TensorLike Q, TensorLike K, TensorLike V, detail::AttentionExtra... Extras>
 std::size_t attention_workspace_size(Q const& q, K const& k, V const&,
-                                     AttentionOptions const& options = {}) {
+                                     AttentionOptions const& options = {},
+                                     Extras const&... extras) {
   if (options.algorithm == AttentionAlgorithm::flash) return 0;
   auto const q4 = detail::with_heads(detail::to_const_ref(q));
-  auto const k4 = detail::with_heads(detail::to_const_ref(k));
-  return detail::attention_scores_bytes(q4.extent[0], q4.extent[1], q4.extent[2], k4.extent[2],
+  std::int64_t seqlen_kv = detail::with_heads(detail::to_const_ref(k)).extent[2];
+  auto const pages = detail::find_extra<Paged>(extras...);
+  if constexpr (detail::is_present<decltype(pages)>)
+    seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;
+  return detail::attention_scores_bytes(q4.extent[0] * q4.extent[1], q4.extent[2], seqlen_kv,
                                         sizeof(detail::AttentionAccumulator<element_t<Q>>));
 }
 

@@ -7,6 +7,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
+#include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
 
@@ -20,39 +21,66 @@ struct AttentionTile {
 };
 
 /// Writes out = accumulated/sum and the log-sum-exp of one finished tile of rows. A row that saw no
-/// key gets 0 and −∞.
-template <class Traits, class Team, class T, class Acc>
+/// key gets 0 and −∞. A sink joins the denominator only.
+template <class Traits, class Team, class Head, class Out, class Acc>
 KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::AttentionArgs const& g,
-                                                 Block<T> const& out, Acc* lse, std::int64_t row0,
-                                                 int rows, SoftmaxState<Acc> const& state) {
+                                                 Head const& head, Block<Out> const& out, Acc* lse,
+                                                 std::int64_t row0, int rows,
+                                                 SoftmaxState<Acc> const& state) {
   int const cols = static_cast<int>(g.head_dim_v);
+  bool const has_sink = g.sinks != nullptr;
+  Acc const sink =
+      has_sink ? load_any<Acc>(g.type_sinks, g.sinks, head.head * g.sinks_stride) : Acc(0);
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
-    Acc const sum = state.sum[i];
-    Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    Acc sum = state.sum[i];
+    Acc maximum = state.maximum[i];
+    bool const empty = sum == Acc(0);
+    Acc factor = head.value_scale;
+    if (has_sink && !empty) {
+      Acc const top = sink > maximum ? sink : maximum;
+      Acc const correction = Kokkos::exp(maximum - top);
+      sum = sum * correction + Kokkos::exp(sink - top);
+      factor *= correction;
+      maximum = top;
+    }
+    factor = empty ? Acc(0) : factor / sum;
     Acc const* const from = state.out + i * state.ldo;
     if constexpr (Traits::host) {
       KOKKOS_IF_ON_HOST(
           (host::for_each_vector<Acc>(
                from, 1, cols, Acc(0), [&](std::int64_t j, host::Vec<Acc> x, int count) {
-                 if (sum == Acc(0)) x = host::Vec<Acc>{};
-                 host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * inverse);
+                 if (empty) x = host::Vec<Acc>{};
+                 host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * factor);
                });))
     } else {
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
-        *out.at(row0 + i, j) = static_cast<T>(sum == Acc(0) ? Acc(0) : from[j] * inverse);
+        *out.at(row0 + i, j) = static_cast<Out>(empty ? Acc(0) : from[j] * factor);
       });
     }
     if (lse != nullptr)
       Kokkos::single(Kokkos::PerThread(team), [&] {
         lse[(row0 + i) * g.lse_stride[2]] =
-            sum == Acc(0) ? negative_infinity<Acc>() : state.maximum[i] + Kokkos::log(sum);
+            empty ? negative_infinity<Acc>() : maximum + Kokkos::log(sum);
       });
   });
 }
 
-template <class Exec, class T>
+/// The weight functor as online_softmax() asks for it: by row and column of a tile.
+template <class Head, class Functors>
+struct TileWeight {
+  Head const& head;
+  Functors const& functors;
+  std::int64_t row0, j0;
+  KOKKOS_INLINE_FUNCTION typename Head::Acc operator()(int i, int j) const {
+    return static_cast<typename Head::Acc>(
+        functors.weight(head.batch, head.head, row0 + i, j0 + j));
+  }
+};
+
+template <class Exec, class T, class Out, class Functors>
 struct AttentionFlash {
   using Acc = AttentionAccumulator<T>;
+  using Head = AttentionHead<T, Out>;
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
@@ -60,6 +88,7 @@ struct AttentionFlash {
       Traits::host ? 16 : 1;  // keeps rows out of one another's cache sets or banks
 
   abi::AttentionArgs g;
+  Functors functors;
   AttentionTile tile;
   std::int64_t tiles_q;
 
@@ -96,16 +125,19 @@ struct AttentionFlash {
 
     // Late tiles of a causal problem see the most keys: they go first, so that no long one starts
     // last.
-    std::int64_t const rank = team.league_rank();
-    std::int64_t const heads = g.batch * g.heads_q;
-    std::int64_t const row0 = (tiles_q - 1 - rank / heads) * tile.q;
-    std::int64_t const b = rank % heads / g.heads_q;
-    std::int64_t const h = rank % g.heads_q;
-    AttentionHead<T> const head(g, b, h);
-    int const rows = static_cast<int>(g.seqlen_q - row0 < tile.q ? g.seqlen_q - row0 : tile.q);
+    std::int64_t const groups = query_groups(g);
+    std::int64_t const group = team.league_rank() % groups;
+    QueryTile const where =
+        locate_tile(g, group, tiles_q - 1 - team.league_rank() / groups, tile.q);
+    std::int64_t const row0 = where.row0;
+    Head const head(g, where.sequence, group % g.heads_q);
+    if (row0 >= head.rows) return;  // a slot that no packed sequence needs
+    int const rows = static_cast<int>(head.rows - row0 < tile.q ? head.rows - row0 : tile.q);
     Acc* const lse = g.lse == nullptr
                          ? nullptr
-                         : static_cast<Acc*>(g.lse) + b * g.lse_stride[0] + h * g.lse_stride[1];
+                         : static_cast<Acc*>(g.lse) +
+                               (head.batch < 0 ? 0 : head.batch) * g.lse_stride[0] +
+                               head.head * g.lse_stride[1] + head.begin_q * g.lse_stride[2];
 
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int i) {
       state.maximum[i] = negative_infinity<Acc>();
@@ -117,45 +149,56 @@ struct AttentionFlash {
     std::int64_t const live_rows =
         head.len_q - row0 < rows ? (head.len_q > row0 ? head.len_q - row0 : 0) : rows;
     int const live = static_cast<int>(live_rows);
-    std::int64_t const last =
-        live > 0 ? head.visible(row0 + live - 1) : 0;  // no row of this tile sees more keys
-    if (last > 0)
+    // No row of this tile sees a key past `last` or before the first row's first; key tiles begin
+    // at multiples of their size, so that a row's sums do not depend on the tile it is in.
+    std::int64_t const last = live > 0 ? head.last(row0 + live - 1) : 0;
+    std::int64_t const begin = live > 0 ? head.first(row0) / tile.kv * tile.kv : 0;
+    bool const terms = has_terms<Functors>(g);
+    if (last > begin)
       pack_rows<Traits>(team, q, ldq(),
                         Block<T const>{head.q.at(row0, 0), head.q.row_stride, head.q.col_stride},
                         live, d());
-    for (std::int64_t j0 = 0; j0 < last; j0 += tile.kv) {
+    for (std::int64_t j0 = begin; j0 < last; j0 += tile.kv) {
       int const cols = static_cast<int>(last - j0 < tile.kv ? last - j0 : tile.kv);
       int const padded = round_up(cols, Traits::cols);
-      // Kᵀ as the right-hand factor: feature by key.
       team.team_barrier();
-      pack_panels<Traits>(team, packed, Traits::host ? d() : padded,
-                          Block<T const>{head.k.at(j0, 0), head.k.col_stride, head.k.row_stride},
-                          d(), cols);
+      pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);
       team.team_barrier();
       multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), live,
                        padded, d(), false);
       team.team_barrier();
-      pack_panels<Traits>(team, packed, Traits::host ? cols : ldo(),
-                          Block<T const>{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride},
-                          cols, dv());
-      auto const valid = [&](int i) {
-        std::int64_t const n = head.visible(row0 + i) - j0;
-        return static_cast<int>(n > cols ? cols : (n < 0 ? 0 : n));
-      };
-      online_softmax<Traits>(team, scores, lds(), live, cols, static_cast<Acc>(g.softmax_scale),
-                             state, ldo(), valid);
-      team.team_barrier();
       int const ldv = Traits::host ? cols : ldo();
-      if (head.visible(row0) - j0 >= cols) {
+      pack_values<Traits>(team, packed, ldv, head, j0, cols, 0, dv());
+      // Only lengths and a causal limit: each row sees a run of leading keys.
+      bool const plain = !terms && head.first(row0 + live - 1) <= j0;
+      if (plain) {
+        auto const valid = [&](int i) {
+          std::int64_t const n = head.last(row0 + i) - j0;
+          return static_cast<int>(n > cols ? cols : (n < 0 ? 0 : n));
+        };
+        online_softmax<Traits>(team, scores, lds(), live, cols, head.scale, state, ldo(), valid);
+      } else {
+        score_tile<Traits>(team, g, functors, head, row0, j0, scores, lds(), live, cols);
+        team.team_barrier();
+        auto const all = [&](int) { return cols; };
+        if constexpr (Functors::has_weight) {
+          online_softmax<Traits>(team, scores, lds(), live, cols, Acc(1), state, ldo(), all,
+                                 TileWeight<Head, Functors>{head, functors, row0, j0});
+        } else {
+          online_softmax<Traits>(team, scores, lds(), live, cols, Acc(1), state, ldo(), all);
+        }
+      }
+      team.team_barrier();
+      if (plain && head.last(row0) - j0 >= cols) {
         multiply<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), live, ldo(), cols,
                          true);
-      } else {  // the diagonal runs through this tile
-        multiply_ragged<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), live, ldo(),
-                                cols, valid);
+      } else {  // some pairs are excluded
+        multiply_nonzero<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), live, ldo(),
+                                 cols);
       }
     }
     team.team_barrier();
-    store_attention_rows<Traits>(team, g, head.out, lse, row0, rows, state);
+    store_attention_rows<Traits>(team, g, head, head.out, lse, row0, rows, state);
   }
 };
 
@@ -174,9 +217,7 @@ void choose_attention_tile(Kernel& kernel, Exec const& exec) {
                               (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
     auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
     kernel.tile = {Traits::rows * 16, static_cast<int>(kv), Traits::scratch_level};
-    auto const tiles = [&] {
-      return (g.seqlen_q + kernel.tile.q - 1) / kernel.tile.q * g.batch * g.heads_q;
-    };
+    auto const tiles = [&] { return query_tiles(g, kernel.tile.q) * query_groups(g); };
     while (tiles() < 4 * exec.concurrency() && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
     // Rows of thousands of features: as many as a share of the last-level cache holds.
     while (kernel.tile.q > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.q /= 2;
@@ -196,20 +237,20 @@ void choose_attention_tile(Kernel& kernel, Exec const& exec) {
 }
 
 /// Launches flash attention. Asynchronous on `exec`.
-template <class T, class Exec>
-void attention_flash(Exec const& exec, abi::AttentionArgs const& args) {
-  if (args.batch == 0 || args.heads_q == 0 || args.seqlen_q == 0) return;
-  using Kernel = AttentionFlash<Exec, T>;
+template <class T, class Out, class Exec, class Functors>
+void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors const& functors) {
+  if (query_groups(args) == 0 || args.seqlen_q == 0) return;
+  using Kernel = AttentionFlash<Exec, T, Out, Functors>;
   using Traits = typename Kernel::Traits;
   if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
                             "; expected at most 67108864");
-  Kernel kernel{args, {}, 0};
+  Kernel kernel{args, functors, {}, 0};
   choose_attention_tile(kernel, exec);
-  kernel.tiles_q = (args.seqlen_q + kernel.tile.q - 1) / kernel.tile.q;
-  typename Kernel::Policy policy(
-      exec, checked_league("attention", kernel.tiles_q * args.batch * args.heads_q),
-      Traits::team_size, Traits::vector_length);
+  kernel.tiles_q = query_tiles(args, kernel.tile.q);
+  typename Kernel::Policy policy(exec,
+                                 checked_league("attention", kernel.tiles_q * query_groups(args)),
+                                 Traits::team_size, Traits::vector_length);
   policy.set_scratch_size(kernel.tile.scratch_level,
                           Kokkos::PerTeam(checked_scratch("attention", kernel.bytes())));
   launch("attention", portable_name(AttentionAlgorithm::flash), policy, kernel);

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <attikos/abi/attention.hpp>
+#include <attikos/attention/paged.hpp>
+#include <attikos/core/bias.hpp>
 #include <attikos/core/lengths.hpp>
 #include <attikos/core/workspace.hpp>
 
@@ -30,15 +32,131 @@ constexpr char const* portable_name(AttentionAlgorithm algorithm) noexcept {
   return "portable/flash";
 }
 
-/// Options of attention(). All are run-time values.
+/// Options of attention() and attention_backward(). All are run-time values.
 struct AttentionOptions {
   double softmax_scale = 0;  ///< factor of q·k; 0 means 1/√head_dim
   bool causal = false;       ///< key j is visible to query i only if j ≤ i + offset
   CausalAlignment causal_alignment =
       CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
   AttentionAlgorithm algorithm = AttentionAlgorithm::flash;
-  char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
+  char const* kernel = "";         ///< "" chooses; a name demands it and never falls back
+  std::int64_t window_left = -1;   ///< keys before i + offset that query i sees; −1: all
+  std::int64_t window_right = -1;  ///< keys after i + offset that query i sees; −1: all
+  double softcap = 0;    ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
+  double dropout_p = 0;  ///< anything but 0 is refused
 };
+
+/// Offsets of packed sequences. See cu_seqlens().
+template <class Q, class Kv>
+struct CuSeqlens {
+  Q q;
+  Kv kv;
+};
+
+/// Packed sequences: q is [heads_q, total_q, d], k and v [heads_kv, total_kv, …], and sequence b
+/// occupies positions [q(b), q(b + 1)) and [kv(b), kv(b + 1)). Both arrays have batch + 1 entries
+/// of int32, int64 or an unsigned type of that size (the row map of a CSR graph as it is),
+/// ascending; kernels read them on the device and clamp them to the allocation. Positions outside
+/// every sequence get out 0.
+template <TensorLike Q, TensorLike Kv>
+CuSeqlens<Q, Kv> cu_seqlens(Q const& q, Kv const& kv) {
+  return {q, kv};
+}
+
+/// The same offsets for queries and keys.
+template <TensorLike Q>
+CuSeqlens<Q, Q> cu_seqlens(Q const& both) {
+  return {both, both};
+}
+
+/// Packed queries against keys that are padded ([batch, heads_kv, seqlen_kv, …]) or paged.
+template <TensorLike Q>
+CuSeqlens<Q, detail::Absent> cu_seqlens(Q const& q, detail::Absent) {
+  return {q, {}};
+}
+
+/// A boolean mask. See mask().
+template <TensorLike T>
+struct Mask {
+  T view;
+};
+
+/// Pairs where the mask is 0 (false) are excluded. bool or uint8; broadcasts like bias().
+template <TensorLike T>
+Mask<T> mask(T const& view) {
+  return {view};
+}
+
+/// Slopes of ALiBi. See alibi().
+template <TensorLike T>
+struct Alibi {
+  T slopes;
+};
+
+/// Attention with linear biases: −slope·|i + offset − j| is added to the scores. float, [heads_q]
+/// or [batch, heads_q]. Source: O. Press et al., arXiv:2108.12409.
+template <TensorLike T>
+Alibi<T> alibi(T const& slopes) {
+  return {slopes};
+}
+
+/// Attention sinks. See sinks().
+template <TensorLike T>
+struct Sinks {
+  T view;
+};
+
+/// One logit per query head ([heads_q], any floating-point type) that takes part in the softmax's
+/// denominator and has no value. Source: G. Xiao et al., arXiv:2309.17453.
+template <TensorLike T>
+Sinks<T> sinks(T const& view) {
+  return {view};
+}
+
+/// Factors of float8 tensors. See descale().
+template <TensorLike Q, TensorLike K, TensorLike V>
+struct Descale {
+  Q q;
+  K k;
+  V v;
+};
+
+/// What the float8 elements of q, k and v are multiplied by: float, each [1] or [batch, heads_kv].
+template <TensorLike Q, TensorLike K, TensorLike V>
+Descale<Q, K, V> descale(Q const& q, K const& k, V const& v) {
+  return {q, k, v};
+}
+
+/// A score functor. See score().
+template <class F>
+struct Score {
+  F functor;
+};
+
+/// A function of the user's own, compiled into the portable kernel: `functor(s, b, h, i, j)` takes
+/// the score after scale, softcap, bias and ALiBi, with batch, query head and the positions of
+/// query and key within their sequences (std::int64_t), and returns the score that goes into the
+/// softmax; −∞ excludes the pair. It is a KOKKOS_FUNCTION of the accumulator type (float; double
+/// for double), cheap to copy, and must not depend on when or how often it is called.
+/// attention_backward() asks it for `derivative(s, b, h, i, j)`, d result/d s.
+template <class F>
+Score<F> score(F const& functor) {
+  return {functor};
+}
+
+/// A weight functor. See weight().
+template <class F>
+struct Weight {
+  F functor;
+};
+
+/// A multiplicative weight w ≥ 0, such as a smooth cutoff: p = w·e^s/Σ w·e^s with
+/// `functor(b, h, i, j)` (arguments as score()). 0 excludes the pair exactly: not even a NaN of its
+/// key or value gets through.
+template <class F>
+Weight<F> weight(F const& functor) {
+  return {functor};
+}
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

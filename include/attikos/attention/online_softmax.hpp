@@ -8,6 +8,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/attention/attention_head.hpp>
 #include <attikos/core/row.hpp>
 #include <attikos/core/tile.hpp>
 
@@ -24,17 +25,13 @@ struct SoftmaxState {
   int ldo;
 };
 
-template <class Acc>
-KOKKOS_INLINE_FUNCTION constexpr Acc negative_infinity() {
-  return -Kokkos::Experimental::infinity_v<Acc>;
-}
-
 namespace host {
 
-/// One row: x becomes e^(scale·x − m) in the first `valid` of `cols` entries and 0 in the rest.
-template <class Acc>
+/// One row: x becomes e^(scale·x − m), times `weight(j)` unless that is Absent, in the first
+/// `valid` of `cols` entries and 0 in the rest.
+template <class Acc, class Weight>
 inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Acc& sum, Acc* out,
-                        int out_cols) {
+                        int out_cols, Weight const& weight) {
   constexpr int W = lanes<Acc>;
   constexpr Acc low = negative_infinity<Acc>();
   if (valid <= 0) {
@@ -54,9 +51,13 @@ inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Ac
   Vec<Acc> total{};
   for_each_vector<Acc>(x, 1, valid, low, [&](std::int64_t j, Vec<Acc> v, int count) {
     v = exp<Acc, W>(v - shift);
+    if constexpr (is_present<Weight>)
+      for (int l = 0; l < count; ++l)
+        if (v[l] != Acc(0)) v[l] *= weight(static_cast<int>(j) + l);
     put<Acc>(x + j, 1, count, v);
     total += v;
   });
+  (void)weight;
   for (int j = valid; j < cols; ++j) x[j] = Acc(0);
   if (now != maximum) {
     Vec<Acc> const factor = exp<Acc, W>(broadcast<Acc, W>(maximum - shift));
@@ -69,19 +70,33 @@ inline void softmax_row(Acc* x, int valid, int cols, Acc scale, Acc& maximum, Ac
   maximum = now;
 }
 
+/// `weight` with its row fixed.
+template <class Weight>
+inline auto weight_of_row(Weight const& weight, int i) {
+  if constexpr (is_present<Weight>) {
+    return [&weight, i](int j) { return weight(i, j); };
+  } else {
+    (void)i;
+    return weight;
+  }
+}
+
 }  // namespace host
 
 /// All rows of a score tile. `valid(i)` is how many leading columns row i may attend to (0 or less:
-/// none). Rows are `lds` apart; `out_cols` is a multiple of the register block.
-template <class Traits, class Team, class Acc, class Valid>
+/// none), `weight(i, j)` the factor of a pair or Absent. Rows are `lds` apart; `out_cols` is a
+/// multiple of the register block.
+template <class Traits, class Team, class Acc, class Valid, class Weight = Absent>
 KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int lds, int rows,
                                            int cols, Acc scale, SoftmaxState<Acc> const& state,
-                                           int out_cols, Valid const& valid) {
+                                           int out_cols, Valid const& valid,
+                                           Weight const& weight = {}) {
   if constexpr (Traits::host) {
     KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) {
       host::softmax_row<Acc>(scores + static_cast<std::int64_t>(i) * lds, valid(i), cols, scale,
                              state.maximum[i], state.sum[i],
-                             state.out + static_cast<std::int64_t>(i) * state.ldo, out_cols);
+                             state.out + static_cast<std::int64_t>(i) * state.ldo, out_cols,
+                             host::weight_of_row(weight, i));
     }))
     (void)team;
   } else {
@@ -106,7 +121,9 @@ KOKKOS_INLINE_FUNCTION void online_softmax(Team const& team, Acc* scores, int ld
       Kokkos::parallel_reduce(
           Kokkos::ThreadVectorRange(team, cols),
           [&](int j, Acc& part) {
-            Acc const p = j < limit ? Kokkos::exp(x[j] * scale - shift) : Acc(0);
+            Acc p = j < limit ? Kokkos::exp(x[j] * scale - shift) : Acc(0);
+            if constexpr (is_present<Weight>)
+              if (p != Acc(0)) p *= weight(i, j);
             x[j] = p;
             part += p;
           },

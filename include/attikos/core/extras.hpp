@@ -13,6 +13,13 @@ namespace detail {
 /// Stands where an optional argument was not given.
 struct Absent {};
 
+}  // namespace detail
+
+/// Says "not this one" where a wrapper or a call takes several tensors: `lengths(none, kv)`.
+inline constexpr detail::Absent none{};
+
+namespace detail {
+
 template <template <class...> class Wrapper, class T>
 inline constexpr bool is_wrapper = false;
 template <template <class...> class Wrapper, class... Args>

@@ -11,7 +11,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
 /// Numbers of valid positions per sequence, int32, rank 1. See lengths().
-template <TensorLike Q, TensorLike Kv = Q>
+template <class Q, class Kv = Q>
 struct Lengths {
   Q q;
   Kv kv;
@@ -22,6 +22,12 @@ struct Lengths {
 template <TensorLike Q, TensorLike Kv>
 Lengths<Q, Kv> lengths(Q const& q, Kv const& kv) {
   return {q, kv};
+}
+
+/// Lengths of the key sequences alone: every query counts.
+template <TensorLike Kv>
+Lengths<detail::Absent, Kv> lengths(detail::Absent, Kv const& kv) {
+  return {{}, kv};
 }
 
 /// One set of lengths for queries and keys alike.

@@ -158,6 +158,20 @@ inline void multiply_rows(Acc const* a, int lda, Acc const* b, Acc* c, int ldc, 
   }
 }
 
+/// One row of c += a · b over the entries of a that are not 0, in the order of multiply_block().
+template <class Acc, int W, int NV>
+inline void multiply_nonzero_row(Acc const* a, Acc const* b, Acc* c, int k) {
+  using V = Vec<Acc, W>;
+  V acc[NV];
+  for (int v = 0; v < NV; ++v) acc[v] = load<Acc, W>(c + v * W);
+  for (int p = 0; p < k; ++p) {
+    if (a[p] == Acc(0)) continue;
+    for (int v = 0; v < NV; ++v)
+      acc[v] += a[p] * load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W);
+  }
+  for (int v = 0; v < NV; ++v) store<Acc, W>(c + v * W, acc[v]);
+}
+
 /// Whether `count` numbers are all finite. x·0 is NaN exactly where x is not.
 template <class Acc>
 inline bool all_finite(Acc const* x, std::int64_t count) {
@@ -208,9 +222,10 @@ KOKKOS_INLINE_FUNCTION void pack_panels(Team const& team, Acc* dst, int ld, Bloc
   (void)team;
 }
 
-/// c (+)= a · b for packed factors. `cols` is rounded up to whole register blocks: c must have room
-/// for them. Every element of c sums over k in ascending order, whatever the tile.
-template <class Traits, class Team, class Acc>
+/// c (+)= a · b for packed factors; `SkipZeros` leaves out entries of a that are 0 (device only).
+/// `cols` is rounded up to whole register blocks: c must have room for them. Every element of c
+/// sums over k in ascending order, whatever the tile.
+template <class Traits, class Team, class Acc, bool SkipZeros = false>
 KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Acc const* b, int ldb,
                                      Acc* c, int ldc, int rows, int cols, int k, bool accumulate) {
   if constexpr (Traits::host) {
@@ -238,6 +253,7 @@ KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Ac
         for (int j = 0; j < NR; ++j) column[j] = b[p * ldb + j0 + j * col_blocks];
         for (int i = 0; i < MR; ++i) {
           Acc const factor = a[(i0 + i < rows ? i0 + i : rows - 1) * lda + p];
+          if (SkipZeros && factor == Acc(0)) continue;
           for (int j = 0; j < NR; ++j) acc[i][j] += factor * column[j];
         }
       }
@@ -249,13 +265,11 @@ KOKKOS_INLINE_FUNCTION void multiply(Team const& team, Acc const* a, int lda, Ac
   (void)team;
 }
 
-/// c += a · b where row i of a counts only in its first `valid(i)` entries; the others are 0.
-/// For weights behind a causal mask: a value that a query must not see must not reach it as 0·NaN
-/// either.
-template <class Traits, class Team, class Acc, class Valid>
-KOKKOS_INLINE_FUNCTION void multiply_ragged(Team const& team, Acc const* a, int lda, Acc const* b,
-                                            int ldb, Acc* c, int ldc, int rows, int cols, int k,
-                                            Valid const& valid) {
+/// c += a · b over the entries of a that are not 0. For weights behind a mask: a value that a query
+/// must not see must not reach it as 0·NaN either.
+template <class Traits, class Team, class Acc>
+KOKKOS_INLINE_FUNCTION void multiply_nonzero(Team const& team, Acc const* a, int lda, Acc const* b,
+                                             int ldb, Acc* c, int ldc, int rows, int cols, int k) {
   if constexpr (Traits::host) {
     KOKKOS_IF_ON_HOST((for (int j = 0; j < cols;
                             j += Traits::cols, b += static_cast<std::int64_t>(ldb) * Traits::cols) {
@@ -264,24 +278,16 @@ KOKKOS_INLINE_FUNCTION void multiply_ragged(Team const& team, Acc const* a, int 
         host::multiply_rows<Acc, Traits::width, Traits::rows, 2>(a, lda, b, c + j, ldc, rows, k,
                                                                  true);
       } else {
-        for (int i = 0; i < rows; ++i) {
-          host::multiply_block<Acc, Traits::width, 1, 2>(
-              a + static_cast<std::int64_t>(i) * lda, lda, b,
-              c + static_cast<std::int64_t>(i) * ldc + j, ldc, valid(i) < k ? valid(i) : k, true);
-        }
+        for (int i = 0; i < rows; ++i)
+          host::multiply_nonzero_row<Acc, Traits::width, 2>(
+              a + static_cast<std::int64_t>(i) * lda, b, c + static_cast<std::int64_t>(i) * ldc + j,
+              k);
       }
     }))
+    (void)team;
   } else {
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
-      int const i = index / cols;
-      int const j = index % cols;
-      int const depth = valid(i) < k ? valid(i) : k;
-      Acc acc = c[i * ldc + j];
-      for (int p = 0; p < depth; ++p) acc += a[i * lda + p] * b[p * ldb + j];
-      c[i * ldc + j] = acc;
-    });
+    multiply<Traits, Team, Acc, true>(team, a, lda, b, ldb, c, ldc, rows, cols, k, true);
   }
-  (void)team;
 }
 
 /// Aligned piece of the team's scratch memory, `count` elements long.

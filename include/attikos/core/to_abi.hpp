@@ -75,12 +75,18 @@ auto to_const_ref(T const& tensor) {
   return result;
 }
 
+/// "[2, 8, 128, 64]"
+template <class T, int Rank>
+std::string describe_extents(TensorRef<T, Rank> const& ref) {
+  std::string text = "[";
+  for (int r = 0; r < Rank; ++r) text += (r == 0 ? "" : ", ") + std::to_string(ref.extent[r]);
+  return text + "]";
+}
+
 /// "[2, 8, 128, 64] float16", the way messages show a tensor.
 template <class T, int Rank>
 std::string describe(TensorRef<T, Rank> const& ref) {
-  std::string text = "[";
-  for (int r = 0; r < Rank; ++r) text += (r == 0 ? "" : ", ") + std::to_string(ref.extent[r]);
-  return text + "] " + dtype_name(dtype_of<T>);
+  return describe_extents(ref) + " " + dtype_name(dtype_of<T>);
 }
 
 /// Compile-time checks on one argument: an element type Attikos knows, and memory that the space

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/abi/gemm.hpp>
+#include <attikos/core/bias.hpp>
 #include <attikos/core/concepts.hpp>
 #include <attikos/core/extras.hpp>
 
@@ -21,17 +22,6 @@ struct GemmOptions {
   BiasAlong bias_along = BiasAlong::n;  ///< the bias has one entry per column (n) or per row (m)
   char const* kernel = "";              ///< "" chooses; a name demands it and never falls back
 };
-
-/// Adds a vector along one dimension of the result, before the activation: `bias(view)` with one
-/// rank-1 tensor of n (or m) elements, any floating type.
-template <TensorLike T>
-struct Bias {
-  T view;
-};
-template <TensorLike T>
-Bias<T> bias(T const& view) {
-  return {view};
-}
 
 /// Adds a matrix of C's shape after the activation. It may be C's own storage only if it is exactly
 /// C.
