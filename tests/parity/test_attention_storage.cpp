@@ -251,5 +251,24 @@ TYPED_TEST(AttentionStorage, WildOffsetsAndPagesStayInside) {
   }
 }
 
+TYPED_TEST(AttentionStorage, ValidateCuSeqlens) {
+  using Exec = typename TypeParam::Exec;
+  Tensor<std::int64_t, 1, Exec> cu({4}, Layout::strided);
+  auto const set = [&](std::int64_t a, std::int64_t b, std::int64_t c, std::int64_t last) {
+    cu(0) = a;
+    cu(1) = b;
+    cu(2) = c;
+    cu(3) = last;
+    cu.upload();
+  };
+  set(0, 5, 5, 9);
+  EXPECT_NO_THROW(validate_cu_seqlens(Exec(), cu.const_view(), 9));
+  EXPECT_THROW(validate_cu_seqlens(Exec(), cu.const_view(), 8), ShapeError);
+  set(0, 5, 4, 9);
+  EXPECT_THROW(validate_cu_seqlens(Exec(), cu.const_view(), 9), ShapeError);
+  set(-1, 5, 5, 9);
+  EXPECT_THROW(validate_cu_seqlens(Exec(), cu.const_view(), 9), ShapeError);
+}
+
 }  // namespace
 }  // namespace attikos::test

@@ -5,6 +5,7 @@
 
 #include <attikos/attention/attention_flash.hpp>
 #include <attikos/attention/attention_unfused.hpp>
+#include <attikos/attention/validate_cu_seqlens.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// validate_cu_seqlens(): reads the offsets of packed sequences and says what is wrong with them.
+#pragma once
+
+#include <attikos/attention/attention_term_arguments.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Finds the first offset that is less than the one before it (or than 0), or more than `total`.
+struct FirstInvalidOffset {
+  using Found = Kokkos::MinLoc<std::int64_t, std::int64_t>;
+  abi::Offsets values;
+  std::int64_t total;
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t i, Found::value_type& found) const {
+    std::int64_t const value = values[i];
+    std::int64_t const before = i == 0 ? 0 : values[i - 1];
+    if ((value < before || value > total) && i < found.val) found = {i, value};
+  }
+};
+
+}  // namespace detail
+
+/// Checks that offsets of packed sequences ascend within [0, total]; throws ShapeError naming the
+/// first that does not. This reads device memory: it fences `exec`.
+///
+/// \param view   batch + 1 offsets, as cu_seqlens() takes them
+/// \param total  number of positions of the packed tensor
+template <ExecutionSpace Exec, TensorLike T>
+void validate_cu_seqlens(Exec const& exec, T const& view, std::int64_t total) {
+  using Search = detail::FirstInvalidOffset;
+  auto const offsets = detail::offsets_ref<Exec>("validate_cu_seqlens", "cu_seqlens", view);
+  std::int64_t const count = detail::extent_of(view, 0);
+  Search::Found::value_type found{};
+  Kokkos::parallel_reduce(
+      "attikos::validate_cu_seqlens[portable]",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, count),
+      Search{offsets, total}, Search::Found(found));
+  exec.fence("attikos::validate_cu_seqlens");
+  if (found.val < count)
+    detail::raise<ShapeError>("validate_cu_seqlens: offset ", found.val, " is ", found.loc,
+                              "; expected ascending numbers in [0, ", total, "]");
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
