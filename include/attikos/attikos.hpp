@@ -7,6 +7,12 @@
 #include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/norm/layer_norm.hpp>
+#include <attikos/norm/layer_norm_backward.hpp>
 #include <attikos/norm/rms_norm.hpp>
+#include <attikos/norm/rms_norm_backward.hpp>
+#include <attikos/norm/rms_norm_rope.hpp>
+#include <attikos/norm/rope.hpp>
+#include <attikos/reduce/log_softmax.hpp>
 #include <attikos/reduce/mean_pool.hpp>
 #include <attikos/reduce/softmax.hpp>
+#include <attikos/reduce/softmax_backward.hpp>

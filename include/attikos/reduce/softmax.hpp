@@ -8,7 +8,7 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Options of softmax().
+/// Options of softmax() and log_softmax(), and of their gradients.
 struct SoftmaxOptions {
   double scale = 1;  ///< factor of x inside the exponential
 };
@@ -21,8 +21,10 @@ struct SoftmaxRow {
   Rows<Out> out;
   Acc scale;
 
-  // The exponential is evaluated twice, in the sum and in the result: keeping it would need memory
-  // of the row's size.
+  /// Exponentials that a host thread keeps between the sum and the result where `out` cannot hold
+  /// them.
+  static constexpr std::int64_t kept = 4096;
+
   void host_row(std::int64_t index) const {
     constexpr int V = host::lanes<Acc>;
     constexpr Acc low = -std::numeric_limits<Acc>::infinity();
@@ -41,13 +43,42 @@ struct SoftmaxRow {
     Acc const maximum = host::reduce_max<Acc, V>(best);
     Acc const shift = maximum == low ? Acc(0) : maximum;
     host::Vec<Acc> total{};
-    each([&](std::int64_t, host::Vec<Acc> v, int) { total += host::exp<Acc, V>(v - shift); });
-    Acc const sum = host::reduce_sum<Acc, V>(total);
-    Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
-    each([&](std::int64_t j, host::Vec<Acc> v, int count) {
-      host::put<Acc>(to.data + j * to.stride, to.stride, count,
-                     host::exp<Acc, V>(v - shift) * inverse);
-    });
+    auto const inverse = [&] {
+      Acc const sum = host::reduce_sum<Acc, V>(total);
+      return sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    };
+    auto const put = [&](std::int64_t j, host::Vec<Acc> v, int count) {
+      host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
+    };
+    if (std::is_same_v<Acc, Out> && to.stride == 1) {
+      each([&](std::int64_t j, host::Vec<Acc> v, int count) {
+        host::Vec<Acc> const e = host::exp<Acc, V>(v - shift);
+        total += e;
+        put(j, e, count);
+      });
+      Acc const factor = inverse();
+      host::for_each_vector<Acc>(
+          to.data, 1, to.size, Acc(0),
+          [&](std::int64_t j, host::Vec<Acc> e, int count) { put(j, e * factor, count); });
+    } else if (from.size <= kept) {
+      alignas(64) Acc weights[kept];
+      each([&](std::int64_t j, host::Vec<Acc> v, int) {
+        host::Vec<Acc> const e = host::exp<Acc, V>(v - shift);
+        total += e;
+        host::store<Acc, V>(weights + j, e);
+      });
+      Acc const factor = inverse();
+      host::for_each_vector<Acc>(
+          weights, 1, from.size, Acc(0),
+          [&](std::int64_t j, host::Vec<Acc> e, int count) { put(j, e * factor, count); });
+    } else {
+      // Evaluated twice: keeping the exponentials would need memory of the row's size.
+      each([&](std::int64_t, host::Vec<Acc> v, int) { total += host::exp<Acc, V>(v - shift); });
+      Acc const factor = inverse();
+      each([&](std::int64_t j, host::Vec<Acc> v, int count) {
+        put(j, host::exp<Acc, V>(v - shift) * factor, count);
+      });
+    }
   }
 
   template <class Team>

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Positions of tokens: the wrapper that carries them to rotary embeddings.
+#pragma once
+
+#include <attikos/core/extras.hpp>
+#include <attikos/core/to_abi.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Positions of tokens, int32, rank 1 or 2. See positions().
+template <TensorLike T>
+struct Positions {
+  T view;
+};
+
+/// Where tokens stand in their sequences: int32, [batch] with the position of each sequence's first
+/// token, or [batch, seqlen] with the position of every token. Kernels read them on the device and
+/// clamp them to the tables they index.
+template <TensorLike T>
+Positions<T> positions(T const& view) {
+  return {view};
+}
+
+namespace detail {
+
+/// Checked positions as pointer and strides; a null pointer stands for 0, 1, 2, ….
+struct PositionsRef {
+  std::int32_t const* data = nullptr;
+  std::int64_t stride[2] = {0, 0};
+  bool per_token = false;
+
+  /// Position of token s of sequence b.
+  KOKKOS_INLINE_FUNCTION std::int64_t operator()(std::int64_t b, std::int64_t s) const {
+    if (data == nullptr) return s;
+    return data[b * stride[0] + s * stride[1]] + (per_token ? 0 : s);
+  }
+};
+
+/// Takes positions(view) out of the extras; throws ShapeError if it does not fit.
+template <ExecutionSpace Exec, class... Extras>
+PositionsRef positions_ref(char const* operation, std::int64_t batch, std::int64_t seqlen,
+                           Extras const&... extras) {
+  PositionsRef result;
+  auto const given = find_extra<Positions>(extras...);
+  if constexpr (is_present<decltype(given)>) {
+    using View = std::remove_cvref_t<decltype(given.view)>;
+    check_tensor<Exec, View>();
+    static_assert(std::is_same_v<element_t<View>, std::int32_t>, "attikos: positions are int32_t");
+    constexpr int rank = rank_of<View>;
+    static_assert(rank == 1 || rank == 2, "attikos: positions are [batch] or [batch, seqlen]");
+    auto const ref = to_const_ref(given.view);
+    bool fits = ref.extent[0] == batch;
+    if constexpr (rank == 2) fits = fits && ref.extent[1] == seqlen;
+    if (!fits)
+      raise<ShapeError>(operation, ": positions is ", describe(ref), "; expected [", batch,
+                        "] or [", batch, ", ", seqlen, "]");
+    result.data = ref.data;
+    result.stride[0] = ref.stride[0];
+    if constexpr (rank == 2) result.stride[1] = ref.stride[1];
+    result.per_token = rank == 2;
+  }
+  return result;
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Sums over the rows of a tensor, such as the gradient of a weight: the rows are cut into chunks,
+/// each chunk adds into partial sums of its own, and the partial sums are added in a tree.
+///
+/// Chunks and tree depend on the problem alone, so that the result does not depend on how many
+/// threads there are or in which order they come.
+#pragma once
+
+#include <attikos/core/rows.hpp>
+#include <attikos/core/workspace.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Rows [first, last) of chunk `index`.
+struct RowChunks {
+  std::int64_t rows = 0;
+  std::int64_t rows_per_chunk = 1;
+
+  KOKKOS_INLINE_FUNCTION std::int64_t count() const {
+    return (rows + rows_per_chunk - 1) / rows_per_chunk;
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t index) const {
+    return index * rows_per_chunk;
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t last(std::int64_t index) const {
+    std::int64_t const end = (index + 1) * rows_per_chunk;
+    return end < rows ? end : rows;
+  }
+};
+
+/// The partition of `rows` rows that sum into `width` columns. A device needs more chunks than a
+/// host to be busy, and the more of them the narrower they are; partial sums then take at most a
+/// few MiB, or 1024 rows.
+inline RowChunks partition_rows(bool host, std::int64_t rows, std::int64_t width) {
+  std::int64_t const by_width = (std::int64_t{1} << 21) / (width > 0 ? width : 1);
+  std::int64_t const most = host ? 256 : by_width < 1024 ? 1024 : by_width > 8192 ? 8192 : by_width;
+  std::int64_t const least = host ? 16 : 4;
+  std::int64_t const even = (rows + most - 1) / most;
+  return {rows, even < least ? least : even};
+}
+
+/// Partial rows that one step of the tree adds up.
+inline constexpr std::int64_t row_sum_fan_in = 32;
+
+/// Bytes of partial sums for `rows` rows of `width` columns on any back end.
+inline std::size_t row_sums_bytes(std::int64_t rows, std::int64_t width, std::size_t element_size) {
+  // The device's partition has the more chunks.
+  std::int64_t level = partition_rows(false, rows, width).count();
+  std::int64_t total = level;
+  while (level > row_sum_fan_in) {
+    level = (level + row_sum_fan_in - 1) / row_sum_fan_in;
+    total += level;
+  }
+  return static_cast<std::size_t>(total) * static_cast<std::size_t>(width) * element_size;
+}
+
+/// Kernel body: a host thread, or the lanes of a device thread, take one chunk. `Op` has
+/// `host_chunk(index)` and `device_chunk(team, index)`; the first is never compiled for a device.
+template <class Exec, class Op>
+struct ChunkKernel {
+  using Policy = Kokkos::TeamPolicy<Exec>;
+  using Team = typename Policy::member_type;
+  static constexpr int chunks_per_team = is_host_space<Exec> ? 1 : 8;
+
+  Op op;
+  std::int64_t chunks;
+
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
+    std::int64_t const first = std::int64_t{team.league_rank()} * chunks_per_team;
+    int const count =
+        static_cast<int>(chunks - first < chunks_per_team ? chunks - first : chunks_per_team);
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count), [&](int c) {
+      if constexpr (is_host_space<Exec>) {
+        KOKKOS_IF_ON_HOST((op.host_chunk(first + c);))
+      } else {
+        op.device_chunk(team, first + c);
+      }
+    });
+  }
+};
+
+template <class Exec, class Op>
+void launch_chunks(Exec const& exec, char const* operation, Op const& op, std::int64_t chunks) {
+  using Kernel = ChunkKernel<Exec, Op>;
+  if (chunks == 0) return;
+  constexpr bool host = is_host_space<Exec>;
+  int const league =
+      checked_league(operation, (chunks + Kernel::chunks_per_team - 1) / Kernel::chunks_per_team);
+  launch(operation, "portable",
+         typename Kernel::Policy(exec, league, host ? 1 : Kernel::chunks_per_team, host ? 1 : 32),
+         Kernel{op, chunks});
+}
+
+/// One "row" of this operation is a stretch of columns of one group of up to row_sum_fan_in partial
+/// rows, whose sum it writes. Columns begin at `partial` and lie side by side.
+template <class Acc, class Out>
+struct PartialSums {
+  static constexpr int stretch = 64;
+  Acc const* partial;
+  std::int64_t rows, width, columns, stretches;
+  Out* out;
+  std::int64_t out_row_stride, out_stride;
+
+  struct Range {
+    std::int64_t group, first_row, last_row, first, last;
+  };
+  KOKKOS_INLINE_FUNCTION Range range(std::int64_t index) const {
+    Range r{};
+    r.group = index / stretches;
+    r.first_row = r.group * row_sum_fan_in;
+    r.last_row = r.first_row + row_sum_fan_in < rows ? r.first_row + row_sum_fan_in : rows;
+    r.first = index % stretches * stretch;
+    r.last = r.first + stretch < columns ? r.first + stretch : columns;
+    return r;
+  }
+
+  void host_row(std::int64_t index) const {
+    constexpr int V = host::lanes<Acc>;
+    Range const at = range(index);
+    for (std::int64_t j = at.first; j < at.last; j += V) {
+      int const count = at.last - j < V ? static_cast<int>(at.last - j) : V;
+      host::Vec<Acc> sum{};
+      for (std::int64_t r = at.first_row; r < at.last_row; ++r)
+        sum += host::load_row<Acc>(partial + r * width + j, 1, count);
+      host::put<Acc>(out + at.group * out_row_stride + j * out_stride, out_stride, count, sum);
+    }
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Range const at = range(index);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, at.first, at.last), [&](std::int64_t j) {
+      Acc sum = 0;
+      for (std::int64_t r = at.first_row; r < at.last_row; ++r) sum += partial[r * width + j];
+      out[at.group * out_row_stride + j * out_stride] = static_cast<Out>(sum);
+    });
+  }
+};
+
+/// Adds groups of partial rows until one group is left; returns where it lies and sets `rows` to
+/// its size. Every level is written behind the one before.
+template <class Acc, class Exec>
+Acc const* sum_partials(Exec const& exec, char const* operation, Acc* partial, std::int64_t& rows,
+                        std::int64_t width) {
+  using Op = PartialSums<Acc, Acc>;
+  std::int64_t const stretches = (width + Op::stretch - 1) / Op::stretch;
+  while (rows > row_sum_fan_in) {
+    std::int64_t const groups = (rows + row_sum_fan_in - 1) / row_sum_fan_in;
+    Acc* const next = partial + rows * width;
+    launch_rows(exec, operation, Op{partial, rows, width, width, stretches, next, width, 1},
+                groups * stretches);
+    partial = next;
+    rows = groups;
+  }
+  return partial;
+}
+
+/// Writes the sum of what sum_partials() left, of as many columns as `out` has. No rows give 0.
+template <class Acc, class Exec, class Out>
+void finish_sums(Exec const& exec, char const* operation, Acc const* partial, std::int64_t rows,
+                 std::int64_t width, TensorRef<Out, 1> const& out) {
+  using Op = PartialSums<Acc, Out>;
+  std::int64_t const columns = out.extent[0];
+  std::int64_t const stretches = (columns + Op::stretch - 1) / Op::stretch;
+  launch_rows(exec, operation,
+              Op{partial, rows, width, columns, stretches, out.data, 0, out.stride[0]}, stretches);
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// layer_norm_backward().
+#pragma once
+
+#include <attikos/core/row_checks.hpp>
+#include <attikos/core/row_sums.hpp>
+#include <attikos/norm/layer_norm.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class T>
+concept LayerNormBackwardExtra = is_any_wrapper<T, Workspace>;
+
+/// Gradients of layer_norm for one chunk of rows. With h the normalized row and f = 1/σ:
+/// dx = f·(weight·g − mean(weight·g) − h·mean(weight·g·h)); partial sums g·h, then g.
+template <class Acc, class X, class W, class Dout, class Dx>
+struct LayerNormBackward {
+  Rows<X const> x;
+  TensorRef<W const, 1> weight;
+  Rows<Dout const> dout;
+  Rows<Dx> dx;
+  Acc eps;
+  RowChunks chunks;
+  Acc* partials;
+
+  void host_chunk(std::int64_t chunk) const {
+    constexpr int V = host::lanes<Acc>;
+    Acc const n = static_cast<Acc>(x.size);
+    Acc* const partial = partials + chunk * 2 * x.size;
+    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+      Row<X const> const from = x(r);
+      Row<Dout const> const gradient = dout(r);
+      Row<Dx> const to = dx(r);
+      auto const gradient_at = [&](std::int64_t j, int count) {
+        return host::load_row<Acc>(gradient.data + j * gradient.stride, gradient.stride, count);
+      };
+      auto const weight_at = [&](std::int64_t j, int count) {
+        return host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
+      };
+      host::Vec<Acc> sum{}, sum_g{};
+      host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                   sum += v;
+                                   sum_g += gradient_at(j, count) * weight_at(j, count);
+                                 });
+      Acc const mean = host::reduce_sum<Acc, V>(sum) / n;
+      Acc const mean_g = host::reduce_sum<Acc, V>(sum_g) / n;
+      host::Vec<Acc> squares{}, products{};
+      host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
+                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                   v -= mean;
+                                   squares += v * v;
+                                   products += gradient_at(j, count) * weight_at(j, count) * v;
+                                 });
+      Acc const f = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares) / n + eps);
+      Acc const mean_gh = host::reduce_sum<Acc, V>(products) * f / n;
+      bool const first = r == chunks.first(chunk);
+      auto const add = [&](Acc* p, host::Vec<Acc> v, int count) {
+        if (!first) v += host::load_row<Acc>(p, 1, count);
+        host::put<Acc>(p, 1, count, v);
+      };
+      host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
+                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                   host::Vec<Acc> const g = gradient_at(j, count);
+                                   host::Vec<Acc> const h = (v - mean) * f;
+                                   host::put<Acc>(
+                                       to.data + j * to.stride, to.stride, count,
+                                       f * (g * weight_at(j, count) - mean_g - h * mean_gh));
+                                   add(partial + j, g * h, count);
+                                   add(partial + x.size + j, g, count);
+                                 });
+    }
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_chunk(Team const& team, std::int64_t chunk) const {
+    Acc const n = static_cast<Acc>(x.size);
+    Acc* const partial = partials + chunk * 2 * x.size;
+    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+      Row<X const> const from = x(r);
+      Row<Dout const> const gradient = dout(r);
+      Row<Dx> const to = dx(r);
+      auto const weighted = [&](std::int64_t j) {
+        return static_cast<Acc>(gradient[j]) * static_cast<Acc>(weight(j));
+      };
+      auto const sum = [&](auto const& f) {
+        Acc total = 0;
+        Kokkos::parallel_reduce(
+            Kokkos::ThreadVectorRange(team, x.size),
+            [&](std::int64_t j, Acc& part) { part += f(j); }, total);
+        return total;
+      };
+      Acc const mean = sum([&](std::int64_t j) { return static_cast<Acc>(from[j]); }) / n;
+      auto const centered = [&](std::int64_t j) { return static_cast<Acc>(from[j]) - mean; };
+      Acc const squares = sum([&](std::int64_t j) { return centered(j) * centered(j); });
+      Acc const f = Acc(1) / Kokkos::sqrt(squares / n + eps);
+      Acc const mean_g = sum([&](std::int64_t j) { return weighted(j); }) / n;
+      Acc const mean_gh = sum([&](std::int64_t j) { return weighted(j) * centered(j); }) * f / n;
+      bool const first = r == chunks.first(chunk);
+      // A lane meets the same columns in every row: the partial sums are its own.
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, x.size), [&](std::int64_t j) {
+        Acc const g = static_cast<Acc>(gradient[j]);
+        Acc const h = centered(j) * f;
+        to[j] = static_cast<Dx>(f * (g * static_cast<Acc>(weight(j)) - mean_g - h * mean_gh));
+        partial[j] = first ? g * h : partial[j] + g * h;
+        partial[x.size + j] = first ? g : partial[x.size + j] + g;
+      });
+    }
+  }
+};
+
+}  // namespace detail
+
+/// Upper bound of the workspace of layer_norm_backward() for these tensors, in bytes.
+template <TensorLike X, TensorLike W, TensorLike Dout>
+std::size_t layer_norm_backward_workspace_size(X const& x, W const&, Dout const&) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
+  auto const rows = detail::rows_of(detail::to_const_ref(x));
+  return detail::row_sums_bytes(rows.count(), 2 * rows.size, sizeof(Acc));
+}
+
+/// Gradients of layer_norm(). With f = 1/√(var(x) + eps) and h = (x − mean(x))·f of a row:
+/// dx = f·(weight·dout − mean(weight·dout) − h·mean(weight·dout·h)), and over all rows
+/// dweight = Σ dout·h, dbias = Σ dout.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param x        rank 1 to 3, [..., hidden]: what layer_norm() had
+/// \param weight   [hidden]: what layer_norm() had
+/// \param dout     the extents of x
+/// \param dx       the extents of x; may be x or dout itself
+/// \param dweight  [hidden], overwritten; 0 where there are no rows
+/// \param dbias    [hidden], overwritten; 0 where there are no rows
+/// \param options  what layer_norm() had
+/// \param extras   workspace(view): at least layer_norm_backward_workspace_size() bytes
+///
+/// Mean and variance are computed again from x, in two passes. Types: any floating-point element
+/// for each argument; summed in float, in double if x or dout is double. Rows are added in chunks
+/// and a tree that depend on the shape alone: the same bits on every run, and for any number of
+/// host threads. Throws ShapeError, StrideError, ResourceError before launching.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
+          TensorLike Dw, TensorLike Db, detail::LayerNormBackwardExtra... Extras>
+void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const& dout,
+                         Dx const& dx, Dw const& dweight, Db const& dbias,
+                         LayerNormOptions const& options = {}, Extras const&... extras) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
+  char const* const name = "layer_norm_backward";
+  detail::check_row_backward<Exec>(name, "x", x, dout, dx);
+  detail::check_tensor<Exec, W>();
+  auto const rx = detail::to_const_ref(x);
+  auto const rw = detail::to_const_ref(weight);
+  detail::check_row_vector(name, "weight", rx, rw);
+  detail::check_row_sum<Exec>(name, "dweight", dweight, rw.extent[0], "weight");
+  detail::check_row_sum<Exec>(name, "dbias", dbias, rw.extent[0], "weight");
+  auto const rows = detail::rows_of(rx);
+  std::int64_t const width = 2 * rows.size;
+  auto const chunks = detail::partition_rows(is_host_space<Exec>, rows.count(), width);
+  auto const lease = detail::get_workspace(
+      name, exec, detail::row_sums_bytes(rows.count(), width, sizeof(Acc)), extras...);
+  Acc* const partials = static_cast<Acc*>(lease.data);
+  std::int64_t count = chunks.count();
+  detail::launch_chunks(
+      exec, name,
+      detail::LayerNormBackward<Acc, element_t<X>, element_t<W>, element_t<Dout>, element_t<Dx>>{
+          rows, rw, detail::rows_of(detail::to_const_ref(dout)),
+          detail::rows_of(detail::to_ref(dx)), static_cast<Acc>(options.eps), chunks, partials},
+      count);
+  Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
+  detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight));
+  detail::finish_sums(exec, name, sums + rows.size, count, width, detail::to_ref(dbias));
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx, TensorLike Dw, TensorLike Db,
+          detail::LayerNormBackwardExtra... Extras>
+void layer_norm_backward(X const& x, W const& weight, Dout const& dout, Dx const& dx,
+                         Dw const& dweight, Db const& dbias, LayerNormOptions const& options = {},
+                         Extras const&... extras) {
+  layer_norm_backward(Kokkos::DefaultExecutionSpace{}, x, weight, dout, dx, dweight, dbias, options,
+                      extras...);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the root-mean-square kernels have in common: rows cut into heads, and ways through a row
+/// that see it as it is stored or rotated.
+#pragma once
+
+#include <attikos/norm/rotation.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Rows of a tensor, each cut into `groups` rows of `size` elements.
+template <class T>
+struct GroupedRows {
+  Rows<T> rows;
+  std::int64_t groups, size;
+
+  KOKKOS_INLINE_FUNCTION std::int64_t count() const { return rows.count() * groups; }
+  KOKKOS_INLINE_FUNCTION Row<T> operator()(std::int64_t index) const {
+    T* const start = rows(index / groups).data;
+    return {start + index % groups * size * rows.stride, rows.stride, size};
+  }
+};
+
+template <class T, int Rank>
+GroupedRows<T> whole_rows(TensorRef<T, Rank> const& x) {
+  return {rows_of(x), 1, x.extent[Rank - 1]};
+}
+
+/// The way through a row that takes elements as they are. On a host `visit` calls use(j, vector,
+/// count) with load(j, count); on a device `visit` calls use(j, value) and `sum` adds up f(j,
+/// value) with load(j).
+struct AsStored {
+  template <class Acc, class Load, class Use>
+  void host_visit(std::int64_t, std::int64_t n, Load const& load, Use const& use) const {
+    constexpr int V = host::lanes<Acc>;
+    for (std::int64_t j = 0; j < n; j += V) {
+      int const count = n - j < V ? static_cast<int>(n - j) : V;
+      use(j, load(j, count), count);
+    }
+  }
+
+  template <class Acc, class Team, class Load, class F>
+  KOKKOS_INLINE_FUNCTION Acc device_sum(Team const& team, std::int64_t, std::int64_t n,
+                                        Load const& load, F const& f) const {
+    Acc total = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, n),
+        [&](std::int64_t j, Acc& part) { part += f(j, load(j)); }, total);
+    return total;
+  }
+
+  template <class Acc, class Team, class Load, class Use>
+  KOKKOS_INLINE_FUNCTION void device_visit(Team const& team, std::int64_t, std::int64_t n,
+                                           Load const& load, Use const& use) const {
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, n),
+                         [&](std::int64_t j) { use(j, load(j)); });
+  }
+};
+
+/// The way through a row that rotates each of its heads: row `index` is group index % groups of
+/// token index/groups.
+template <class Table>
+struct RotatedHeads {
+  Rotation<Table> rotation;
+  std::int64_t seqlen, groups;
+
+  KOKKOS_INLINE_FUNCTION std::int64_t table_row(std::int64_t index) const {
+    std::int64_t const token = index / groups;
+    return rotation.row(token / seqlen, token % seqlen);
+  }
+
+  template <class Acc, class Load, class Use>
+  void host_visit(std::int64_t index, std::int64_t n, Load const& load, Use const& use) const {
+    std::int64_t const row = table_row(index);
+    for (std::int64_t head = 0; head < n; head += rotation.dim())
+      rotation.template host_head<Acc>(
+          row, [&](std::int64_t j, int count) { return load(head + j, count); },
+          [&](std::int64_t j, host::Vec<Acc> v, int count) { use(head + j, v, count); });
+  }
+
+  /// Pair p of the row, counted over all its heads.
+  template <class Acc, class Load>
+  KOKKOS_INLINE_FUNCTION typename Rotation<Table>::template Pair<Acc> pair(std::int64_t row,
+                                                                           std::int64_t p,
+                                                                           Load const& load) const {
+    std::int64_t const half = rotation.dim() / 2;
+    std::int64_t const head = p / half * rotation.dim();
+    auto pair =
+        rotation.template pair<Acc>(row, p % half, [&](std::int64_t j) { return load(head + j); });
+    pair.first += head;
+    pair.second += head;
+    return pair;
+  }
+
+  template <class Acc, class Team, class Load, class F>
+  KOKKOS_INLINE_FUNCTION Acc device_sum(Team const& team, std::int64_t index, std::int64_t n,
+                                        Load const& load, F const& f) const {
+    std::int64_t const row = table_row(index);
+    Acc total = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, n / 2),
+        [&](std::int64_t p, Acc& part) {
+          auto const at = pair<Acc>(row, p, load);
+          part += f(at.first, at.a) + f(at.second, at.b);
+        },
+        total);
+    return total;
+  }
+
+  template <class Acc, class Team, class Load, class Use>
+  KOKKOS_INLINE_FUNCTION void device_visit(Team const& team, std::int64_t index, std::int64_t n,
+                                           Load const& load, Use const& use) const {
+    std::int64_t const row = table_row(index);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, n / 2), [&](std::int64_t p) {
+      auto const at = pair<Acc>(row, p, load);
+      use(at.first, at.a);
+      use(at.second, at.b);
+    });
+  }
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// rms_norm_backward() and l2_normalize_backward().
+#pragma once
+
+#include <attikos/core/row_checks.hpp>
+#include <attikos/core/row_sums.hpp>
+#include <attikos/norm/norm_rows.hpp>
+#include <attikos/norm/rms_norm.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class T>
+concept NormBackwardExtra = is_any_wrapper<T, Workspace>;
+
+/// Gradients of y = x/rms(x)·weight for one chunk of rows, from g = the gradient of y, which `Way`
+/// makes of dout. With f = 1/rms(x) and c = mean(weight·g·x·f):
+/// dx = f·(weight·g − x·f·c), partial sums of dweight: g·x·f.
+template <class Acc, class X, class W, class Dout, class Dx, class Way>
+struct RmsNormBackward {
+  GroupedRows<X const> x;
+  TensorRef<W const, 1> weight;
+  GroupedRows<Dout const> dout;
+  GroupedRows<Dx> dx;
+  Way way;
+  RmsFactor<Acc> factor;
+  RowChunks chunks;
+  Acc* partials;
+
+  void host_chunk(std::int64_t chunk) const {
+    constexpr int V = host::lanes<Acc>;
+    Acc* const partial = partials + chunk * x.size;
+    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+      Row<X const> const from = x(r);
+      Row<Dout const> const gradient = dout(r);
+      Row<Dx> const to = dx(r);
+      auto const load = [&](std::int64_t j, int count) {
+        return host::load_row<Acc>(gradient.data + j * gradient.stride, gradient.stride, count);
+      };
+      auto const x_at = [&](std::int64_t j, int count) {
+        return host::load_row<Acc>(from.data + j * from.stride, from.stride, count);
+      };
+      auto const weight_at = [&](std::int64_t j, int count) {
+        return host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
+      };
+      host::Vec<Acc> squares{}, products{};
+      way.template host_visit<Acc>(r, x.size, load,
+                                   [&](std::int64_t j, host::Vec<Acc> g, int count) {
+                                     host::Vec<Acc> const v = x_at(j, count);
+                                     squares += v * v;
+                                     products += g * weight_at(j, count) * v;
+                                   });
+      Acc const f = factor(host::reduce_sum<Acc, V>(squares), x.size);
+      Acc const c = host::reduce_sum<Acc, V>(products) * f / static_cast<Acc>(x.size);
+      bool const first = r == chunks.first(chunk);
+      way.template host_visit<Acc>(r, x.size, load,
+                                   [&](std::int64_t j, host::Vec<Acc> g, int count) {
+                                     host::Vec<Acc> const v = x_at(j, count) * f;
+                                     host::put<Acc>(to.data + j * to.stride, to.stride, count,
+                                                    f * (g * weight_at(j, count) - v * c));
+                                     host::Vec<Acc> sum = g * v;
+                                     if (!first) sum += host::load_row<Acc>(partial + j, 1, count);
+                                     host::put<Acc>(partial + j, 1, count, sum);
+                                   });
+    }
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_chunk(Team const& team, std::int64_t chunk) const {
+    Acc* const partial = partials + chunk * x.size;
+    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+      Row<X const> const from = x(r);
+      Row<Dout const> const gradient = dout(r);
+      Row<Dx> const to = dx(r);
+      auto const load = [&](std::int64_t j) { return static_cast<Acc>(gradient[j]); };
+      Acc const f = factor(device_sum<Acc>(team, from, [](Acc v) { return v * v; }), x.size);
+      Acc const products =
+          way.template device_sum<Acc>(team, r, x.size, load, [&](std::int64_t j, Acc g) {
+            return g * static_cast<Acc>(weight(j)) * static_cast<Acc>(from[j]);
+          });
+      Acc const c = products * f / static_cast<Acc>(x.size);
+      bool const first = r == chunks.first(chunk);
+      // A lane meets the same columns in every row: the partial sums are its own.
+      way.template device_visit<Acc>(team, r, x.size, load, [&](std::int64_t j, Acc g) {
+        Acc const v = static_cast<Acc>(from[j]) * f;
+        to[j] = static_cast<Dx>(f * (g * static_cast<Acc>(weight(j)) - v * c));
+        partial[j] = first ? g * v : partial[j] + g * v;
+      });
+    }
+  }
+};
+
+/// Partial sums for rows of `x`, as many as both gradients of a norm need.
+template <class Acc>
+std::size_t norm_backward_bytes(std::int64_t rows, std::int64_t width) {
+  return row_sums_bytes(rows, width, sizeof(Acc));
+}
+
+/// Runs the chunks, then adds their partial sums into dweight.
+template <class Acc, class Exec, class X, class W, class Dout, class Dx, class Way, class Dw,
+          class... Extras>
+void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<X const> const& x,
+                           TensorRef<W const, 1> const& weight, GroupedRows<Dout const> const& dout,
+                           GroupedRows<Dx> const& dx, TensorRef<Dw, 1> const& dweight,
+                           Way const& way, double eps, Extras const&... extras) {
+  RowChunks const chunks = partition_rows(is_host_space<Exec>, x.count(), x.size);
+  WorkspaceLease const lease =
+      get_workspace(operation, exec, norm_backward_bytes<Acc>(x.count(), x.size), extras...);
+  Acc* const partials = static_cast<Acc*>(lease.data);
+  std::int64_t count = chunks.count();
+  launch_chunks(exec, operation,
+                RmsNormBackward<Acc, X, W, Dout, Dx, Way>{
+                    x, weight, dout, dx, way, {static_cast<Acc>(eps)}, chunks, partials},
+                count);
+  Acc const* const sums = sum_partials(exec, operation, partials, count, x.size);
+  finish_sums(exec, operation, sums, count, x.size, dweight);
+}
+
+/// Gradient of x/max(‖x‖, eps).
+template <class Acc, class X, class Dout, class Dx>
+struct L2NormalizeBackward {
+  Rows<X const> x;
+  Rows<Dout const> dout;
+  Rows<Dx> dx;
+  Acc eps;
+
+  /// dx = f·(g − x·c): f and c from the sums of x² and x·g.
+  struct Factors {
+    Acc f, c;
+  };
+  KOKKOS_INLINE_FUNCTION Factors factors(Acc squares, Acc products) const {
+    Acc const norm = Kokkos::sqrt(squares);
+    if (norm < eps || norm == Acc(0)) return {eps == Acc(0) ? Acc(0) : Acc(1) / eps, Acc(0)};
+    return {Acc(1) / norm, products / norm / norm};
+  }
+
+  void host_row(std::int64_t index) const {
+    constexpr int V = host::lanes<Acc>;
+    Row<X const> const from = x(index);
+    Row<Dout const> const gradient = dout(index);
+    Row<Dx> const to = dx(index);
+    auto const gradient_at = [&](std::int64_t j, int count) {
+      return host::load_row<Acc>(gradient.data + j * gradient.stride, gradient.stride, count);
+    };
+    host::Vec<Acc> squares{}, products{};
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                 squares += v * v;
+                                 products += v * gradient_at(j, count);
+                               });
+    Factors const k =
+        factors(host::reduce_sum<Acc, V>(squares), host::reduce_sum<Acc, V>(products));
+    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
+                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                 host::put<Acc>(to.data + j * to.stride, to.stride, count,
+                                                k.f * (gradient_at(j, count) - v * k.c));
+                               });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<X const> const from = x(index);
+    Row<Dout const> const gradient = dout(index);
+    Row<Dx> const to = dx(index);
+    Acc const squares = device_sum<Acc>(team, from, [](Acc v) { return v * v; });
+    Acc products = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, from.size),
+        [&](std::int64_t j, Acc& part) {
+          part += static_cast<Acc>(from[j]) * static_cast<Acc>(gradient[j]);
+        },
+        products);
+    Factors const k = factors(squares, products);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
+      to[j] =
+          static_cast<Dx>(k.f * (static_cast<Acc>(gradient[j]) - static_cast<Acc>(from[j]) * k.c));
+    });
+  }
+};
+
+}  // namespace detail
+
+/// Upper bound of the workspace of rms_norm_backward() for these tensors, in bytes.
+template <TensorLike X, TensorLike W, TensorLike Dout>
+std::size_t rms_norm_backward_workspace_size(X const& x, W const&, Dout const&) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
+  auto const rows = detail::rows_of(detail::to_const_ref(x));
+  return detail::norm_backward_bytes<Acc>(rows.count(), rows.size);
+}
+
+/// Gradients of rms_norm(). With f = 1/√(mean(x²) + eps) and c = mean(weight·dout·x·f) of a row:
+/// dx = f·(weight·dout − x·f·c), dweight = Σ over all rows of dout·x·f.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param x        rank 1 to 3, [..., hidden]: what rms_norm() had
+/// \param weight   [hidden]: what rms_norm() had
+/// \param dout     the extents of x
+/// \param dx       the extents of x; may be x or dout itself
+/// \param dweight  [hidden], overwritten; 0 where there are no rows
+/// \param options  what rms_norm() had
+/// \param extras   workspace(view): at least rms_norm_backward_workspace_size() bytes
+///
+/// The factors of the rows are computed again from x. Types: any floating-point element for each
+/// argument; summed in float, in double if x or dout is double. Rows are added in chunks and a tree
+/// that depend on the shape alone: the same bits on every run, and for any number of host threads.
+/// Throws ShapeError, StrideError, ResourceError before launching.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
+          TensorLike Dw, detail::NormBackwardExtra... Extras>
+void rms_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const& dout,
+                       Dx const& dx, Dw const& dweight, RmsNormOptions const& options = {},
+                       Extras const&... extras) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
+  char const* const name = "rms_norm_backward";
+  detail::check_row_backward<Exec>(name, "x", x, dout, dx);
+  detail::check_tensor<Exec, W>();
+  auto const rx = detail::to_const_ref(x);
+  auto const rw = detail::to_const_ref(weight);
+  detail::check_row_vector(name, "weight", rx, rw);
+  detail::check_row_sum<Exec>(name, "dweight", dweight, rw.extent[0], "weight");
+  detail::run_rms_norm_backward<Acc>(
+      exec, name, detail::whole_rows(rx), rw, detail::whole_rows(detail::to_const_ref(dout)),
+      detail::whole_rows(detail::to_ref(dx)), detail::to_ref(dweight), detail::AsStored{},
+      options.eps, extras...);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx, TensorLike Dw,
+          detail::NormBackwardExtra... Extras>
+void rms_norm_backward(X const& x, W const& weight, Dout const& dout, Dx const& dx,
+                       Dw const& dweight, RmsNormOptions const& options = {},
+                       Extras const&... extras) {
+  rms_norm_backward(Kokkos::DefaultExecutionSpace{}, x, weight, dout, dx, dweight, options,
+                    extras...);
+}
+
+/// Gradient of l2_normalize(). With n = ‖x‖₂ of a row: dx = (dout − x·(x·dout)/n²)/n where n is at
+/// least eps, dx = dout/eps where it is less.
+///
+/// \param exec  execution space instance; the call is asynchronous on it and never fences
+/// \param x     rank 1 to 3, [..., size]: what l2_normalize() had
+/// \param dout  the extents of x
+/// \param dx    the extents of x; may be x or dout itself
+///
+/// A row of zeros has dx = dout/eps, and 0 if eps is 0. Types, determinism and errors as for
+/// rms_norm_backward().
+template <ExecutionSpace Exec, TensorLike X, TensorLike Dout, TensorLike Dx>
+void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx const& dx,
+                           L2NormalizeOptions const& options = {}) {
+  using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
+  detail::check_row_backward<Exec>("l2_normalize_backward", "x", x, dout, dx);
+  auto const rows = detail::rows_of(detail::to_const_ref(x));
+  detail::launch_rows(
+      exec, "l2_normalize_backward",
+      detail::L2NormalizeBackward<Acc, element_t<X>, element_t<Dout>, element_t<Dx>>{
+          rows, detail::rows_of(detail::to_const_ref(dout)), detail::rows_of(detail::to_ref(dx)),
+          static_cast<Acc>(options.eps)},
+      rows.count());
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike Dout, TensorLike Dx>
+void l2_normalize_backward(X const& x, Dout const& dout, Dx const& dx,
+                           L2NormalizeOptions const& options = {}) {
+  l2_normalize_backward(Kokkos::DefaultExecutionSpace{}, x, dout, dx, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// softmax_backward() and log_softmax_backward().
+#pragma once
+
+#include <attikos/core/row_checks.hpp>
+#include <attikos/reduce/softmax.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// dx = scale·p·(g − Σ p·g), from p = the softmax.
+template <class Acc, class P, class Dout, class Dx>
+struct SoftmaxBackwardRow {
+  Rows<P const> out;
+  Rows<Dout const> dout;
+  Rows<Dx> dx;
+  Acc scale;
+
+  void host_row(std::int64_t index) const {
+    Row<P const> const p = out(index);
+    Row<Dout const> const g = dout(index);
+    Row<Dx> const to = dx(index);
+    auto const gradient = [&](std::int64_t j, int count) {
+      return host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
+    };
+    host::Vec<Acc> products{};
+    host::for_each_vector<Acc>(
+        p.data, p.stride, p.size, Acc(0),
+        [&](std::int64_t j, host::Vec<Acc> v, int count) { products += v * gradient(j, count); });
+    Acc const sum = host::reduce_sum<Acc, host::lanes<Acc>>(products);
+    host::for_each_vector<Acc>(p.data, p.stride, p.size, Acc(0),
+                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
+                                 host::put<Acc>(to.data + j * to.stride, to.stride, count,
+                                                scale * v * (gradient(j, count) - sum));
+                               });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<P const> const p = out(index);
+    Row<Dout const> const g = dout(index);
+    Row<Dx> const to = dx(index);
+    Acc sum = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, p.size),
+        [&](std::int64_t j, Acc& part) { part += static_cast<Acc>(p[j]) * static_cast<Acc>(g[j]); },
+        sum);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, p.size), [&](std::int64_t j) {
+      to[j] = static_cast<Dx>(scale * static_cast<Acc>(p[j]) * (static_cast<Acc>(g[j]) - sum));
+    });
+  }
+};
+
+/// dx = scale·(g − e^y·Σ g), from y = the logarithm of the softmax; 0 where the whole row is −∞.
+template <class Acc, class Y, class Dout, class Dx>
+struct LogSoftmaxBackwardRow {
+  Rows<Y const> out;
+  Rows<Dout const> dout;
+  Rows<Dx> dx;
+  Acc scale;
+
+  void host_row(std::int64_t index) const {
+    constexpr int V = host::lanes<Acc>;
+    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+    Row<Y const> const y = out(index);
+    Row<Dout const> const g = dout(index);
+    Row<Dx> const to = dx(index);
+    host::Vec<Acc> gradients{}, visible{};
+    host::for_each_vector<Acc>(
+        y.data, y.stride, y.size, low, [&](std::int64_t j, host::Vec<Acc> v, int count) {
+          gradients += host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
+          visible = v == low ? visible : host::broadcast<Acc, V>(Acc(1));
+        });
+    Acc const sum = host::reduce_sum<Acc, V>(gradients);
+    bool const any = host::reduce_sum<Acc, V>(visible) != Acc(0);
+    host::for_each_vector<Acc>(
+        y.data, y.stride, y.size, low, [&](std::int64_t j, host::Vec<Acc> v, int count) {
+          host::Vec<Acc> const each = host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
+          host::Vec<Acc> const d = scale * (each - host::exp<Acc, V>(v) * sum);
+          host::put<Acc>(to.data + j * to.stride, to.stride, count, any ? d : host::Vec<Acc>{});
+        });
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    Row<Y const> const y = out(index);
+    Row<Dout const> const g = dout(index);
+    Row<Dx> const to = dx(index);
+    Acc const sum = device_sum<Acc>(team, g, [](Acc v) { return v; });
+    Acc const visible = device_sum<Acc>(team, y, [](Acc v) {
+      constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+      return v == low ? Acc(0) : Acc(1);
+    });
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, y.size), [&](std::int64_t j) {
+      Acc const d = scale * (static_cast<Acc>(g[j]) - Kokkos::exp(static_cast<Acc>(y[j])) * sum);
+      to[j] = static_cast<Dx>(visible == Acc(0) ? Acc(0) : d);
+    });
+  }
+};
+
+/// Both gradients: checks and launch of `Op`.
+template <template <class, class, class, class> class Op, class Exec, class Result, class Dout,
+          class Dx>
+void run_softmax_backward(Exec const& exec, char const* operation, Result const& out,
+                          Dout const& dout, Dx const& dx, SoftmaxOptions const& options) {
+  using Acc = RowAccumulator<element_t<Result>, element_t<Dout>>;
+  check_row_backward<Exec>(operation, "out", out, dout, dx);
+  auto const rows = rows_of(to_const_ref(out));
+  launch_rows(
+      exec, operation,
+      Op<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>>{
+          rows, rows_of(to_const_ref(dout)), rows_of(to_ref(dx)), static_cast<Acc>(options.scale)},
+      rows.count());
+}
+
+}  // namespace detail
+
+/// Gradient of softmax(): dx = scale·out·(dout − Σ out·dout) over the last dimension.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param out      rank 1 to 3, [..., size]: what softmax() gave
+/// \param dout     the extents of out
+/// \param dx       the extents of out; may be out or dout itself
+/// \param options  what softmax() had
+///
+/// A row of zeros, which softmax() gives for −∞ only, has the gradient 0. Types: any floating-point
+/// element for each argument; computed in float, in double if out or dout is double. Determinism:
+/// run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
+template <ExecutionSpace Exec, TensorLike Out, TensorLike Dout, TensorLike Dx>
+void softmax_backward(Exec const& exec, Out const& out, Dout const& dout, Dx const& dx,
+                      SoftmaxOptions const& options = {}) {
+  detail::run_softmax_backward<detail::SoftmaxBackwardRow>(exec, "softmax_backward", out, dout, dx,
+                                                           options);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike Out, TensorLike Dout, TensorLike Dx>
+void softmax_backward(Out const& out, Dout const& dout, Dx const& dx,
+                      SoftmaxOptions const& options = {}) {
+  softmax_backward(Kokkos::DefaultExecutionSpace{}, out, dout, dx, options);
+}
+
+/// Gradient of log_softmax(): dx = scale·(dout − e^out·Σ dout) over the last dimension.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param out      rank 1 to 3, [..., size]: what log_softmax() gave
+/// \param dout     the extents of out
+/// \param dx       the extents of out; may be out or dout itself
+/// \param options  what log_softmax() had
+///
+/// A row of −∞ only has the gradient 0. Types, determinism and errors as for softmax_backward().
+template <ExecutionSpace Exec, TensorLike Out, TensorLike Dout, TensorLike Dx>
+void log_softmax_backward(Exec const& exec, Out const& out, Dout const& dout, Dx const& dx,
+                          SoftmaxOptions const& options = {}) {
+  detail::run_softmax_backward<detail::LogSoftmaxBackwardRow>(exec, "log_softmax_backward", out,
+                                                              dout, dx, options);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike Out, TensorLike Dout, TensorLike Dx>
+void log_softmax_backward(Out const& out, Dout const& dout, Dx const& dx,
+                          SoftmaxOptions const& options = {}) {
+  log_softmax_backward(Kokkos::DefaultExecutionSpace{}, out, dout, dx, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
