@@ -274,7 +274,11 @@ TEST(NormBackwardDefaultSpace, MayBeLeftOut) {
   auto const last = [](auto const& view) {
     Kokkos::fence("attikos_test");
     auto const host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), view);
-    return host(7);
+    if constexpr (decltype(host)::rank() == 2) {
+      return host(2, 7);
+    } else {
+      return host(7);
+    }
   };
   rms_norm_backward(x, weight, x, dx, dweight, {.eps = 0});
   EXPECT_EQ(last(dweight), 6.0f);
@@ -282,7 +286,7 @@ TEST(NormBackwardDefaultSpace, MayBeLeftOut) {
   EXPECT_EQ(last(dweight), 0.0f);
   EXPECT_EQ(last(dbias), 6.0f);
   l2_normalize_backward(x, x, dx);
-  EXPECT_EQ(last(Kokkos::subview(dx, 2, Kokkos::ALL)), 0.0f);
+  EXPECT_EQ(last(dx), 0.0f);
 }
 
 TEST(NormBackwardOracle, FiniteDifferences) {
