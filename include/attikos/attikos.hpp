@@ -3,9 +3,14 @@
 /// Everything at once. Each operation's header also stands alone.
 #pragma once
 
+#include <attikos/attention/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
+#include <attikos/attention/decode.hpp>
+#include <attikos/attention/merge_states.hpp>
 #include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
+#include <attikos/mlp/gated_mlp.hpp>
+#include <attikos/mlp/gated_mlp_backward.hpp>
 #include <attikos/norm/layer_norm.hpp>
 #include <attikos/norm/layer_norm_backward.hpp>
 #include <attikos/norm/rms_norm.hpp>

@@ -76,6 +76,28 @@ std::vector<Operation<Exec>> operations() {
          },
          output_of(row)});
   }
+  {
+    auto input = filled<T, 3, Exec>({2, 35, 300}, 30),
+         dinput = filled<T, 3, Exec>({2, 35, 300}, 31);
+    auto gate = filled<T, 2, Exec>({45, 300}, 32), up = filled<T, 2, Exec>({45, 300}, 33);
+    auto dgate = filled<T, 2, Exec>({45, 300}, 34), dup = filled<T, 2, Exec>({45, 300}, 35);
+    auto out = filled<T, 3, Exec>({2, 35, 45}, 36), dout = filled<T, 3, Exec>({2, 35, 45}, 37);
+    list.push_back({"gated_mlp",
+                    [=](Exec const& exec) {
+                      gated_mlp(exec, input->const_view(), gate->const_view(), up->const_view(),
+                                out->view(), {.activation = Activation::gelu});
+                    },
+                    output_of(out)});
+    for (auto const& result : {output_of(dinput), output_of(dgate), output_of(dup)}) {
+      list.push_back({"gated_mlp_backward",
+                      [=](Exec const& exec) {
+                        gated_mlp_backward(exec, input->const_view(), gate->const_view(),
+                                           up->const_view(), dout->const_view(), dinput->view(),
+                                           dgate->view(), dup->view(), {.kernel = "portable"});
+                      },
+                      result});
+    }
+  }
   auto q = filled<T, 4, Exec>({2, 2, 39, 40}, 7), k = filled<T, 4, Exec>({2, 1, 300, 40}, 8);
   auto v = filled<T, 4, Exec>({2, 1, 300, 24}, 9);
   auto len_q = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
@@ -137,6 +159,112 @@ std::vector<Operation<Exec>> operations() {
                               lengths(len_q->const_view()));
                   },
                   output_of(pooled)});
+  rows("log_softmax",
+       [=](Exec const& exec, auto const& out) { log_softmax(exec, x->const_view(), out); });
+  auto g = filled<T, 3, Exec>({2, 70, 385}, 40);
+  auto dweight = filled<T, 1, Exec>({385}, 41), dbias = filled<T, 1, Exec>({385}, 42);
+  auto dx = filled<T, 3, Exec>({2, 70, 385}, 43);
+  rows("l2_normalize_backward", [=](Exec const& exec, auto const& out) {
+    l2_normalize_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("softmax_backward", [=](Exec const& exec, auto const& out) {
+    softmax_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("log_softmax_backward", [=](Exec const& exec, auto const& out) {
+    log_softmax_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {
+    mean_pool_backward(exec, pooled->const_view(), out);
+  });
+  for (auto const& result : {output_of(dx), output_of(dweight)}) {
+    list.push_back({"rms_norm_backward",
+                    [=](Exec const& exec) {
+                      rms_norm_backward(exec, x->const_view(), weight->const_view(),
+                                        g->const_view(), dx->view(), dweight->view());
+                    },
+                    result});
+  }
+  for (auto const& result : {output_of(dx), output_of(dweight), output_of(dbias)}) {
+    list.push_back({"layer_norm_backward",
+                    [=](Exec const& exec) {
+                      layer_norm_backward(exec, x->const_view(), weight->const_view(),
+                                          g->const_view(), dx->view(), dweight->view(),
+                                          dbias->view());
+                    },
+                    result});
+  }
+  auto cos = filled<T, 2, Exec>({39, 40}, 44), sin = filled<T, 2, Exec>({39, 40}, 45);
+  auto turned = filled<T, 4, Exec>({2, 2, 39, 40}, 46);
+  list.push_back({"rope",
+                  [=](Exec const& exec) {
+                    rope(exec, q->const_view(), cos->const_view(), sin->const_view(),
+                         turned->view(), RopeOptions{}, positions(len_q->const_view()));
+                  },
+                  output_of(turned)});
+  list.push_back({"rope_backward",
+                  [=](Exec const& exec) {
+                    rope_backward(exec, q->const_view(), cos->const_view(), sin->const_view(),
+                                  turned->view());
+                  },
+                  output_of(turned)});
+  auto tokens = filled<T, 3, Exec>({2, 39, 160}, 47),
+       dtokens = filled<T, 3, Exec>({2, 39, 160}, 48);
+  auto scales = filled<T, 1, Exec>({160}, 49), dscales = filled<T, 1, Exec>({160}, 50);
+  list.push_back({"rms_norm_rope",
+                  [=](Exec const& exec) {
+                    rms_norm_rope(exec, tokens->const_view(), scales->const_view(),
+                                  cos->const_view(), sin->const_view(), dtokens->view());
+                  },
+                  output_of(dtokens)});
+  for (auto const& result : {output_of(dtokens), output_of(dscales)}) {
+    list.push_back({"rms_norm_rope_backward",
+                    [=](Exec const& exec) {
+                      rms_norm_rope_backward(exec, tokens->const_view(), scales->const_view(),
+                                             cos->const_view(), sin->const_view(),
+                                             tokens->const_view(), dtokens->view(),
+                                             dscales->view());
+                    },
+                    result});
+  }
+  {
+    auto one = filled<T, 4, Exec>({2, 4, 2, 40}, 51),
+         keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 52);
+    auto values = filled<T, 4, Exec>({2, 2, 1500, 24}, 53),
+         out = filled<T, 4, Exec>({2, 4, 2, 24}, 54);
+    list.push_back({"decode",
+                    [=](Exec const& exec) {
+                      decode(exec, one->const_view(), keys->const_view(), values->const_view(),
+                             out->view(), {.causal = true}, lengths(none, len_kv->const_view()));
+                    },
+                    output_of(out)});
+    auto new_k = filled<T, 4, Exec>({2, 2, 5, 40}, 55),
+         new_v = filled<T, 4, Exec>({2, 2, 5, 24}, 56);
+    auto k_cache = filled<T, 4, Exec>({2, 2, 400, 40}, 64),
+         v_cache = filled<T, 4, Exec>({2, 2, 400, 24}, 65);
+    k_cache->fill(3), v_cache->fill(3);  // as Output::clear leaves what is not written
+    auto table_cos = filled<float, 2, Exec>({1500, 40}, 57),
+         table_sin = filled<float, 2, Exec>({1500, 40}, 58);
+    for (auto const& result : {output_of(k_cache), output_of(v_cache)}) {
+      list.push_back({"append_kv",
+                      [=](Exec const& exec) {
+                        append_kv(exec, new_k->const_view(), new_v->const_view(), k_cache->view(),
+                                  v_cache->view(), {}, cache_lengths(len_kv->const_view()),
+                                  rotary(table_cos->const_view(), table_sin->const_view()));
+                      },
+                      result});
+    }
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto lse = filled<Lse, 3, Exec>({2, 4, 2}, 59), other_lse = filled<Lse, 3, Exec>({2, 4, 2}, 60);
+    auto part = filled<T, 4, Exec>({2, 4, 2, 24}, 61),
+         other = filled<T, 4, Exec>({2, 4, 2, 24}, 62);
+    auto merged = filled<T, 4, Exec>({2, 4, 2, 24}, 63);
+    list.push_back({"merge_states",
+                    [=](Exec const& exec) {
+                      merge_states(exec, part->const_view(), lse->const_view(), other->const_view(),
+                                   other_lse->const_view(), merged->view());
+                    },
+                    output_of(merged)});
+  }
   return list;
 }
 

@@ -24,7 +24,12 @@ std::vector<Event> events;
 void kernel_event(char const* name, std::uint32_t device, std::uint64_t*) {
   events.push_back({"kernel", name, device});
 }
-void region_event(char const* name) { events.push_back({"region", name, 0}); }
+// Of nested regions only the outermost counts: an operation may call another.
+int region_depth = 0;
+void region_event(char const* name) {
+  if (region_depth++ == 0) events.push_back({"region", name, 0});
+}
+void region_end_event() { --region_depth; }
 void copy_event(Kokkos::Tools::SpaceHandle, char const* name, void const*,
                 Kokkos::Tools::SpaceHandle, char const*, void const*, std::uint64_t) {
   events.push_back({"deep_copy", name, 0});
@@ -46,10 +51,12 @@ class Listener {
   Listener() : before_(Kokkos::Tools::Experimental::get_callbacks()) {
     using namespace Kokkos::Tools::Experimental;
     events.clear();
+    region_depth = 0;
     set_begin_parallel_for_callback(kernel_event);
     set_begin_parallel_reduce_callback(kernel_event);
     set_begin_parallel_scan_callback(kernel_event);
     set_push_region_callback(region_event);
+    set_pop_region_callback(region_end_event);
     set_begin_deep_copy_callback(copy_event);
     set_begin_fence_callback(fence_event);
     set_allocate_data_callback(allocation_event);

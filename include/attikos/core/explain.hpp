@@ -13,9 +13,15 @@ namespace op {
 
 struct Gemm {};
 struct Attention {};
+struct Decode {};
+struct AttentionBackward {};
+struct GatedMlp {};
 
 inline constexpr Gemm gemm{};
 inline constexpr Attention attention{};
+inline constexpr Decode decode{};
+inline constexpr AttentionBackward attention_backward{};
+inline constexpr GatedMlp gated_mlp{};
 
 }  // namespace op
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What an append_kv call may ask for besides its keys and values.
+#pragma once
+
+#include <attikos/attention/paged.hpp>
+#include <attikos/core/concepts.hpp>
+#include <attikos/norm/rope_options.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Options of append_kv().
+struct AppendKvOptions {
+  RopeStyle style = RopeStyle::half_split;  ///< which features rotary(cos, sin) rotates in pairs
+  /// queries(q, out): every query is rotated as the first one, for attention without a causal mask
+  /// or window; else query i as position cache length + i.
+  bool queries_share_position = false;
+};
+
+/// How much of the cache each sequence has in use. See cache_lengths().
+template <TensorLike T>
+struct CacheLengths {
+  T view;
+};
+
+/// Numbers of positions in use before the call: int32 [batch], read on the device. append_kv() does
+/// not advance them.
+template <TensorLike T>
+CacheLengths<T> cache_lengths(T const& view) {
+  return {view};
+}
+
+/// Rotary embedding on the way into the cache. See rotary().
+template <TensorLike Cos, TensorLike Sin>
+struct Rotary {
+  Cos cos;
+  Sin sin;
+};
+
+/// Rotates new keys by tables as those of rope(): [positions, rotary_dim] or [1, positions, 1,
+/// rotary_dim].
+template <TensorLike Cos, TensorLike Sin>
+Rotary<Cos, Sin> rotary(Cos const& cos, Sin const& sin) {
+  return {cos, sin};
+}
+
+/// Queries to rotate along with the new keys. See queries().
+template <TensorLike Q, TensorLike Out>
+struct Queries {
+  Q q;
+  Out out;
+};
+
+/// Rotates q [batch, heads_q, seqlen_q, head_dim] into `out` of the same extents, which may be q
+/// itself. Needs rotary(cos, sin).
+template <TensorLike Q, TensorLike Out>
+Queries<Q, Out> queries(Q const& q, Out const& out) {
+  return {q, out};
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// decode(): attention of few queries over a long cache, which is split among teams.
+#pragma once
+
+#include <attikos/attention/decode_options.hpp>
+#include <attikos/attention/decode_split.hpp>
+#include <attikos/attention/merge_states.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class T>
+concept DecodeExtra =
+    is_any_wrapper<T, Lengths, Paged, Bias, Mask, Alibi, Sinks, Descale, Workspace>;
+
+inline AttentionOptions attention_options(DecodeOptions const& options) {
+  AttentionOptions result;
+  result.softmax_scale = options.softmax_scale;
+  result.causal = options.causal;
+  result.causal_alignment = options.causal_alignment;
+  result.window_left = options.window_left;
+  result.window_right = options.window_right;
+  result.softcap = options.softcap;
+  return result;
+}
+
+/// Joins the partial states of a problem, and its sinks.
+template <class Out, class Exec, class Acc>
+void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t splits,
+                  Acc const* partial_out, Acc const* partial_lse) {
+  std::int64_t const dv = g.head_dim_v, row = g.seqlen_q, head = row * g.heads_q,
+                     all = head * g.batch;
+  SplitStates<Acc, Acc> const states{
+      {partial_out,
+       {splits, g.batch, g.heads_q, g.seqlen_q, dv},
+       {all * dv, head * dv, row * dv, dv, 1}},
+      {partial_lse, {splits, g.batch, g.heads_q, g.seqlen_q}, {all, head, row, 1}}};
+  TensorRef<Out, 4> out{static_cast<Out*>(g.out), {g.batch, g.heads_q, g.seqlen_q, dv}, {}};
+  TensorRef<Acc, 3> lse{static_cast<Acc*>(g.lse), {g.batch, g.heads_q, g.seqlen_q}, {}};
+  for (int r = 0; r < 4; ++r) out.stride[r] = g.out_stride[r];
+  for (int r = 0; r < 3; ++r) lse.stride[r] = g.lse_stride[r];
+  launch_rows(exec, "decode",
+              MergeStatesRow<Acc, SplitStates<Acc, Acc>, Out, Acc>{
+                  states, out, lse, {g.type_sinks, g.sinks, g.sinks_stride}},
+              all);
+}
+
+/// Checks, then explains (log given) or runs (log null). `lse` is a tensor or Absent.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
+          class... Extras>
+void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
+                     Lse const& lse, DecodeOptions const& options, Explanation* log,
+                     Extras const&... extras) {
+  using T = element_t<Q>;
+  using O = element_t<Out>;
+  using Acc = AttentionAccumulator<T>;
+  static_assert(rank_of<Q> == 4, "attikos::decode: q is [batch, heads_q, seqlen_q, head_dim]");
+  check_output<Exec>("decode", "out", out);
+  if constexpr (is_present<Lse>) check_output<Exec>("decode", "lse", lse);
+  abi::AttentionArgs const g =
+      attention_arguments<Exec>("decode", q, k, v, out, lse, attention_options(options), extras...);
+  if (options.splits < 0)
+    raise<Error>("decode: splits is ", options.splits, "; expected a number of parts, 0 to choose");
+  if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
+    raise<UnsupportedError>("decode: head_dim is ", std::max(g.head_dim, g.head_dim_v),
+                            "; expected at most 67108864");
+  using Kernels = typename Specializations<op::Decode, Exec, T, O>::kernels;
+  bool const done = choose_kernel("decode", Kernels{}, options.kernel, g, exec, log,
+                                  [&]<class Kernel>(std::type_identity<Kernel>) {
+                                    if (log == nullptr) Kernel::run(g, exec);
+                                  });
+  if (done || g.batch == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
+  DecodePlan const plan = decode_plan<Exec, T>(exec, g, options.splits);
+  std::size_t const bytes = decode_bytes<Acc>(g, plan);
+  if (log != nullptr) return;
+  WorkspaceLease const lease = get_workspace("decode", exec, bytes, extras...);
+  auto* const partial_lse = static_cast<Acc*>(lease.data);
+  auto* const partial_out = partial_lse + plan.splits * g.batch * g.heads_q * g.seqlen_q;
+  decode_splits<T>(exec, g, plan, partial_out, partial_lse);
+  decode_merge<O, Exec, Acc>(exec, g, plan.splits, partial_out, partial_lse);
+}
+
+}  // namespace detail
+
+/// Attention of one or a few queries per sequence over a long cache of keys and values: what
+/// attention() computes, with the cache split among teams and the parts merged by their
+/// log-sum-exp.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param q        [batch, heads_q, seqlen_q, d]
+/// \param k        [batch, heads_kv, seqlen_max, d]; paged: [num_pages, heads_kv, page_size, d];
+///                 heads_q is a multiple of heads_kv
+/// \param v        as k with dv in place of d
+/// \param out      [batch, heads_q, seqlen_q, dv]
+/// \param lse      [batch, heads_q, seqlen_q]; may be left out
+/// \param options  scale, softcap, causal mask, window, splits, kernel (see DecodeOptions)
+/// \param extras   in any order: lengths(none, kv): int32 [batch], positions of the cache in use;
+///                 lengths(q, kv); paged(table, page_size); bias(view); mask(view); alibi(slopes);
+///                 sinks(view); descale(q, k, v); workspace(view): at least
+///                 decode_workspace_size() bytes
+///
+/// Everything means what it means for attention(). Query heads that share a key head are worked on
+/// together: keys and values are read once for all of them. Splits past a sequence's length cost
+/// next to nothing. Sinks join when the parts are merged.
+///
+/// Types as attention()'s; partial results in float, double for double, in the workspace (the
+/// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
+/// length of the cache alone (seqlen_max, or max_pages·page_size), so that results depend neither
+/// on the number of threads nor on the batch. Throws ShapeError, StrideError, UnsupportedError,
+/// ResourceError before anything is launched or written.
+///
+/// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; N. Shazeer,
+/// arXiv:1911.02150, and J. Ainslie et al., arXiv:2305.13245, for shared key heads.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          TensorLike Lse, detail::DecodeExtra... Extras>
+void decode(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
+            DecodeOptions const& options = {}, Extras const&... extras) {
+  detail::decode_dispatch(exec, q, k, v, out, lse, options, nullptr, extras...);
+}
+
+/// The same without the log-sum-exp.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          detail::DecodeExtra... Extras>
+void decode(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
+            DecodeOptions const& options = {}, Extras const&... extras) {
+  detail::decode_dispatch(exec, q, k, v, out, detail::Absent{}, options, nullptr, extras...);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, TensorLike Lse,
+          detail::DecodeExtra... Extras>
+void decode(Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
+            DecodeOptions const& options = {}, Extras const&... extras) {
+  decode(Kokkos::DefaultExecutionSpace{}, q, k, v, out, lse, options, extras...);
+}
+
+/// The same on an instance of the default execution space, without the log-sum-exp.
+template <TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, detail::DecodeExtra... Extras>
+void decode(Q const& q, K const& k, V const& v, Out const& out, DecodeOptions const& options = {},
+            Extras const&... extras) {
+  decode(Kokkos::DefaultExecutionSpace{}, q, k, v, out, options, extras...);
+}
+
+/// The workspace of decode() for these tensors on `exec`, in bytes. Takes the extras of the call,
+/// of which paged() matters.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V,
+          detail::DecodeExtra... Extras>
+std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V const& v,
+                                  DecodeOptions const& options = {}, Extras const&... extras) {
+  using T = element_t<Q>;
+  abi::AttentionArgs g{};
+  g.batch = detail::extent_of(q, 0);
+  g.heads_q = detail::extent_of(q, 1);
+  g.heads_kv = detail::extent_of(k, 1);
+  g.seqlen_q = detail::extent_of(q, 2);
+  g.seqlen_kv = detail::extent_of(k, 2);
+  g.head_dim = detail::extent_of(q, 3);
+  g.head_dim_v = detail::extent_of(v, 3);
+  auto const pages = detail::find_extra<Paged>(extras...);
+  if constexpr (detail::is_present<decltype(pages)>)
+    g.seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;
+  auto const plan =
+      detail::decode_plan<Exec, T>(exec, g, std::max<std::int64_t>(options.splits, 0));
+  return detail::decode_bytes<detail::AttentionAccumulator<T>>(g, plan);
+}
+
+/// Which kernel decode() would run for these arguments, and why not the others. Throws what
+/// decode() would throw.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          detail::DecodeExtra... Extras>
+Explanation explain(op::Decode, Exec const& exec, Q const& q, K const& k, V const& v,
+                    Out const& out, DecodeOptions const& options = {}, Extras const&... extras) {
+  Explanation result;
+  detail::decode_dispatch(exec, q, k, v, out, detail::Absent{}, options, &result, extras...);
+  return result;
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What a decode call may ask for besides its tensors.
+#pragma once
+
+#include <attikos/attention/attention_options.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// Options of decode(). All are run-time values; those that attention() has too mean the same.
+struct DecodeOptions {
+  double softmax_scale = 0;  ///< factor of q·k; 0 means 1/√head_dim
+  bool causal = false;       ///< key j is visible to query i only if j ≤ i + offset
+  CausalAlignment causal_alignment =
+      CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
+  char const* kernel = "";            ///< "" chooses; a name demands it and never falls back
+  std::int64_t window_left = -1;      ///< keys before i + offset that query i sees; −1: all
+  std::int64_t window_right = -1;     ///< keys after i + offset that query i sees; −1: all
+  double softcap = 0;  ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
+  /// At most this many parts of the cache are worked on apart; 0: as many as are worth while. The
+  /// result depends on it by rounding only.
+  std::int64_t splits = 0;
+};
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// gated_mlp(): the gated half of a transformer's feed-forward block.
+#pragma once
+
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+#include <attikos/mlp/gated_mlp_portable.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Checks, then explains (log given) or runs (log null).
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
+                        Out const& out, GatedMlpOptions const& options, Explanation* log) {
+  check_output<Exec>("gated_mlp", "out", out);
+  abi::GatedMlpArgs const args =
+      gated_mlp_arguments<Exec>("gated_mlp", "out", x, gate_weight, up_weight, out, options);
+  using Kernels = typename Specializations<op::GatedMlp, Exec, element_t<X>, element_t<W>,
+                                           element_t<Out>>::kernels;
+  bool const done = choose_kernel("gated_mlp", Kernels{}, options.kernel, args, exec, log,
+                                  [&]<class Kernel>(std::type_identity<Kernel>) {
+                                    if (log == nullptr) Kernel::run(args, exec);
+                                  });
+  if (!done && log == nullptr)
+    gated_mlp_portable<element_t<X>, element_t<W>, element_t<Out>>(exec, args);
+}
+
+}  // namespace detail
+
+/// Gated MLP: out = act(x·Wgᵀ) ⊙ (x·Wuᵀ), with silu the SwiGLU and with gelu the GEGLU of the
+/// literature. Nothing of out's size is stored beside out.
+///
+/// \param exec         execution space instance; the call is asynchronous on it and never fences
+/// \param x            [tokens, hidden] or [batch, seqlen, hidden]
+/// \param gate_weight  Wg, [intermediate, hidden]
+/// \param up_weight    Wu, [intermediate, hidden]
+/// \param out          [tokens, intermediate] or [batch, seqlen, intermediate]; must not overlap
+///                     the inputs
+/// \param options      activation (silu, gelu, gelu_tanh), kernel (see GatedMlpOptions)
+///
+/// Any strides; all extents may be 0, and hidden = 0 gives 0.
+///
+/// Types: double, float, float16, bfloat16 for x, for both weights, and for out; everything up to
+/// the store is computed in float, in double if one of them is double. Host sums run over hidden in
+/// ascending order in blocks of 256.
+///
+/// Error, with G = Σ|x||Wg|, U = Σ|x||Wu|, k = hidden: |computed − exact| ≤ (1.13·k·G + 25·|gate|)·
+/// ε_acc·|up| + |act(gate)|·(k·U + |up|)·ε_acc + ε_out·|exact|.
+///
+/// Determinism: run to run, and for any number of host threads.
+///
+/// Throws ShapeError, StrideError, UnsupportedError before anything is launched or written.
+///
+/// Source: N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+void gated_mlp(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
+               Out const& out, GatedMlpOptions const& options = {}) {
+  detail::gated_mlp_dispatch(exec, x, gate_weight, up_weight, out, options, nullptr);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+void gated_mlp(X const& x, W const& gate_weight, U const& up_weight, Out const& out,
+               GatedMlpOptions const& options = {}) {
+  gated_mlp(Kokkos::DefaultExecutionSpace{}, x, gate_weight, up_weight, out, options);
+}
+
+/// Which kernel gated_mlp() would run for these arguments, and why not the others. Throws what
+/// gated_mlp() would throw.
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+Explanation explain(op::GatedMlp, Exec const& exec, X const& x, W const& gate_weight,
+                    U const& up_weight, Out const& out, GatedMlpOptions const& options = {}) {
+  Explanation result;
+  detail::gated_mlp_dispatch(exec, x, gate_weight, up_weight, out, options, &result);
+  return result;
+}
+
+/// The same for an instance of the default execution space.
+template <TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+Explanation explain(op::GatedMlp tag, X const& x, W const& gate_weight, U const& up_weight,
+                    Out const& out, GatedMlpOptions const& options = {}) {
+  return explain(tag, Kokkos::DefaultExecutionSpace{}, x, gate_weight, up_weight, out, options);
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// One gated_mlp problem, forward or backward: build it, run it, compare every element with the
+// oracle.
+#pragma once
+
+#include <attikos/mlp/gated_mlp.hpp>
+#include <attikos/mlp/gated_mlp_backward.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "../support/backends.hpp"
+#include "../support/comparison.hpp"
+#include "../support/tensors.hpp"
+#include "../support/tolerance_gated_mlp.hpp"
+
+namespace attikos::test {
+
+struct GatedMlpCase {
+  std::int64_t batch, tokens, hidden, intermediate;  ///< batch -1 means rank 2
+  GatedMlpOptions options = {};
+  Layout x = Layout::right, weights = Layout::right, out = Layout::right;
+  double largest = 1;              ///< operands are uniform in [-largest, largest]
+  std::int64_t rows_checked = 64;  ///< of each sequence, forward; they are spread over all of it
+};
+
+inline double (*act_of(GatedMlpCase const& p))(double) {
+  return p.options.activation == Activation::silu   ? reference::silu
+         : p.options.activation == Activation::gelu ? reference::gelu
+                                                    : reference::gelu_tanh;
+}
+inline double (*slope_of(GatedMlpCase const& p))(double) {
+  return p.options.activation == Activation::silu   ? reference::silu_slope
+         : p.options.activation == Activation::gelu ? reference::gelu_slope
+                                                    : reference::gelu_tanh_slope;
+}
+
+inline std::string describe(GatedMlpCase const& p) {
+  std::ostringstream text;
+  text << "batch " << p.batch << " tokens " << p.tokens << " hidden " << p.hidden
+       << " intermediate " << p.intermediate << " activation "
+       << activation_name(p.options.activation) << " layouts " << layout_name(p.x) << ", "
+       << layout_name(p.weights) << ", " << layout_name(p.out) << " largest " << p.largest
+       << " kernel '" << p.options.kernel << "'";
+  return text.str();
+}
+
+/// X is the type of x and dx, W that of the weights, Out that of out and dout, Dw that of the
+/// weights' gradients.
+template <class Exec, class X, class W, class Out, class Dw = W>
+struct GatedMlpOperands {
+  Tensor<X, 3, Exec> x, dx;
+  Tensor<W, 2, Exec> gate, up;
+  Tensor<Out, 3, Exec> out, dout;
+  Tensor<Dw, 2, Exec> dgate, dup;
+
+  explicit GatedMlpOperands(GatedMlpCase const& p)
+      : x({std::abs(p.batch), p.tokens, p.hidden}, p.x),
+        dx({std::abs(p.batch), p.tokens, p.hidden}, p.out),
+        gate({p.intermediate, p.hidden}, p.weights),
+        up({p.intermediate, p.hidden}, p.weights == Layout::right ? Layout::right : Layout::padded),
+        out({std::abs(p.batch), p.tokens, p.intermediate}, p.out),
+        dout({std::abs(p.batch), p.tokens, p.intermediate}, p.x),
+        dgate({p.intermediate, p.hidden}, p.out),
+        dup({p.intermediate, p.hidden}, p.x) {
+    Random random(static_cast<std::uint64_t>(p.tokens * 1009 + p.intermediate * 31 + p.hidden));
+    x.fill_uniform(random, -p.largest, p.largest);
+    gate.fill_uniform(random, -p.largest, p.largest);
+    up.fill_uniform(random, -p.largest, p.largest);
+    dout.fill_uniform(random, -p.largest, p.largest);
+  }
+
+  void forward(GatedMlpCase const& p) {
+    if (p.batch >= 0)
+      gated_mlp(Exec(), x.const_view(), gate.const_view(), up.const_view(), out.view(), p.options);
+    else
+      gated_mlp(Exec(), x.const_front(), gate.const_view(), up.const_view(), out.front(),
+                p.options);
+  }
+
+  /// With a workspace of exactly the promised size, full of NaN.
+  void backward(GatedMlpCase const& p) {
+    std::size_t const bytes = gated_mlp_backward_workspace_size(x.view(), gate.view(), dout.view());
+    EXPECT_EQ(bytes % sizeof(float), 0u);
+    Tensor<float, 1, Exec> memory({static_cast<std::int64_t>(bytes / sizeof(float))});
+    auto const space = workspace(
+        Kokkos::View<float*, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
+            memory.view().data(), bytes / sizeof(float)));
+    if (p.batch >= 0)
+      gated_mlp_backward(Exec(), x.const_view(), gate.const_view(), up.const_view(),
+                         dout.const_view(), dx.view(), dgate.view(), dup.view(), p.options, space);
+    else
+      gated_mlp_backward(Exec(), x.const_front(), gate.const_view(), up.const_view(),
+                         dout.const_front(), dx.front(), dgate.view(), dup.view(), p.options,
+                         space);
+    memory.download();
+    EXPECT_EQ(memory.writes_outside(), 0u) << "past the workspace: " << describe(p);
+  }
+
+  reference::GatedMlpElement element(GatedMlpCase const& p, std::int64_t b, std::int64_t t,
+                                     std::int64_t i) const {
+    return reference::gated_mlp_element(
+        p.hidden, [&](std::int64_t l) { return x.value(b, t, l); },
+        [&](std::int64_t l) { return gate.value(i, l); },
+        [&](std::int64_t l) { return up.value(i, l); }, act_of(p));
+  }
+
+  using Acc = Accumulator<X, W, Out>;
+  static std::string types() {
+    bool const same = std::is_same_v<X, W> && std::is_same_v<X, Out> && std::is_same_v<X, Dw>;
+    return type_name<X>() +
+           (same ? "" : std::string("_") + type_name<W>() + "_" + type_name<Out>()) + "/" +
+           Exec::name();
+  }
+};
+
+template <class Exec, class X, class W = X, class Out = X>
+void check_gated_mlp(GatedMlpCase const& p) {
+  GatedMlpOperands<Exec, X, W, Out> o(p);
+  o.forward(p);
+  o.out.download();
+  EXPECT_EQ(o.out.writes_outside(), 0u) << describe(p);
+  Comparison comparison("gated_mlp/" + o.types(), describe(p));
+  std::int64_t const step = std::max<std::int64_t>(1, p.tokens / p.rows_checked);
+  o.out.for_each([&](auto const& index) {
+    auto const [b, t, i] = index;
+    double const got = o.out.value(b, t, i);
+    if (t % step != 0 && t != p.tokens - 1) {
+      if (std::isnan(got)) comparison.add(got, 0, 0, {b, t, i});  // must have been written
+      return;
+    }
+    auto const want = o.element(p, b, t, i);
+    double const bound =
+        gated_mlp_bound<typename decltype(o)::Acc, Out>(p.hidden, want, act_of(p)(want.gate));
+    comparison.add(got, want.value, bound, {b, t, i});
+  });
+}
+
+/// A sum of products whose first factors have errors.
+struct GradientSum {
+  double value = 0, magnitude = 0, inherited = 0;
+  void add(double first, double error, double second) {
+    value += first * second;
+    magnitude += std::abs(first * second);
+    inherited += error * std::abs(second);
+  }
+};
+
+template <class Exec, class X, class W = X, class Out = X, class Dw = W>
+void check_gated_mlp_backward(GatedMlpCase const& p) {
+  using Operands = GatedMlpOperands<Exec, X, W, Out, Dw>;
+  using Acc = typename Operands::Acc;
+  Operands o(p);
+  o.backward(p);
+  o.dx.download();
+  o.dgate.download();
+  o.dup.download();
+  EXPECT_EQ(o.dx.writes_outside(), 0u) << describe(p);
+  EXPECT_EQ(o.dgate.writes_outside(), 0u) << describe(p);
+  EXPECT_EQ(o.dup.writes_outside(), 0u) << describe(p);
+
+  std::int64_t const batch = std::abs(p.batch), n = p.intermediate, h = p.hidden;
+  std::vector<GradientSum> dx(sz(batch * p.tokens * h)), dgate(sz(n * h)), dup(sz(n * h));
+  o.dout.for_each([&](auto const& index) {
+    auto const [b, t, i] = index;
+    auto const e = o.element(p, b, t, i);
+    double const d = o.dout.value(b, t, i);
+    double const act = act_of(p)(e.gate), slope = slope_of(p)(e.gate);
+    auto const s = reference::gated_mlp_slopes(e, d, act_of(p), slope_of(p));
+    double const gate_error = dgate_bound<Acc>(h, e, d, slope);
+    double const up_error = dup_bound<Acc>(h, e, d, act);
+    for (std::int64_t l = 0; l < h; ++l) {
+      auto& sum = dx[sz((b * p.tokens + t) * h + l)];
+      sum.add(s.dgate, gate_error, o.gate.value(i, l));
+      sum.add(s.dup, up_error, o.up.value(i, l));
+      dgate[sz(i * h + l)].add(s.dgate, gate_error, o.x.value(b, t, l));
+      dup[sz(i * h + l)].add(s.dup, up_error, o.x.value(b, t, l));
+    }
+  });
+  double const tokens = static_cast<double>(batch * p.tokens), parts = static_cast<double>(batch);
+  auto const name = [&](char const* what) { return std::string(what) + o.types(); };
+  {
+    Comparison comparison(name("gated_mlp_backward/dx/"), describe(p));
+    o.dx.for_each([&](auto const& index) {
+      auto const [b, t, l] = index;
+      auto const& s = dx[sz((b * p.tokens + t) * h + l)];
+      comparison.add(
+          o.dx.value(b, t, l), s.value,
+          gradient_bound<Acc, X>(2 * static_cast<double>(n), 2, s.value, s.magnitude, s.inherited),
+          {b, t, l});
+    });
+  }
+  auto const weight = [&](char const* what, auto const& got, std::vector<GradientSum> const& want) {
+    Comparison comparison(name(what), describe(p));
+    got.for_each([&](auto const& index) {
+      auto const [i, l] = index;
+      auto const& s = want[sz(i * h + l)];
+      comparison.add(got.value(i, l), s.value,
+                     gradient_bound<Acc, Dw>(tokens, parts, s.value, s.magnitude, s.inherited),
+                     {i, l});
+    });
+  };
+  weight("gated_mlp_backward/dgate/", o.dgate, dgate);
+  weight("gated_mlp_backward/dup/", o.dup, dup);
+}
+
+}  // namespace attikos::test

@@ -1,0 +1,496 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// decode against float64: plain and paged caches, shared key heads, every term of the score, any
+// number of splits; the same bits on every host back end.
+#include <attikos/attention/append_kv.hpp>
+#include <attikos/attention/decode.hpp>
+#include <sstream>
+
+#include "../support/backends.hpp"
+#include "../support/comparison.hpp"
+#include "../support/messages.hpp"
+#include "../support/shapes.hpp"
+#include "../support/tensors.hpp"
+#include "../support/tolerance_decode.hpp"
+
+namespace attikos::test {
+namespace {
+
+/// The forms of the call: few, so that few are compiled.
+enum class Form {
+  bare,     ///< no extras, no lse
+  lengths,  ///< lengths(none, kv)
+  paged,    ///< lengths(q, kv), paged
+  terms     ///< lengths(q, kv), paged, bias, mask, alibi, sinks, workspace
+};
+
+struct DecodeCase {
+  AttentionShape shape;
+  DecodeOptions options = {};
+  Form form = Form::bare;
+  Layout layout = Layout::right;
+  std::int64_t page_size = 0;  ///< of the paged forms
+  double largest = 1;          ///< q and k are uniform in [-largest, largest]
+};
+
+std::string describe(DecodeCase const& p) {
+  auto const& s = p.shape;
+  auto const& o = p.options;
+  std::ostringstream text;
+  text << "batch " << s.batch << " heads " << s.heads_q << "/" << s.heads_kv << " seqlen "
+       << s.seqlen_q << "/" << s.seqlen_kv << " d " << s.d << " dv " << s.dv << " form "
+       << static_cast<int>(p.form) << " layout " << layout_name(p.layout) << " page size "
+       << p.page_size << " splits " << o.splits << " causal " << o.causal << " top_left "
+       << (o.causal_alignment == CausalAlignment::top_left) << " window " << o.window_left << "/"
+       << o.window_right << " softcap " << o.softcap;
+  return text.str();
+}
+
+/// T of q, k and v; O of out.
+template <class Exec, class T, class O = T>
+struct DecodeRun {
+  using Lse = Accumulator<O>;
+  DecodeCase p;
+  bool is_paged;
+  std::int64_t max_pages, num_pages;
+  Tensor<T, 4, Exec> q, k, v;
+  Tensor<O, 4, Exec> out;
+  Tensor<Lse, 3, Exec> lse;
+  Tensor<std::int32_t, 1, Exec> lengths_q, lengths_kv;
+  Tensor<std::int32_t, 2, Exec> table;
+  Tensor<float, 4, Exec> bias_values;
+  Tensor<std::uint8_t, 3, Exec> mask_values;
+  Tensor<float, 1, Exec> slopes, sink_values;
+
+  explicit DecodeRun(DecodeCase const& c)
+      : p(c),
+        is_paged(p.form == Form::paged || p.form == Form::terms),
+        max_pages(is_paged ? (p.shape.seqlen_kv + p.page_size - 1) / p.page_size : 0),
+        num_pages(p.shape.batch * max_pages + 2),
+        q({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, p.shape.d}, p.layout),
+        k(cache_extents(p.shape.d), p.layout),
+        v(cache_extents(p.shape.dv), p.layout),
+        out({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, p.shape.dv}, p.layout),
+        lse({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q}, p.layout),
+        lengths_q({p.shape.batch}, Layout::strided),
+        lengths_kv({p.shape.batch}, Layout::strided),
+        table({p.shape.batch, max_pages}, Layout::strided),
+        bias_values({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, capacity()}),
+        mask_values({p.shape.heads_q, p.shape.seqlen_q, capacity()}, Layout::padded),
+        slopes({p.shape.heads_q}, Layout::strided),
+        sink_values({p.shape.heads_q}, Layout::strided) {
+    Random random(static_cast<std::uint64_t>(p.shape.seqlen_kv * 31 + p.shape.d));
+    auto const& s = p.shape;
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      lengths_q(b) = static_cast<std::int32_t>(b == 2 ? 0 : b == 0 ? s.seqlen_q : s.seqlen_q / 2);
+      lengths_kv(b) =
+          static_cast<std::int32_t>(b == 1 ? s.seqlen_kv * 2 / 3 : (b == 3 ? 0 : s.seqlen_kv));
+      for (std::int64_t i = 0; i < max_pages; ++i)
+        table(b, i) = static_cast<std::int32_t>(1 + b + (max_pages - 1 - i) * s.batch);
+    }
+    lengths_q.upload(), lengths_kv.upload(), table.upload();
+    // What no length reaches stays NaN: rows of q, positions of the cache, unused pages.
+    q.for_each([&](auto const& i) {
+      if (i[2] < len_q(i[0])) q.at(i) = from_double<T>(random.uniform(-p.largest, p.largest));
+    });
+    for (std::int64_t b = 0; b < s.batch; ++b)
+      for (std::int64_t h = 0; h < s.heads_kv; ++h)
+        for (std::int64_t j = 0; j < len_kv(b); ++j) {
+          for (std::int64_t c = 0; c < s.d; ++c)
+            at(k, b, h, j, c) = from_double<T>(random.uniform(-p.largest, p.largest));
+          for (std::int64_t c = 0; c < s.dv; ++c)
+            at(v, b, h, j, c) = from_double<T>(random.uniform(-1, 1));
+        }
+    q.upload(), k.upload(), v.upload();
+    if (p.form != Form::terms) return;
+    bias_values.fill_uniform(random, -2, 2);
+    mask_values.for_each([&](auto const& i) {
+      mask_values.at(i) = static_cast<std::uint8_t>(random.integer(0, 3) != 0);
+    });
+    mask_values.upload();
+    slopes.fill_uniform(random, 0, 0.1);
+    sink_values.fill_uniform(random, -3, 3);
+  }
+
+  std::int64_t capacity() const { return is_paged ? max_pages * p.page_size : p.shape.seqlen_kv; }
+  std::array<std::int64_t, 4> cache_extents(std::int64_t d) const {
+    if (is_paged) return {num_pages, p.shape.heads_kv, p.page_size, d};
+    return {p.shape.batch, p.shape.heads_kv, p.shape.seqlen_kv, d};
+  }
+  std::int64_t len_q(std::int64_t b) { return is_paged ? lengths_q(b) : p.shape.seqlen_q; }
+  std::int64_t len_kv(std::int64_t b) {
+    return p.form == Form::bare ? p.shape.seqlen_kv : lengths_kv(b);
+  }
+  T& at(Tensor<T, 4, Exec>& cache, std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t c) {
+    if (is_paged) return cache(table(b, j / p.page_size), h, j % p.page_size, c);
+    return cache(b, h, j, c);
+  }
+
+  void call() {
+    auto const run = [&](auto const&... extras) {
+      decode(Exec(), q.const_view(), k.const_view(), v.const_view(), out.view(), lse.view(),
+             p.options, extras...);
+    };
+    auto const both = attikos::lengths(lengths_q.const_view(), lengths_kv.const_view());
+    switch (p.form) {
+      case Form::bare:
+        decode(Exec(), q.const_view(), k.const_view(), v.const_view(), out.view(), p.options);
+        break;
+      case Form::lengths:
+        run(attikos::lengths(none, lengths_kv.const_view()));
+        break;
+      case Form::paged:
+        run(both, attikos::paged(table.const_view(), p.page_size));
+        break;
+      case Form::terms: {
+        auto const pages = attikos::paged(table.const_view(), p.page_size);
+        std::size_t const bytes = decode_workspace_size(Exec(), q.const_view(), k.const_view(),
+                                                        v.const_view(), p.options, pages);
+        Tensor<double, 1, Exec> memory({static_cast<std::int64_t>((bytes + 7) / 8)});
+        run(bias(bias_values.const_view()), pages, sinks(sink_values.const_view()), both,
+            mask(mask_values.const_view()), alibi(slopes.const_view()), workspace(memory.view()));
+        memory.download();
+        EXPECT_EQ(memory.writes_outside(), 0u) << describe(p);
+      }
+    }
+    out.download();
+    lse.download();
+  }
+
+  reference::AttentionTerms terms(std::int64_t b, std::int64_t h, std::int64_t i) {
+    auto const& o = p.options;
+    reference::AttentionTerms t;
+    t.scale = o.softmax_scale != 0
+                  ? o.softmax_scale
+                  : 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(p.shape.d, 1)));
+    t.softcap = o.softcap;
+    std::int64_t const offset =
+        o.causal_alignment == CausalAlignment::top_left ? 0 : len_kv(b) - len_q(b);
+    t.sees = [=, this](std::int64_t j) {
+      std::int64_t const distance = j - i - offset;
+      return i < len_q(b) && (!o.causal || distance <= 0) &&
+             (o.window_left < 0 || distance >= -o.window_left) &&
+             (o.window_right < 0 || distance <= o.window_right) &&
+             (p.form != Form::terms || mask_values(h, i, j) != 0);
+    };
+    if (p.form != Form::terms) return t;
+    t.bias = [=, this](std::int64_t j) {
+      return bias_values.value(b, h, i, j) -
+             slopes.value(h) * std::abs(static_cast<double>(i + offset - j));
+    };
+    t.sink = sink_values.value(h);
+    return t;
+  }
+
+  void compare(double scale_factor = 1, double value_factor = 1) {
+    EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
+    EXPECT_EQ(lse.writes_outside(), 0u) << describe(p);
+    std::string const name =
+        std::string("decode/") + type_name<T>() + "/" + type_name<O>() + "/" + Exec::name();
+    Comparison values(name, describe(p)), sums(name + "/lse", describe(p));
+    auto const& s = p.shape;
+    for (std::int64_t b = 0; b < s.batch; ++b) {
+      for (std::int64_t h = 0; h < s.heads_q; ++h) {
+        std::int64_t const hk = h / (s.heads_q / s.heads_kv);
+        for (std::int64_t i = 0; i < s.seqlen_q; ++i) {
+          auto t = terms(b, h, i);
+          t.scale *= scale_factor;
+          auto const value = [&](std::int64_t j, std::int64_t c) {
+            return value_factor * to_double(at(v, b, hk, j, c));
+          };
+          auto const row = reference::attention_row(
+              len_kv(b), s.d, s.dv, t, [&](std::int64_t c) { return q.value(b, h, i, c); },
+              [&](std::int64_t j, std::int64_t c) { return to_double(at(k, b, hk, j, c)); }, value);
+          DecodeBound<O> const bound(row, s.d, 128);
+          for (std::int64_t c = 0; c < s.dv; ++c) {
+            values.add(out.value(b, h, i, c), row.out[sz(c)],
+                       bound.out(sz(c), [&](std::int64_t j) { return value(j, c); }), {b, h, i, c});
+          }
+          if (p.form != Form::bare) sums.add(lse.value(b, h, i), row.lse, bound.lse(), {b, h, i});
+        }
+      }
+    }
+  }
+};
+
+template <class Exec, class T>
+void check_decode(DecodeCase const& p) {
+  DecodeRun<Exec, T> run(p);
+  run.call();
+  run.compare();
+}
+
+constexpr std::array decode_shapes{
+    AttentionShape{1, 1, 1, 1, 1, 1, 1},      AttentionShape{4, 4, 2, 1, 300, 16, 24},
+    AttentionShape{1, 6, 2, 3, 530, 40, 32},  AttentionShape{2, 4, 1, 1, 1300, 8, 8},
+    AttentionShape{1, 3, 3, 2, 65, 64, 64},   AttentionShape{1, 12, 1, 9, 260, 24, 40},
+    AttentionShape{1, 32, 4, 1, 97, 33, 31},  AttentionShape{2, 2, 1, 5, 1031, 12, 12},
+    AttentionShape{1, 2, 1, 1, 1024, 128, 64}};
+
+template <class C>
+class Decode : public testing::Test {};
+TYPED_TEST_SUITE(Decode, FloatingCases, CaseName);
+
+TYPED_TEST(Decode, Shapes) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (auto const& shape : decode_shapes) {
+    for (std::int64_t splits : {0, 1, 3}) {
+      check_decode<Exec, T>({shape, {.splits = splits}});
+      check_decode<Exec, T>({shape, {.causal = true, .splits = splits}, Form::lengths});
+    }
+  }
+}
+
+TYPED_TEST(Decode, PagedCache) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (std::int64_t page_size : {1, 3, 16, 64, 300}) {
+    for (std::int64_t splits : {0, 2}) {
+      check_decode<Exec, T>({{4, 4, 2, 4, 333, 24, 16},
+                             {.causal = true, .splits = splits},
+                             Form::paged,
+                             Layout::right,
+                             page_size});
+    }
+  }
+  check_decode<Exec, T>({{1, 6, 1, 1, 1100, 32, 32}, {}, Form::paged, Layout::padded, 16});
+}
+
+TYPED_TEST(Decode, TermsOfTheScore) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  AttentionShape const shape{4, 6, 2, 5, 290, 24, 20};
+  for (std::int64_t splits : {1, 3}) {
+    for (auto alignment : {CausalAlignment::bottom_right, CausalAlignment::top_left}) {
+      check_decode<Exec, T>({shape,
+                             {.causal = true, .causal_alignment = alignment, .splits = splits},
+                             Form::terms,
+                             Layout::right,
+                             32});
+      check_decode<Exec, T>({shape,
+                             {.softmax_scale = 0.7,
+                              .causal_alignment = alignment,
+                              .window_left = 100,
+                              .window_right = 2,
+                              .softcap = 1.5,
+                              .splits = splits},
+                             Form::terms,
+                             Layout::right,
+                             7});
+    }
+    check_decode<Exec, T>({shape,
+                           {.window_left = 40, .window_right = 0, .splits = splits},
+                           Form::paged,
+                           Layout::right,
+                           16});
+    check_decode<Exec, T>({shape, {.window_left = 0, .splits = splits}, Form::lengths});
+    check_decode<Exec, T>({shape, {.softcap = 2, .splits = splits}, Form::lengths});
+  }
+  // One query a head: rows are heads, each with its own bias, slope and sink.
+  check_decode<Exec, T>({{2, 8, 2, 1, 290, 24, 20}, {}, Form::terms, Layout::right, 32});
+}
+
+TYPED_TEST(Decode, Layouts) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (Layout layout : all_layouts) {
+    for (std::int64_t seqlen_q : {1, 4}) {
+      AttentionShape const shape{2, 4, 2, seqlen_q, 270, 20, 12};
+      check_decode<Exec, T>({shape, {.causal = true, .splits = 2}, Form::lengths, layout});
+      check_decode<Exec, T>({shape, {.causal = true}, Form::paged, layout, 16});
+      check_decode<Exec, T>({shape, {.causal = true}, Form::terms, layout, 16});
+    }
+  }
+}
+
+/// Scores far apart: parts whose weight underflows, exponents near the edge.
+TYPED_TEST(Decode, LargeScores) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  check_decode<Exec, T>(
+      {{1, 4, 2, 2, 600, 16, 16}, {.splits = 2}, Form::lengths, Layout::right, 0, 15});
+}
+
+/// What a query must not see does not reach it as 0·NaN either.
+TYPED_TEST(Decode, UnseenValues) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (Form form : {Form::lengths, Form::paged}) {
+    DecodeRun<Exec, T> run({{1, 4, 2, 4, 300, 16, 16}, {.causal = true}, form, Layout::right, 16});
+    // The last query alone sees the last key; the others are compared with the oracle.
+    for (std::int64_t h = 0; h < 2; ++h)
+      for (std::int64_t c = 0; c < 16; ++c) {
+        run.at(run.v, 0, h, 299, c) = poison<T>();
+        run.at(run.k, 0, h, 299, c) = poison<T>();
+      }
+    run.k.upload(), run.v.upload();
+    run.call();
+    run.compare();
+    EXPECT_TRUE(std::isnan(run.out.value(0, 0, 3, 0)));
+    EXPECT_FALSE(std::isnan(run.out.value(0, 0, 2, 0)));
+  }
+}
+
+TYPED_TEST(Decode, ZeroExtents) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (auto shape : empty_attention_shapes) {
+    if (shape.heads_q == 0) shape.heads_kv = 1;
+    check_decode<Exec, T>({shape});
+    check_decode<Exec, T>({shape, {.splits = 3}, Form::lengths});
+    check_decode<Exec, T>({shape, {}, Form::paged, Layout::right, 4});
+    check_decode<Exec, T>({shape, {}, Form::terms, Layout::right, 4});
+  }
+  check_decode<Exec, T>({{1, 2, 1, 3, 20, 0, 8}, {}, Form::lengths});
+}
+
+template <class Exec>
+class DecodeSpaces : public testing::Test {};
+TYPED_TEST_SUITE(DecodeSpaces, SpaceCases, CaseName);
+
+TYPED_TEST(DecodeSpaces, Float8Cache) {
+  using Exec = TypeParam;
+  AttentionShape const shape{2, 4, 2, 2, 300, 32, 32};
+  DecodeRun<Exec, float8_e4m3, bfloat16> run(
+      {shape, {.splits = 2}, Form::paged, Layout::right, 16});
+  Tensor<float, 1, Exec> fq({1}), fk({1}), fv({1});
+  fq.fill(0.5), fk.fill(1.5), fv.fill(3);
+  decode(Exec(), run.q.const_view(), run.k.const_view(), run.v.const_view(), run.out.view(),
+         run.lse.view(), run.p.options,
+         lengths(run.lengths_q.const_view(), run.lengths_kv.const_view()),
+         paged(run.table.const_view(), std::int64_t{16}),
+         descale(fq.const_view(), fk.const_view(), fv.const_view()));
+  run.out.download();
+  run.lse.download();
+  run.compare(0.5 * 1.5, 3);
+}
+
+/// Attention over parts of the keys, merged by hand.
+TYPED_TEST(DecodeSpaces, MergedAttention) {
+  using Exec = TypeParam;
+  DecodeRun<Exec, float> run({{2, 4, 2, 7, 500, 24, 16}, {}, Form::lengths});
+  // Lengths do not enter here: every position holds a number.
+  Random random(4);
+  run.k.fill_uniform(random), run.v.fill_uniform(random);
+  run.p.form = Form::bare;
+  Tensor<float, 4, Exec> other(run.out.extents());
+  Tensor<float, 3, Exec> other_lse(run.lse.extents());
+  auto const part = [](auto const& view, std::int64_t from, std::int64_t to) {
+    return Kokkos::subview(view, Kokkos::ALL, Kokkos::ALL, std::make_pair(from, to), Kokkos::ALL);
+  };
+  auto const piece = [&](std::int64_t from, std::int64_t to, auto& out, auto& lse) {
+    attention(Exec(), run.q.const_view(), part(run.k.const_view(), from, to),
+              part(run.v.const_view(), from, to), out.view(), lse.view());
+  };
+  piece(0, 123, run.out, run.lse);
+  std::int64_t const cuts[] = {123, 123, 124, 500};  // one part is empty, one a single key
+  for (int c = 0; c < 3; ++c) {
+    piece(cuts[c], cuts[c + 1], other, other_lse);
+    merge_states(Exec(), run.out.view(), run.lse.view(), other.view(), other_lse.view(),
+                 run.out.view(), run.lse.view());
+  }
+  run.out.download();
+  run.lse.download();
+  run.compare();
+}
+
+/// Keys appended token by token to a paged cache, each token attending to all before it.
+TYPED_TEST(DecodeSpaces, Generation) {
+  using Exec = TypeParam;
+  AttentionShape const shape{2, 4, 2, 1, 20, 16, 16};
+  DecodeRun<Exec, float> run({shape, {.splits = 2}, Form::paged, Layout::right, 8});
+  Tensor<float, 4, Exec> k({2, 2, 20, 16}), v(k.extents());
+  Tensor<std::int32_t, 1, Exec> before({2});
+  Random random(9);
+  k.fill_uniform(random), v.fill_uniform(random);
+  run.k.fill(std::nan("")), run.v.fill(std::nan(""));
+  run.lengths_q.fill(1);
+  run.q.fill_uniform(random);
+  auto const part = [](auto const& view, std::int64_t i) {
+    return Kokkos::subview(view, Kokkos::ALL, Kokkos::ALL, std::make_pair(i, i + 1), Kokkos::ALL);
+  };
+  auto const pages = paged(run.table.const_view(), std::int64_t{8});
+  for (std::int64_t i = 0; i < 20; ++i) {
+    before.fill(static_cast<double>(i));
+    run.lengths_kv.fill(static_cast<double>(i + 1));
+    append_kv(Exec(), part(k.const_view(), i), part(v.const_view(), i), run.k.view(), run.v.view(),
+              {}, pages, cache_lengths(before.const_view()));
+    run.call();
+    run.k.download(), run.v.download();
+    run.compare();
+  }
+}
+
+/// On hosts a sequence's bits depend on its own cache alone: not on the back end, not on the batch.
+TYPED_TEST(DecodeSpaces, SameBits) {
+  using Exec = TypeParam;
+  if constexpr (is_host_space<Exec>) {
+    AttentionShape const shape{3, 4, 2, 2, 1700, 24, 16};
+    DecodeRun<Exec, float> batch({shape, {.causal = true}});
+    batch.call();
+    auto const want = batch.out.elements();
+    auto const again = [&](auto const& exec, auto const& q, auto const& k, auto const& v,
+                           auto const& out) { decode(exec, q, k, v, out, {.causal = true}); };
+    auto const same = [&](std::size_t offset, std::size_t count) {
+      batch.out.download();
+      auto const got = batch.out.elements();
+      EXPECT_TRUE(same_bits(
+          std::vector<float>(got.begin() + static_cast<std::ptrdiff_t>(offset),
+                             got.begin() + static_cast<std::ptrdiff_t>(offset + count)),
+          std::vector<float>(want.begin() + static_cast<std::ptrdiff_t>(offset),
+                             want.begin() + static_cast<std::ptrdiff_t>(offset + count))));
+    };
+    batch.out.fill(0);
+    again(Kokkos::DefaultHostExecutionSpace(), batch.q.const_view(), batch.k.const_view(),
+          batch.v.const_view(), batch.out.view());
+    same(0, want.size());
+    batch.out.fill(0);
+    auto const second = [](auto const& view) {
+      return Kokkos::subview(view, std::make_pair(1, 2), Kokkos::ALL, Kokkos::ALL, Kokkos::ALL);
+    };
+    again(Exec(), second(batch.q.const_view()), second(batch.k.const_view()),
+          second(batch.v.const_view()), second(batch.out.view()));
+    same(want.size() / 3, want.size() / 3);
+  } else {
+    GTEST_SKIP() << "on a device splits follow from the whole problem";
+  }
+}
+
+using Exec = Kokkos::DefaultExecutionSpace;
+
+TEST(DecodeErrors, Messages) {
+  Tensor<float, 4, Exec> q({2, 4, 1, 8}), k({2, 2, 100, 8}), v({2, 2, 100, 6}), out({2, 4, 1, 6});
+  Tensor<float, 4, Exec> short_v({2, 2, 99, 6});
+  auto const call = [&](DecodeOptions const& options) {
+    decode(Exec(), q.const_view(), k.const_view(), v.const_view(), out.view(), options);
+  };
+  expect_error<Error>([&] { call({.splits = -1}); },
+                      {"attikos::decode: splits is -1; expected a number of parts"});
+  expect_error<Error>([&] { call({.window_left = -2}); },
+                      {"attikos::decode: window_left is -2; expected a number of keys"});
+  expect_error<UnsupportedError>(
+      [&] { call({.kernel = "decode/none"}); },
+      {"attikos::decode: kernel \"decode/none\" was demanded but is not available",
+       "available: portable"});
+  expect_error<ShapeError>(
+      [&] { decode(Exec(), q.const_view(), k.const_view(), short_v.const_view(), out.view()); },
+      {"attikos::decode: v has seqlen_kv 99; expected 100 as in k. q is [2, 4, 1, 8] float32"});
+  std::size_t const bytes =
+      decode_workspace_size(Exec(), q.const_view(), k.const_view(), v.const_view());
+  ASSERT_GT(bytes, 8u);
+  Tensor<double, 1, Exec> memory({static_cast<std::int64_t>((bytes + 7) / 8) - 1});
+  expect_error<ResourceError>(
+      [&] {
+        decode(Exec(), q.const_view(), k.const_view(), v.const_view(), out.view(), {},
+               workspace(memory.view()));
+      },
+      {"attikos::decode: workspace has ", "expected at least " + std::to_string(bytes)});
+  out.download();
+  EXPECT_TRUE(out.unchanged());
+  EXPECT_EQ(explain(op::decode, Exec(), q.const_view(), k.const_view(), v.const_view(), out.view())
+                .kernel,
+            "portable");
+}
+
+}  // namespace
+}  // namespace attikos::test
