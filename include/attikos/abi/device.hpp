@@ -27,8 +27,18 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
-/// GPU generation. `unknown` also stands for a generation newer than this library.
-enum class Architecture : std::uint8_t { unknown, volta, turing, ampere, ada, hopper, blackwell };
+/// GPU generation, or `host` for a processor. `unknown` also stands for a generation newer than
+/// this library.
+enum class Architecture : std::uint8_t {
+  unknown,
+  volta,
+  turing,
+  ampere,
+  ada,
+  hopper,
+  blackwell,
+  host
+};
 
 /// Generation of a compute capability, e.g. (9, 0) is hopper.
 constexpr Architecture architecture_of(int compute_major, int compute_minor) noexcept {
