@@ -5,6 +5,7 @@
 
 #include <attikos/attention/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
+#include <attikos/attention/attention_backward.hpp>
 #include <attikos/attention/decode.hpp>
 #include <attikos/attention/merge_states.hpp>
 #include <attikos/core/heads_first.hpp>

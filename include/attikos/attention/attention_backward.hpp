@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// attention_backward(): gradients of attention().
+#pragma once
+
+#include <attikos/attention/attention_backward_portable.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+#include <attikos/core/workspace.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// The functors of a call; the score functor must bring its derivative.
+template <class Acc, class... Extras>
+auto differentiable_functors(Extras const&... extras) {
+  auto const functors = pair_functors(extras...);
+  using Functors = std::remove_const_t<decltype(functors)>;
+  if constexpr (Functors::has_score) {
+    constexpr bool differentiable = requires(Acc s, std::int64_t i) {
+      functors.score.derivative(s, i, i, i, i);
+    };
+    static_assert(differentiable,
+                  "attikos::attention_backward: the score functor needs a member "
+                  "derivative(s, b, h, i, j)");
+  }
+  return functors;
+}
+
+/// Checks, then explains (log given) or runs (log null).
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
+          class... Extras>
+void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V const& v,
+                                 Out const& out, Lse const& lse, Dout const& dout, Dq const& dq,
+                                 Dk const& dk, Dv const& dv, AttentionOptions const& options,
+                                 Explanation* log, Extras const&... extras) {
+  using T = element_t<Q>;
+  using Acc = AttentionAccumulator<T>;
+  constexpr char const* operation = "attention_backward";
+  abi::AttentionBackwardArgs const args = attention_backward_arguments<Exec>(
+      operation, q, k, v, out, lse, dout, dq, dk, dv, options, extras...);
+  auto const functors = differentiable_functors<Acc>(extras...);
+  using Functors = std::remove_const_t<decltype(functors)>;
+  // A functor can only be compiled into the portable kernels.
+  constexpr bool plain = !Functors::has_score && !Functors::has_weight;
+  using Kernels =
+      std::conditional_t<plain, typename Specializations<op::AttentionBackward, Exec, T>::kernels,
+                         KernelList<>>;
+  bool const done = choose_kernel(operation, Kernels{}, options.kernel, args, exec, log,
+                                  [&]<class Kernel>(std::type_identity<Kernel>) {
+                                    if (log == nullptr) Kernel::run(args, exec);
+                                  });
+  if (done || log != nullptr) return;
+  std::size_t const bytes =
+      static_cast<std::size_t>(attention_backward_rows(args.forward)) * sizeof(Acc);
+  WorkspaceLease const lease = get_workspace(operation, exec, bytes, extras...);
+  attention_backward_portable<T>(exec, args, functors, lease.data);
+}
+
+}  // namespace detail
+
+/// Gradients of attention(): given dout = ∂L/∂out, writes dq = ∂L/∂q, dk = ∂L/∂k, dv = ∂L/∂v.
+///
+/// With P = w·e^(s − lse), D_i = Σ_c dout_ic·out_ic and dS_ij = P_ij·(Σ_c dout_ic·v_jc − D_i):
+/// dv = Pᵀ·dout, dq = scale·dS'·k, dk = scale·dS'ᵀ·q, where dS' is dS times the derivatives of
+/// score functor and softcap. Key heads sum over the query heads they serve.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param q, k, v  as for attention()
+/// \param out, lse what attention() wrote for the same options and extras
+/// \param dout     as out
+/// \param dq, dk, dv as q, k and v
+/// \param options  those of attention(); `algorithm` says nothing here, `kernel` names kernels of
+///                 attention_backward()
+/// \param extras   those of attention() but paged() and descale(); a score functor has a member
+///                 `derivative(s, b, h, i, j)`; besides, d_bias(view) for the gradient of bias(),
+///                 d_sinks(view) for that of sinks(). workspace(view): at least
+///                 attention_backward_workspace_size() bytes
+///
+/// A pair that is not seen (lengths, causal, window, mask, weight 0, score −∞) adds exactly
+/// nothing, not even a NaN of its query, key or value. Rows with lse −∞ have zero gradients.
+/// Gradients at positions past a length and outside all packed sequences are 0; what lies there is
+/// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
+/// inputs.
+///
+/// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
+/// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
+/// beyond the outputs is one sum for each query (the caller's, or the instance's pool).
+/// Determinism: run to run, and for any number of host threads; there are no atomics. Throws
+/// ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or written.
+/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
+          detail::AttentionBackwardExtra... Extras>
+void attention_backward(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
+                        Lse const& lse, Dout const& dout, Dq const& dq, Dk const& dk, Dv const& dv,
+                        AttentionOptions const& options = {}, Extras const&... extras) {
+  detail::attention_backward_dispatch(exec, q, k, v, out, lse, dout, dq, dk, dv, options, nullptr,
+                                      extras...);
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, TensorLike Lse, TensorLike Dout,
+          TensorLike Dq, TensorLike Dk, TensorLike Dv, detail::AttentionBackwardExtra... Extras>
+void attention_backward(Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
+                        Dout const& dout, Dq const& dq, Dk const& dk, Dv const& dv,
+                        AttentionOptions const& options = {}, Extras const&... extras) {
+  attention_backward(Kokkos::DefaultExecutionSpace{}, q, k, v, out, lse, dout, dq, dk, dv, options,
+                     extras...);
+}
+
+/// Upper bound of the workspace of attention_backward() for these tensors, in bytes: an accumulator
+/// for each query of each head.
+template <TensorLike Q, TensorLike K, TensorLike V>
+std::size_t attention_backward_workspace_size(Q const& q, K const&, V const&,
+                                              AttentionOptions const& = {}) {
+  auto const q4 = detail::with_heads(detail::to_const_ref(q));
+  return static_cast<std::size_t>(q4.extent[0] * q4.extent[1] * q4.extent[2]) *
+         sizeof(detail::AttentionAccumulator<element_t<Q>>);
+}
+
+/// Which kernel attention_backward() would run for these arguments, and why not the others. Throws
+/// what attention_backward() would throw.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
+          detail::AttentionBackwardExtra... Extras>
+Explanation explain(op::AttentionBackward, Exec const& exec, Q const& q, K const& k, V const& v,
+                    Out const& out, Lse const& lse, Dout const& dout, Dq const& dq, Dk const& dk,
+                    Dv const& dv, AttentionOptions const& options = {}, Extras const&... extras) {
+  Explanation result;
+  detail::attention_backward_dispatch(exec, q, k, v, out, lse, dout, dq, dk, dv, options, &result,
+                                      extras...);
+  return result;
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
