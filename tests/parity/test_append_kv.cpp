@@ -188,16 +188,17 @@ struct AppendRun {
       for (std::int64_t i = 0; i < p.seqlen_new; ++i) {
         auto const to = slot(b, start(b) + i);
         if (!to) continue;
+        std::int64_t const outer = to->outer, row = to->row;
         for (std::int64_t h = 0; h < p.heads; ++h) {
           auto const head = rotated(x, b, h, i, start(b) + i, rotate);
           for (std::int64_t c = 0; c < x.extent(3); ++c) {
             // Where nothing is rotated and no type changes, the result is exact.
             double const want = head.out[sz(c)];
             bool const exact = std::is_same_v<X, C> && (!rotate || c >= p.rotary_dim);
-            values.add(cache.value(to->outer, h, to->row, c), want,
+            values.add(cache.value(outer, h, row, c), want,
                        exact ? 0x1p-1000 : rope_bound<X, C>(head.magnitude[sz(c)], want),
-                       {to->outer, h, to->row, c});
-            expected(to->outer, h, to->row, c) = cache(to->outer, h, to->row, c);
+                       {outer, h, row, c});
+            expected(outer, h, row, c) = cache(outer, h, row, c);
           }
         }
       }
