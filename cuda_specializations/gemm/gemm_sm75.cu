@@ -89,6 +89,7 @@ char const* refuse(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.type_c != DType::float32) return c_texts[g.type_c];
   if (g.bias != nullptr && !addable(g.type_bias)) return bias_texts[g.type_bias];
   if (g.residual != nullptr && !addable(g.type_residual)) return residual_texts[g.type_residual];
+  if (char const* reason = abi::beyond_plain_gemm(g)) return reason;
   if (char const* reason = refuse_device(device)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written

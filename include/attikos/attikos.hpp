@@ -10,6 +10,8 @@
 #include <attikos/attention/merge_states.hpp>
 #include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
+#include <attikos/gemm/gemm_backward.hpp>
+#include <attikos/gemm/team_gemm.hpp>
 #include <attikos/mlp/gated_mlp.hpp>
 #include <attikos/mlp/gated_mlp_backward.hpp>
 #include <attikos/norm/layer_norm.hpp>
@@ -18,6 +20,7 @@
 #include <attikos/norm/rms_norm_backward.hpp>
 #include <attikos/norm/rms_norm_rope.hpp>
 #include <attikos/norm/rope.hpp>
+#include <attikos/quantize/quantize.hpp>
 #include <attikos/reduce/log_softmax.hpp>
 #include <attikos/reduce/mean_pool.hpp>
 #include <attikos/reduce/softmax.hpp>

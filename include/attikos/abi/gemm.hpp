@@ -5,6 +5,7 @@
 
 #include <attikos/abi/device.hpp>
 #include <attikos/abi/dtype.hpp>
+#include <attikos/abi/scale_grid.hpp>
 #include <attikos/abi/verdict.hpp>
 #include <cstdint>
 
@@ -17,10 +18,21 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 /// The dimension of C that a bias vector runs along: `n` is one value per column, `m` one per row.
 enum class BiasAlong : std::uint8_t { n, m };
 
+/// Least precision of float32 products: `tf32` may round factors to 11 significant bits, `tf32x3`
+/// splits each into two such numbers and drops the product of the lesser ones.
+enum class Compute : std::uint8_t { ieee, tf32, tf32x3 };
+
+/// How float8 products are summed: `promoted` adds at most 128 of them in the matrix unit before
+/// they go to float32 registers, `fast` leaves the whole sum to the unit, which may keep as few as
+/// 14 bits.
+enum class Accumulate : std::uint8_t { promoted, fast };
+
 namespace abi {
 
+using ::attikos::ATTIKOS_VERSION_NAMESPACE::Accumulate;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::Activation;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::BiasAlong;
+using ::attikos::ATTIKOS_VERSION_NAMESPACE::Compute;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
 
 /// One batched product, D = act(scale·(alpha·A·B + beta·C) + bias) + residual, written into C.
@@ -30,6 +42,10 @@ using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
 /// stride broadcasts). A dimension of extent 1 may carry any stride. `bias` and `residual` may be
 /// null, which means none. beta = 0 means that C is never read. Storage of A, B, bias must not
 /// overlap C; residual may be C itself.
+///
+/// A and B stand for what they hold times their scales, less their zero points. What follows
+/// `residual_n` goes beyond the plain product: a kernel that does not do all of it refuses calls
+/// for which beyond_plain_gemm() names something.
 struct GemmArgs {
   void const* a = nullptr;
   void const* b = nullptr;
@@ -50,7 +66,60 @@ struct GemmArgs {
   void const* residual = nullptr;
   DType type_residual = DType::float32;
   std::int64_t residual_batch = 0, residual_m = 0, residual_n = 0;
+
+  /// What the caller allows; a kernel may be more precise than that.
+  Compute compute = Compute::ieee;
+  Accumulate accumulate = Accumulate::promoted;
+  /// Factors of A over [batch, m, k] and of B over [batch, k, n].
+  ScaleGrid scale_a, scale_b;
+  /// Subtracted from int8 elements: one for all (stride 0), or one per row of A, per column of B.
+  std::int32_t const* zero_point_a = nullptr;
+  std::int32_t const* zero_point_b = nullptr;
+  std::int64_t zero_point_a_stride = 0, zero_point_b_stride = 0;
+  /// One number on the device that `scale` is multiplied by; null: 1.
+  float const* device_scale = nullptr;
+  /// One number on the device that D is divided by before it is rounded to C's type; null: 1.
+  float const* scale_out = nullptr;
+  /// Output of the argument of act; null: not wanted.
+  void* pre_activation = nullptr;
+  DType type_pre_activation = DType::float32;
+  std::int64_t pre_activation_batch = 0, pre_activation_m = 0, pre_activation_n = 0;
+  /// A function of the caller's stands in for `activation`; only code compiled with it can run.
+  bool custom_epilogue = false;
+  /// Device arrays of pointers to elements, one for each batch, in place of a, b, c. The batch
+  /// stride then counts pointers.
+  void const* const* a_pointers = nullptr;
+  void const* const* b_pointers = nullptr;
+  void* const* c_pointers = nullptr;
+  /// Group g is rows [offsets[g], offsets[g + 1]) of A and C, which have batch 1, times B's matrix
+  /// g: int32 or int64 on the device, clamped to [0, m].
+  void const* offsets = nullptr;
+  DType type_offsets = DType::int32;
+  std::int64_t offsets_stride = 0, groups = 0;
+  /// Rows that count in each batch, int32 on the device, clamped to [0, m]; null: all.
+  std::int32_t const* counts = nullptr;
+  std::int64_t counts_stride = 0;
+  /// The product is summed over this many pairs of matrices, the strides from one to the next.
+  std::int64_t outer = 1, a_outer = 0, b_outer = 0;
 };
+
+/// The first thing that a call asks for beyond the plain product and its epilogue, as a reason to
+/// refuse it; null if there is none.
+constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
+  if (g.scale_a.data != nullptr) return "it does not scale A";
+  if (g.scale_b.data != nullptr) return "it does not scale B";
+  if (g.zero_point_a != nullptr || g.zero_point_b != nullptr) return "it has no zero points";
+  if (g.device_scale != nullptr) return "it reads no scale from the device";
+  if (g.scale_out != nullptr) return "it does not quantize its result";
+  if (g.pre_activation != nullptr) return "it does not write the pre-activation";
+  if (g.custom_epilogue) return "it does not contain the caller's epilogue function";
+  if (g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr)
+    return "it takes no arrays of pointers";
+  if (g.offsets != nullptr) return "it does not multiply groups of rows";
+  if (g.counts != nullptr) return "it does not count the rows of each matrix";
+  if (g.outer != 1) return "it does not sum over several products";
+  return nullptr;
+}
 
 /// float16 × float16 → float32 on tensor cores through `nvcuda::wmma`, accumulating in float32;
 /// sm_75 and newer.

@@ -37,6 +37,7 @@ struct GemmKokkosKernels {
       return abi::refused("the product is empty");
     if (g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr)
       return abi::refused("it has no bias, activation or residual");
+    if (char const* reason = abi::beyond_plain_gemm(g)) return abi::refused(reason);
     constexpr std::int64_t limit = std::numeric_limits<int>::max();
     if (g.m > limit || g.n > limit || g.k > limit)
       return abi::refused("BLAS counts in int: an extent is too large");

@@ -6,9 +6,11 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/core/launch.hpp>
-#include <attikos/core/row.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/gemm/gemm_arguments.hpp>
+#include <attikos/gemm/gemm_epilogue.hpp>
+#include <attikos/gemm/gemm_groups.hpp>
+#include <attikos/gemm/gemm_small.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -46,167 +48,215 @@ GemmTile choose_gemm_tile(std::int64_t m, std::int64_t n, std::int64_t batch, in
   }
 }
 
-namespace host {
-
-/// D = act(scale·(alpha·x + beta·C) + bias) + residual for one row of accumulators, stored as
-/// elements of C.
-template <class C, class Acc>
-inline void gemm_epilogue_row(abi::GemmArgs const& g, std::int64_t batch, std::int64_t row,
-                              std::int64_t col, int n, Acc const* acc) {
-  constexpr int W = lanes<Acc>;
-  C* const c = static_cast<C*>(g.c) + batch * g.c_batch + row * g.c_m + col * g.c_n;
-  Acc const alpha = static_cast<Acc>(g.alpha);
-  Acc const beta = static_cast<Acc>(g.beta);
-  Acc const scale = static_cast<Acc>(g.scale);
-  bool const bias_per_row = g.bias != nullptr && g.bias_along == BiasAlong::m;
-  Acc const row_bias =
-      bias_per_row ? load_any<Acc>(g.type_bias, g.bias, row * g.bias_stride) : Acc(0);
-  for (int j = 0; j < n; j += W) {
-    int const count = n - j < W ? n - j : W;
-    Vec<Acc> x = load<Acc, W>(acc + j) * alpha;
-    C* const to = c + j * g.c_n;
-    if (g.beta != 0) {
-      x += beta * load_row<Acc>(to, g.c_n, count);
-    }
-    if constexpr (std::is_floating_point_v<Acc>) {
-      x *= scale;
-      if (bias_per_row) {
-        x += row_bias;
-      } else if (g.bias != nullptr) {
-        x += load_vector_any<Acc>(g.type_bias, g.bias, (col + j) * g.bias_stride, g.bias_stride,
-                                  count);
-      }
-      x = activate<Acc>(g.activation, x);
-      if (g.residual != nullptr) {
-        x += load_vector_any<Acc>(
-            g.type_residual, g.residual,
-            batch * g.residual_batch + row * g.residual_m + (col + j) * g.residual_n, g.residual_n,
-            count);
-      }
-    }
-    put<Acc>(to, g.c_n, count, x);
-  }
-  (void)scale;
-  (void)row_bias;
-}
-
-}  // namespace host
-
-/// Kernel body: one team computes one tile of one product.
-template <class Exec, class A, class B, class C>
+/// Kernel body: one team computes one tile of one product, or a run of small products. `Function`
+/// is the caller's epilogue, or Absent.
+template <class Exec, class A, class B, class C, class Function = Absent>
 struct GemmPortable {
   using Acc = GemmAccumulator<A, B, C>;
+  using Scalar = GemmScalar<A, B, C>;
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
 
   abi::GemmArgs g;
+  Function function;
   GemmTile tile;
   std::int64_t tiles_m, tiles_n;
+  /// Small products of one team; 0 where they are not small, and a team computes a tile.
+  int per_team = 0;
+  /// Scales change along k: sums are scaled and moved on every 128 products.
+  bool blocked = false;
 
   static constexpr int a_padding =
       Traits::host ? 16 : 1;  // keeps the rows of A out of one another's cache sets
+  static constexpr bool converts = !std::is_same_v<Acc, Scalar>;
 
   KOKKOS_INLINE_FUNCTION int lda() const { return tile.k + a_padding; }
   KOKKOS_INLINE_FUNCTION int padded_n() const { return round_up(tile.n, Traits::cols); }
+  /// Whether scaled sums have a place of their own.
+  KOKKOS_INLINE_FUNCTION bool moves() const { return blocked || converts; }
 
   std::size_t bytes() const {
-    return scratch_bytes<Acc>(std::int64_t{tile.m} * lda()) +
-           scratch_bytes<Acc>(std::int64_t{tile.k} * padded_n()) +
-           scratch_bytes<Acc>(std::int64_t{tile.m} * padded_n());
+    std::size_t const all = scratch_bytes<Acc>(std::int64_t{tile.m} * lda()) +
+                            scratch_bytes<Acc>(std::int64_t{tile.k} * padded_n()) +
+                            scratch_bytes<Acc>(std::int64_t{tile.m} * padded_n());
+    return all + (moves() ? scratch_bytes<Scalar>(std::int64_t{tile.m} * padded_n()) : 0);
   }
+
+  /// Scratch of a team.
+  struct Memory {
+    Acc *a, *b, *c;
+    Scalar* scaled;
+  };
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
-    Acc* const a = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * lda());
-    Acc* const b = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.k} * padded_n());
-    Acc* const c = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * padded_n());
-
+    if (per_team > 0) return small_products(team);
+    Memory memory{};
+    memory.a = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * lda());
+    memory.b = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.k} * padded_n());
+    memory.c = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * padded_n());
+    if (moves()) {
+      memory.scaled =
+          scratch<Scalar>(team, Traits::scratch_level, std::int64_t{tile.m} * padded_n());
+    } else if constexpr (!converts) {
+      memory.scaled = memory.c;
+    }
     std::int64_t const rank = team.league_rank();
-    std::int64_t const batch = rank / (tiles_m * tiles_n);
-    std::int64_t const row0 = rank % tiles_m * tile.m;
-    std::int64_t const col0 = rank / tiles_m % tiles_n * tile.n;
-    int const rows = static_cast<int>(g.m - row0 < tile.m ? g.m - row0 : tile.m);
-    int const cols = static_cast<int>(g.n - col0 < tile.n ? g.n - col0 : tile.n);
-
-    Block<A const> const block_a{static_cast<A const*>(g.a) + batch * g.a_batch + row0 * g.a_m,
-                                 g.a_m, g.a_k};
-    Block<B const> const block_b{static_cast<B const*>(g.b) + batch * g.b_batch + col0 * g.b_n,
-                                 g.b_k, g.b_n};
-    int const ldb = Traits::host ? tile.k : padded_n();
-
-    for (std::int64_t p = 0; p < g.k; p += tile.k) {
-      int const depth = static_cast<int>(g.k - p < tile.k ? g.k - p : tile.k);
-      pack_rows<Traits>(team, a, lda(), Block<A const>{block_a.at(0, p), g.a_m, g.a_k}, rows,
-                        depth);
-      pack_panels<Traits>(team, b, ldb, Block<B const>{block_b.at(p, 0), g.b_k, g.b_n}, depth,
-                          cols);
-      team.team_barrier();
-      multiply<Traits>(team, a, lda(), b, ldb, c, padded_n(), rows,
-                       Traits::host ? cols : padded_n(), depth, p > 0);
-      team.team_barrier();
-    }
-    if (g.k == 0) {
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded_n()),
-                           [&](int i) { c[i] = Acc(0); });
-      team.team_barrier();
-    }
-    store_tile(team, c, batch, row0, col0, rows, cols);
+    std::int64_t const slot = rank % tiles_m;
+    compute_tile(team, memory, gemm_place(g, rank / (tiles_m * tiles_n), slot, tile.m),
+                 rank / tiles_m % tiles_n * tile.n);
   }
 
-  KOKKOS_INLINE_FUNCTION void store_tile(Team const& team, Acc const* c, std::int64_t batch,
+  KOKKOS_INLINE_FUNCTION void small_products(Team const& team) const {
+    std::int64_t const first = std::int64_t{team.league_rank()} * per_team;
+    int const count = static_cast<int>(g.batch - first < per_team ? g.batch - first : per_team);
+    if constexpr (Traits::host) {
+      KOKKOS_IF_ON_HOST(
+          (for (int s = 0; s < count; ++s) host::small_gemm<A, B, C>(g, function, first + s);))
+    } else {
+      small_gemm_team<A, B, C>(team, g, function, first, count);
+    }
+    (void)count;
+  }
+
+  KOKKOS_INLINE_FUNCTION void compute_tile(Team const& team, Memory const& memory,
+                                           GemmPlace const& at, std::int64_t col0) const {
+    if (at.row >= at.end) return;
+    int const rows = static_cast<int>(at.end - at.row < tile.m ? at.end - at.row : tile.m);
+    int const cols = static_cast<int>(g.n - col0 < tile.n ? g.n - col0 : tile.n);
+    A const* const a =
+        gemm_matrix<A const>(g.a, g.a_pointers, at.batch_a, g.a_batch) + at.row * g.a_m;
+    B const* const b =
+        gemm_matrix<B const>(g.b, g.b_pointers, at.batch_b, g.b_batch) + col0 * g.b_n;
+    int const ldb = Traits::host ? tile.k : padded_n();
+
+    bool sums_empty = true, scaled_empty = true;
+    for (std::int64_t o = 0; o < g.outer; ++o) {
+      Block<A const> const block_a{a + o * g.a_outer, g.a_m, g.a_k};
+      Block<B const> const block_b{b + o * g.b_outer, g.b_k, g.b_n};
+      for (std::int64_t p = 0; p < g.k; p += tile.k) {
+        int const depth = static_cast<int>(g.k - p < tile.k ? g.k - p : tile.k);
+        pack_rows<Traits>(team, memory.a, lda(), Block<A const>{block_a.at(0, p), g.a_m, g.a_k},
+                          rows, depth);
+        pack_panels<Traits>(team, memory.b, ldb, Block<B const>{block_b.at(p, 0), g.b_k, g.b_n},
+                            depth, cols);
+        team.team_barrier();
+        if constexpr (std::is_integral_v<Acc>)
+          subtract_zero_points(team, memory, at.row, col0, rows, cols, depth, ldb);
+        multiply<Traits>(team, memory.a, lda(), memory.b, ldb, memory.c, padded_n(), rows,
+                         Traits::host ? cols : padded_n(), depth, !sums_empty);
+        sums_empty = false;
+        team.team_barrier();
+        std::int64_t const done = p + depth;
+        if (blocked && (done == g.k || done % 128 == 0)) {
+          scale_sums(team, memory, at, p, col0, rows, cols, !scaled_empty);
+          scaled_empty = false;
+          sums_empty = true;
+          team.team_barrier();
+        }
+      }
+    }
+    bool const empty = sums_empty && scaled_empty;
+    if (empty) {
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded_n()),
+                           [&](int i) { memory.scaled[i] = Scalar(0); });
+      team.team_barrier();
+    } else if (!blocked && (converts || g.scale_a.data != nullptr || g.scale_b.data != nullptr)) {
+      scale_sums(team, memory, at, 0, col0, rows, cols, false);
+      team.team_barrier();
+    }
+    store_tile(team, memory.scaled, {at.batch_c, at.batch_b}, at.row, col0, rows, cols);
+  }
+
+  /// Takes the zero points off the packed factors, exactly modulo 2³².
+  KOKKOS_INLINE_FUNCTION void subtract_zero_points(Team const& team, Memory const& memory,
+                                                   std::int64_t row0, std::int64_t col0, int rows,
+                                                   int cols, int depth, int ldb) const {
+    if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
+    if (g.zero_point_a != nullptr)
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * depth), [&](int index) {
+        int const i = index / depth;
+        memory.a[i * lda() + index % depth] -=
+            static_cast<Acc>(g.zero_point_a[(row0 + i) * g.zero_point_a_stride]);
+      });
+    if (g.zero_point_b != nullptr)
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, depth * cols), [&](int index) {
+        int const p = index / cols, j = index % cols;
+        // A host has panels of Traits::cols columns one behind the other.
+        int const at = Traits::host ? j / Traits::cols * ldb * Traits::cols + p * Traits::cols +
+                                          j % Traits::cols
+                                    : p * ldb + j;
+        memory.b[at] -= static_cast<Acc>(g.zero_point_b[(col0 + j) * g.zero_point_b_stride]);
+      });
+    team.team_barrier();
+  }
+
+  /// scaled (+)= sums · scale of A · scale of B, for the block of k that holds p.
+  KOKKOS_INLINE_FUNCTION void scale_sums(Team const& team, Memory const& memory,
+                                         GemmPlace const& at, std::int64_t p, std::int64_t col0,
+                                         int rows, int cols, bool accumulate) const {
+    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
+      int const i = index / cols, j = index % cols;
+      int const offset = i * padded_n() + j;
+      Scalar const scale_a = static_cast<Scalar>(g.scale_a.at(at.batch_a, at.row + i, p));
+      Scalar const scale_b = static_cast<Scalar>(g.scale_b.at(at.batch_b, p, col0 + j));
+      Scalar const sum = sum_to_scalar<Scalar>(memory.c[offset]) * scale_a * scale_b;
+      memory.scaled[offset] = accumulate ? memory.scaled[offset] + sum : sum;
+    });
+  }
+
+  KOKKOS_INLINE_FUNCTION void store_tile(Team const& team, Scalar const* sums, GemmBatch batch,
                                          std::int64_t row0, std::int64_t col0, int rows,
                                          int cols) const {
     if constexpr (Traits::host) {
-      KOKKOS_IF_ON_HOST(
-          (for (int i = 0; i < rows; ++i) host::gemm_epilogue_row<C, Acc>(
-               g, batch, row0 + i, col0, cols, c + static_cast<std::int64_t>(i) * padded_n());))
+      KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) host::gemm_store_row<C, Scalar>(
+                             g, function, batch, row0 + i, col0, cols,
+                             sums + static_cast<std::int64_t>(i) * padded_n());))
     } else {
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
         // Neighboring threads write neighboring elements of C.
         bool const by_column = g.c_m == 1 && g.c_n != 1;
         int const i = by_column ? index % rows : index / cols;
         int const j = by_column ? index / rows : index % cols;
-        store_element(batch, row0 + i, col0 + j, c[i * padded_n() + j]);
+        gemm_store_element<C>(g, function, batch, row0 + i, col0 + j, sums[i * padded_n() + j]);
       });
     }
     (void)team;
   }
-
-  KOKKOS_INLINE_FUNCTION void store_element(std::int64_t batch, std::int64_t row, std::int64_t col,
-                                            Acc x) const {
-    C* const to = static_cast<C*>(g.c) + batch * g.c_batch + row * g.c_m + col * g.c_n;
-    x *= static_cast<Acc>(g.alpha);
-    if (g.beta != 0) x += static_cast<Acc>(g.beta) * static_cast<Acc>(*to);
-    if constexpr (std::is_floating_point_v<Acc>) {
-      x *= static_cast<Acc>(g.scale);
-      if (g.bias != nullptr)
-        x += load_any<Acc>(g.type_bias, g.bias,
-                           (g.bias_along == BiasAlong::m ? row : col) * g.bias_stride);
-      x = apply_activation(g.activation, x);
-      if (g.residual != nullptr)
-        x += load_any<Acc>(g.type_residual, g.residual,
-                           batch * g.residual_batch + row * g.residual_m + col * g.residual_n);
-    }
-    *to = static_cast<C>(x);
-  }
 };
 
 /// Launches the portable kernel. Asynchronous on `exec`.
-template <class A, class B, class C, class Exec>
-void gemm_portable(Exec const& exec, abi::GemmArgs const& args) {
+template <class A, class B, class C, class Exec, class Function = Absent>
+void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& function = {}) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
-  using Kernel = GemmPortable<Exec, A, B, C>;
+  using Kernel = GemmPortable<Exec, A, B, C, Function>;
   using Traits = typename Kernel::Traits;
-  Kernel kernel{args, {}, 0, 0};
+  Kernel kernel{args, function, {}, 0, 0};
+  // Groups share the rows, so that their tiles are as many as those of one matrix, and some.
   kernel.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, exec.concurrency(),
                                          sizeof(typename Kernel::Acc));
-  kernel.tiles_m = (args.m + kernel.tile.m - 1) / kernel.tile.m;
-  kernel.tiles_n = (args.n + kernel.tile.n - 1) / kernel.tile.n;
-  typename Kernel::Policy policy(
-      exec, checked_league("gemm", kernel.tiles_m * kernel.tiles_n * args.batch), Traits::team_size,
-      Traits::vector_length);
-  policy.set_scratch_size(Traits::scratch_level,
-                          Kokkos::PerTeam(checked_scratch("gemm", kernel.bytes())));
+  kernel.blocked = args.k > 128 && ((args.scale_a.data != nullptr && args.scale_a.col != 0) ||
+                                    (args.scale_b.data != nullptr && args.scale_b.row != 0));
+  if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
+  std::int64_t teams = 0;
+  // A device gives a whole team to each of few products, and a thread to each of many (the limit is
+  // a guess). Either way what a product gives does not depend on how they are shared out.
+  if (is_small_gemm(args) && (Traits::host || args.batch >= 4096)) {
+    std::int64_t const share = args.batch / (Traits::host ? 8 * exec.concurrency() : 512);
+    kernel.per_team =
+        static_cast<int>(std::clamp<std::int64_t>(share, 1, Traits::host ? 64 : Traits::team_size));
+    teams = (args.batch + kernel.per_team - 1) / kernel.per_team;
+  } else {
+    kernel.tiles_m = args.offsets == nullptr ? (args.m + kernel.tile.m - 1) / kernel.tile.m
+                                             : gemm_group_slots(args, kernel.tile.m);
+    kernel.tiles_n = (args.n + kernel.tile.n - 1) / kernel.tile.n;
+    teams = kernel.tiles_m * kernel.tiles_n * args.batch;
+  }
+  typename Kernel::Policy policy(exec, checked_league("gemm", teams), Traits::team_size,
+                                 Traits::vector_length);
+  if (kernel.per_team == 0)
+    policy.set_scratch_size(Traits::scratch_level,
+                            Kokkos::PerTeam(checked_scratch("gemm", kernel.bytes())));
   launch("gemm", "portable", policy, kernel);
 }
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The matrices of a product without their static types, so that checks are compiled once.
+#pragma once
+
+#include <attikos/core/to_abi.hpp>
+#include <attikos/gemm/gemm_options.hpp>
+#include <string>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class T>
+inline constexpr bool is_matrix_pointers = false;
+template <class T>
+inline constexpr bool is_matrix_pointers<MatrixPointers<T>> = true;
+
+/// What gemm() takes as a matrix or a batch of them.
+template <class T>
+concept GemmMatrix = TensorLike<T> || is_matrix_pointers<std::remove_cvref_t<T>>;
+
+template <class T>
+struct GemmElement;
+template <TensorLike T>
+struct GemmElement<T> {
+  using type = element_t<T>;
+  static constexpr int rank = rank_of<T>;
+};
+template <class T>
+struct GemmElement<MatrixPointers<T>> {
+  using type = typename ElementOf<std::remove_cv_t<T>>::type;
+  static constexpr int rank = 3;
+};
+template <GemmMatrix T>
+using gemm_element_t = typename GemmElement<std::remove_cvref_t<T>>::type;
+template <GemmMatrix T>
+inline constexpr int gemm_rank = GemmElement<std::remove_cvref_t<T>>::rank;
+
+/// One operand as it was given. Rank 2 has a batch of 1 with stride 0.
+struct GemmOperand {
+  void const* data = nullptr;
+  void const* const* pointers = nullptr;
+  DType type = DType::float32;
+  int rank = 2;
+  std::int64_t batch = 1, rows = 0, cols = 0;
+  std::int64_t batch_stride = 0, row_stride = 0, col_stride = 0;
+
+  std::string text() const {
+    std::string const lead = rank == 3 ? std::to_string(batch) + ", " : "";
+    return "[" + lead + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
+           dtype_name(type) + (pointers != nullptr ? " behind pointers" : "");
+  }
+  GemmOperand transposed(bool yes) const {
+    GemmOperand result = *this;
+    if (yes) {
+      std::swap(result.rows, result.cols);
+      std::swap(result.row_stride, result.col_stride);
+    }
+    return result;
+  }
+};
+
+template <class T, int Rank>
+GemmOperand operand_of(TensorRef<T, Rank> const& x) {
+  static_assert(Rank == 2 || Rank == 3);
+  GemmOperand result;
+  result.data = x.data;
+  result.type = dtype_of<T>;
+  result.rank = Rank;
+  result.rows = x.extent[Rank - 2];
+  result.cols = x.extent[Rank - 1];
+  result.row_stride = x.stride[Rank - 2];
+  result.col_stride = x.stride[Rank - 1];
+  if constexpr (Rank == 3) {
+    result.batch = x.extent[0];
+    result.batch_stride = x.stride[0];
+  }
+  return result;
+}
+
+/// The operand with what its type allows to be checked.
+template <ExecutionSpace Exec, GemmMatrix T>
+GemmOperand checked_operand(char const* operation, char const* name, T const& x) {
+  if constexpr (TensorLike<T>) {
+    check_tensor<Exec, T>();
+    check_extents(operation, name, x);
+    return operand_of(to_const_ref(x));
+  } else {
+    GemmOperand result;
+    // Kernels read the pointers as what they are, pointers to elements.
+    result.pointers = reinterpret_cast<void const* const*>(x.data);
+    result.type = dtype_of<gemm_element_t<T>>;
+    result.rank = 3;
+    result.batch = x.count;
+    result.rows = x.rows;
+    result.cols = x.cols;
+    result.row_stride = x.row_stride;
+    result.col_stride = x.col_stride;
+    std::int64_t const extents[] = {x.count, x.rows, x.cols};
+    for (int r = 0; r < 3; ++r)
+      if (extents[r] < 0)
+        raise<ShapeError>(operation, ": ", name, " has extent ", extents[r], " in dimension ", r,
+                          "; expected 0 or more");
+    if (x.data == nullptr && x.count > 0)
+      raise<Error>(operation, ": the array of pointers of ", name,
+                   " is null; expected one pointer for each of ", x.count, " matrices");
+    return result;
+  }
+}
+
+/// The same for a matrix that is written.
+template <ExecutionSpace Exec, GemmMatrix T>
+GemmOperand checked_output_operand(char const* operation, char const* name, T const& x) {
+  if constexpr (TensorLike<T>) {
+    check_output<Exec>(operation, name, x);
+  } else {
+    static_assert(!std::is_const_v<std::remove_pointer_t<decltype(*x.data)>>,
+                  "attikos: pointers to an output must not be to const");
+    if (x.count > 0 && ((x.rows > 1 && x.row_stride == 0) || (x.cols > 1 && x.col_stride == 0)) &&
+        x.rows > 0 && x.cols > 0)
+      raise<StrideError>(operation, ": output ", name,
+                         " has stride 0, so its elements share memory; expected distinct elements");
+  }
+  return checked_operand<Exec>(operation, name, x);
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

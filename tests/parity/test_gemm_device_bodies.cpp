@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a host never runs of gemm's and quantize's kernels, run on whatever space there is: the
+// bodies for teams of threads and lanes. Data are small integers, so that both ways agree exactly.
+#include <attikos/gemm/gemm.hpp>
+#include <attikos/gemm/gemm_backward.hpp>
+#include <attikos/gemm/team_gemm.hpp>
+#include <attikos/quantize/quantize.hpp>
+
+#include "../support/backends.hpp"
+#include "../support/tensors.hpp"
+
+namespace attikos::test {
+
+/// Calls `op.device_row(team, index)`, or whatever else `call` makes of it, for every index.
+template <class Exec, class Call>
+struct TeamRuns {
+  using Team = typename Kokkos::TeamPolicy<Exec>::member_type;
+  Call call;
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const { call(team, team.league_rank()); }
+};
+template <class Exec, class Call>
+void run_teams(std::int64_t count, Call const& call) {
+  if (count > 0)
+    Kokkos::parallel_for("attikos_test", Kokkos::TeamPolicy<Exec>(static_cast<int>(count), 1, 1),
+                         TeamRuns<Exec, Call>{call});
+}
+
+template <class Op>
+struct DeviceRow {
+  Op op;
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team, int index) const {
+    op.device_row(team, index);
+  }
+};
+template <class Op>
+struct DeviceChunk {
+  Op op;
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team, int index) const {
+    op.device_chunk(team, index);
+  }
+};
+template <class A, class B, class C>
+struct SmallTeam {
+  abi::GemmArgs g;
+  int per_team;
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team, int index) const {
+    std::int64_t const first = std::int64_t{index} * per_team;
+    int const count = static_cast<int>(g.batch - first < per_team ? g.batch - first : per_team);
+    detail::small_gemm_team<A, B, C>(team, g, detail::Absent{}, first, count);
+  }
+};
+template <class A, class B, class C>
+struct TeamBlocks {
+  detail::TeamMatrix<A const> a;
+  detail::TeamMatrix<B const> b;
+  detail::TeamMatrix<C> c;
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team, int) const {
+    detail::team_gemm_blocks<float>(team, a, b, c, 2.0f, 3.0f, true);
+  }
+};
+
+namespace {
+
+template <class Exec>
+class DeviceBodies : public testing::Test {};
+TYPED_TEST_SUITE(DeviceBodies, SpaceCases, CaseName);
+
+template <class Exec, class A, class C, class... Extras>
+void check_small(std::int64_t m, std::int64_t n, std::int64_t k, Layout layout, bool along_m,
+                 Extras const&... extras) {
+  std::int64_t const batch = 13;
+  Tensor<A, 3, Exec> a({batch, m, k}, layout), b({1, k, n}, layout);
+  Tensor<C, 3, Exec> c({batch, m, n}, layout), again({batch, m, n}, layout);
+  Tensor<float, 1, Exec> biases({along_m ? m : n});
+  Random random(5);
+  a.fill_integers(random, -9, 9);
+  b.fill_integers(random, -9, 9);
+  biases.fill_integers(random, -9, 9);
+  GemmOptions const options{.alpha = 2,
+                            .activation = Activation::relu,
+                            .bias_along = along_m ? BiasAlong::m : BiasAlong::n};
+  auto const args = detail::gemm_arguments<Exec>(a.const_view(), b.const_view(), again.view(),
+                                                 options, bias(biases.const_view()), extras...);
+  run_teams<Exec>((batch + 4) / 5, SmallTeam<A, A, C>{args, 5});
+  gemm(Exec(), a.const_view(), b.const_view(), c.view(), options, bias(biases.const_view()),
+       extras...);
+  c.download();
+  again.download();
+  EXPECT_EQ(again.writes_outside(), 0u);
+  EXPECT_TRUE(same_bits(c.elements(), again.elements())) << m << " " << n << " " << k;
+}
+
+TYPED_TEST(DeviceBodies, SmallProducts) {
+  using Exec = TypeParam;
+  Tensor<std::int32_t, 1, Exec> za({1}), zb({1});
+  Tensor<float, 1, Exec> two({1});
+  za.fill(3);
+  zb.fill(-5);
+  two.fill(2);
+  int turn = 0;
+  for (auto [m, n, k] :
+       {std::array<std::int64_t, 3>{1, 1, 1}, {5, 7, 3}, {32, 32, 32}, {8, 1, 0}}) {
+    for (Layout layout : {Layout::right, Layout::left, Layout::strided}) {
+      check_small<Exec, float, float>(m, n, k, layout, turn % 2 == 0, scale_a(two.const_view()));
+      check_small<Exec, std::int8_t, float>(m, n, k, layout, turn % 2 == 1,
+                                            zero_point_a(za.const_view()),
+                                            zero_point_b(zb.const_view()));
+      ++turn;
+    }
+  }
+}
+
+TYPED_TEST(DeviceBodies, BlocksOfTeamGemm) {
+  using Exec = TypeParam;
+  for (auto [m, n, k] : {std::array<int, 3>{1, 1, 1}, {5, 7, 3}, {16, 9, 20}, {2, 2, 0}}) {
+    Tensor<float, 2, Exec> a({m, k}), b({k, n}, Layout::left), c({m, n}, Layout::strided);
+    Random random(6);
+    a.fill_integers(random, -9, 9);
+    b.fill_integers(random, -9, 9);
+    c.fill_integers(random, -9, 9);
+    auto const before = c;
+    auto const matrix = [](auto const& view, auto rows, auto cols) {
+      return std::array{static_cast<std::int64_t>(view.stride(0)),
+                        static_cast<std::int64_t>(view.stride(1)), std::int64_t{rows},
+                        std::int64_t{cols}};
+    };
+    auto const sa = matrix(a.view(), m, k), sb = matrix(b.view(), k, n),
+               sc = matrix(c.view(), m, n);
+    run_teams<Exec>(1, TeamBlocks<float, float, float>{{a.const_view().data(), m, k, sa[0], sa[1]},
+                                                       {b.const_view().data(), k, n, sb[0], sb[1]},
+                                                       {c.view().data(), m, n, sc[0], sc[1]}});
+    c.download();
+    EXPECT_EQ(c.writes_outside(), 0u);
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) {
+        double want = 3 * before.value(i, j);
+        for (int l = 0; l < k; ++l) want += 2 * a.value(i, l) * b.value(l, j);
+        EXPECT_EQ(c.value(i, j), want) << i << ", " << j;
+      }
+  }
+}
+
+template <class Exec, class X, class Out>
+void check_pieces(std::int64_t rows, std::int64_t cols, std::int64_t scale_rows,
+                  std::int64_t scale_cols) {
+  using detail::QuantizePass;
+  Tensor<X, 2, Exec> x({rows, cols}, Layout::padded), back({rows, cols}), again({rows, cols});
+  Tensor<Out, 2, Exec> out({rows, cols}, Layout::strided),
+      device_out({rows, cols}, Layout::strided);
+  Tensor<float, 2, Exec> scale({scale_rows, scale_cols}), device_scales({scale_rows, scale_cols});
+  Random random(8);
+  x.fill_uniform(random, -3, 3);
+  x.at({rows / 2, cols / 2}) = poison<X>();
+  x.upload();
+  Exec const exec;
+  quantize(exec, x.const_view(), out.view(), scale.view());
+  auto const args = detail::quantize_arguments<Exec>("quantize", x.const_view(),
+                                                     device_scales.view(), device_out.view());
+  bool const fused = args.grid.row != 0 && args.grid.row_shift == 0;
+  auto const pass = [&](QuantizePass what) {
+    auto const pieces = detail::make_pieces(args.x.extent[1], args.x.extent[2], args.grid, fused);
+    detail::QuantizePiece<X, Out> const op{args.x, args.out, args.grid, device_scales.view().data(),
+                                           pieces, {false},  what};
+    run_teams<Exec>(args.x.extent[1] * pieces.per_row, DeviceRow<decltype(op)>{op});
+  };
+  if (fused) {
+    pass(QuantizePass::fused);
+  } else {
+    device_scales.fill(0);
+    pass(QuantizePass::measure);
+    device_scales.download();
+    detail::ScaleRule<Out> const rule{false};
+    device_scales.for_each(
+        [&](auto const& at) { device_scales.at(at) = rule(device_scales.at(at)); });
+    device_scales.upload();
+    pass(QuantizePass::apply);
+  }
+  dequantize(exec, out.const_view(), scale.const_view(), back.view());
+  auto const undo = detail::quantize_arguments<Exec>("dequantize", out.const_view(),
+                                                     scale.const_view(), again.view());
+  auto const pieces = detail::make_pieces(undo.x.extent[1], undo.x.extent[2], undo.grid, false);
+  detail::DequantizePiece<Out, X> const op{undo.x, undo.out, undo.grid, pieces};
+  run_teams<Exec>(undo.x.extent[1] * pieces.per_row, DeviceRow<decltype(op)>{op});
+  for (auto* t : {&back, &again}) t->download();
+  for (auto* t : {&out, &device_out}) t->download();
+  for (auto* t : {&scale, &device_scales}) t->download();
+  EXPECT_TRUE(same_bits(scale.elements(), device_scales.elements()));
+  EXPECT_TRUE(same_bits(out.elements(), device_out.elements()));
+  EXPECT_TRUE(same_bits(back.elements(), again.elements()));
+  EXPECT_EQ(device_out.writes_outside(), 0u);
+}
+
+TYPED_TEST(DeviceBodies, Quantize) {
+  using Exec = TypeParam;
+  for (auto [rows, cols] : {std::pair{5, 300}, {130, 140}, {3, 5000}}) {
+    std::int64_t const rb = (rows + 127) / 128, cb = (cols + 127) / 128;
+    check_pieces<Exec, float, float8_e4m3>(rows, cols, rows, 1);
+    check_pieces<Exec, float, float8_e4m3>(rows, cols, rows, cb);
+    check_pieces<Exec, float, float8_e4m3>(rows, cols, rb, cb);
+    check_pieces<Exec, float, float8_e4m3>(rows, cols, 1, 1);
+    check_pieces<Exec, double, std::int8_t>(rows, cols, 1, cols);
+    check_pieces<Exec, double, std::int8_t>(rows, cols, rb, 1);
+  }
+}
+
+TYPED_TEST(DeviceBodies, GradientOfTheActivationAndOfTheBias) {
+  using Exec = TypeParam;
+  std::int64_t const batch = 3, rows = 11, cols = 37;
+  Tensor<float, 3, Exec> dout({batch, rows, cols}, Layout::permuted), x({batch, rows, cols}),
+      dx({batch, rows, cols}), again({batch, rows, cols}, Layout::left);
+  Random random(8);
+  dout.fill_integers(random, -9, 9);
+  x.fill_uniform(random, -3, 3);
+  auto const d = detail::operand_of(detail::to_const_ref(dout.view()));
+  auto const out = detail::operand_of(detail::to_const_ref(again.view()));
+  auto const saved = detail::operand_of(detail::to_const_ref(x.view()));
+  detail::ActivationGradientRow<float> const op{detail::operand_rows<float const>(d),
+                                                detail::operand_rows<float>(out),
+                                                DType::float32,
+                                                saved.data,
+                                                saved.batch_stride,
+                                                saved.row_stride,
+                                                saved.col_stride,
+                                                Activation::silu};
+  run_teams<Exec>(batch * rows, DeviceRow<decltype(op)>{op});
+  Tensor<float, 3, Exec> a({batch, rows, 2}), b({batch, 2, cols});
+  a.fill(0);
+  b.fill(0);
+  gemm_backward(Exec(), a.const_view(), b.const_view(), dout.const_view(), none, none,
+                {.activation = Activation::silu}, pre_activation(x.const_view()),
+                pre_activation_gradient(dx.view()));
+  dx.download();
+  again.download();
+  EXPECT_TRUE(same_bits(dx.elements(), again.elements()));
+
+  detail::RowChunks const chunks{batch * rows, 7};
+  Tensor<float, 2, Exec> partial({chunks.count(), cols});
+  detail::RowChunkSum<float, float> const sums{detail::operand_rows<float const>(d), chunks,
+                                               partial.view().data()};
+  run_teams<Exec>(chunks.count(), DeviceChunk<decltype(sums)>{sums});
+  partial.download();
+  for (std::int64_t c = 0; c < chunks.count(); ++c)
+    for (std::int64_t j = 0; j < cols; ++j) {
+      double want = 0;
+      for (std::int64_t r = chunks.first(c); r < chunks.last(c); ++r)
+        want += dout.value(r / rows, r % rows, j);
+      EXPECT_EQ(partial.value(c, j), want);
+    }
+}
+
+}  // namespace
+}  // namespace attikos::test
