@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <attikos/attention/attention_backward.hpp>
+
+#include "attention_call.hpp"
+
+namespace attikos::c {
+namespace {
+
+constexpr char const* operation = "attention_backward";
+
+struct Call {
+  attikos_context const& context;
+  Tensor q, k, v, out, lse, dout, dq, dk, dv, d_bias, d_sinks;
+  bool has_d_bias, has_d_sinks;
+  AttentionSetup setup;
+
+  template <class T, int Rank, class Validate, class... Storage>
+  void run(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
+    using Acc = typename ElementTraits<T>::Accumulator;
+    using Sink = SinkType<T>;
+    std::int64_t const heads = q.extent[static_cast<std::size_t>(Rank - 3)];
+    expect_term_types<T>(operation, setup);
+    std::array<std::int64_t, 4> bias_extents{1, 1, 1, 1};
+    if (setup.has_bias) {
+      auto const given = setup.bias.span<T const, 4>();
+      for (std::size_t r = 0; r < 4; ++r) bias_extents[r] = given.extent(r);
+    }
+    auto const db = attikos::d_bias(optional_span<T, 4>(has_d_bias, d_bias, bias_extents));
+    auto const ds = attikos::d_sinks(optional_span<Sink, 1>(has_d_sinks, d_sinks, {heads}));
+    std::apply(
+        [&](auto const&... terms) {
+          run_on(context, [&](auto const& exec) {
+            if (setup.check) validate(exec);
+            attention_backward(exec, q.span<T const, Rank>(), k.span<T const, Rank>(),
+                               v.span<T const, Rank>(), out.span<T const, Rank>(),
+                               lse.span<Acc const, Rank - 1>(), dout.span<T const, Rank>(),
+                               dq.span<T, Rank>(), dk.span<T, Rank>(), dv.span<T, Rank>(),
+                               setup.options, terms..., db, ds, storage...);
+          });
+        },
+        attention_terms<T>(setup, batch, heads));
+  }
+
+  template <class T>
+  void run() const {
+    if (setup.has_cu_q) {
+      auto const cu_q = offsets(setup.cu_q);
+      auto const cu_kv = offsets(setup.cu_kv);
+      auto const check = [&](auto const& exec) {
+        validate_cu_seqlens(exec, cu_q, q.extent[1]);
+        validate_cu_seqlens(exec, cu_kv, k.extent[1]);
+      };
+      run<T, 3>(cu_q.extent(0) - 1, check, cu_seqlens(cu_q, cu_kv));
+      return;
+    }
+    auto const valid = padded_lengths(setup, q.extent[0], k.extent[0]);
+    auto const check = [&](auto const& exec) {
+      if (!setup.has_lengths) return;
+      auto const at = static_cast<std::size_t>(q.rank - 2);
+      validate_lengths(exec, valid.q, q.extent[at]);
+      validate_lengths(exec, valid.kv, k.extent[at]);
+    };
+    if (q.rank == 4) {
+      run<T, 4>(q.extent[0], check, valid);
+    } else {
+      run<T, 3>(1, check, valid);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace attikos::c
+
+extern "C" {
+
+attikos_status attikos_attention_backward(attikos_context* context, attikos_tensor const* q,
+                                          attikos_tensor const* k, attikos_tensor const* v,
+                                          attikos_tensor const* out, attikos_tensor const* lse,
+                                          attikos_tensor const* dout,
+                                          attikos_attention_gradients const* gradients,
+                                          attikos_attention_options const* options) {
+  using namespace attikos::c;
+  return guarded([&] {
+    auto const& where = expect_context(operation, context);
+    if (gradients == nullptr)
+      fail(ATTIKOS_NULL_ARGUMENT, operation, ": the gradients are null; expected dq, dk and dv");
+    attikos_attention_gradients const none = ATTIKOS_ATTENTION_GRADIENTS_INIT;
+    auto const g = read_options(operation, gradients, none, sizeof none);
+    Call call{where,
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              {},
+              g.d_bias != nullptr,
+              g.d_sinks != nullptr,
+              read_attention_options(operation, options, where)};
+    if (call.setup.has_pages)
+      fail(ATTIKOS_UNSUPPORTED, operation, ": a paged cache has no gradients");
+    call.q = read_tensor(operation, "q", q, 3, 4, where);
+    int const rank = call.q.rank;
+    call.k = read_tensor(operation, "k", k, 3, 4, where);
+    call.v = read_tensor(operation, "v", v, 3, 4, where);
+    call.out = read_tensor(operation, "out", out, 3, 4, where);
+    call.lse = read_tensor(operation, "lse", lse, rank - 1, rank - 1, where);
+    call.dout = read_tensor(operation, "dout", dout, 3, 4, where);
+    call.dq = read_tensor(operation, "dq", g.dq, 3, 4, where);
+    call.dk = read_tensor(operation, "dk", g.dk, rank, rank, where);
+    call.dv = read_tensor(operation, "dv", g.dv, rank, rank, where);
+    expect_attention_ranks(operation, call.setup, call.q, {&call.out, &call.dout, &call.dq}, call.k,
+                           call.v);
+    for (Tensor const* tensor :
+         {&call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv})
+      expect_same_dtype(operation, *tensor, call.q);
+    auto const term = [&](bool wanted, bool has, char const* name, attikos_tensor const* given,
+                          Tensor const& like, Tensor& tensor) {
+      if (!wanted) return;
+      if (!has)
+        fail(ATTIKOS_NULL_ARGUMENT, operation, ": ", name, " is wanted but its tensor is null");
+      tensor = read_tensor(operation, name, given, like.rank, like.rank, where);
+      expect_same_dtype(operation, tensor, like);
+    };
+    auto const& s = call.setup;
+    term(call.has_d_bias, s.has_bias, "d_bias", g.d_bias, s.bias, call.d_bias);
+    term(call.has_d_sinks, s.has_sinks, "d_sinks", g.d_sinks, s.sinks, call.d_sinks);
+    visit_floating(operation, call.q, [&]<class T>(std::type_identity<T>) {
+      visit_dtype<typename attikos::ElementTraits<T>::Accumulator>(operation, call.lse,
+                                                                   [](auto) {});
+      call.run<T>();
+    });
+  });
+}
+}

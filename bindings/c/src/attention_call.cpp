@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "attention_call.hpp"
+
+namespace attikos::c {
+namespace {
+
+/// An optional tensor of the options.
+bool read_optional(char const* operation, char const* name, attikos_tensor const* given,
+                   int min_rank, int max_rank, attikos_context const& context, Tensor& tensor) {
+  if (given == nullptr) return false;
+  tensor = read_tensor(operation, name, given, min_rank, max_rank, context);
+  return true;
+}
+
+}  // namespace
+
+AttentionSetup read_attention_options(char const* operation,
+                                      attikos_attention_options const* options,
+                                      attikos_context const& context) {
+  attikos_attention_options const defaults = ATTIKOS_ATTENTION_OPTIONS_INIT;
+  auto const o = read_options(operation, options, defaults, sizeof defaults);
+  if (o.algorithm < ATTIKOS_FLASH || o.algorithm > ATTIKOS_NAIVE)
+    fail(ATTIKOS_INVALID_ARGUMENT, operation, ": algorithm is ", o.algorithm,
+         "; expected an attikos_attention_algorithm");
+  AttentionSetup s;
+  s.options.softmax_scale = o.softmax_scale;
+  s.options.softcap = o.softcap;
+  s.options.window_left = o.window_left;
+  s.options.window_right = o.window_right;
+  s.options.causal = o.causal != 0;
+  s.options.causal_alignment =
+      o.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
+  s.options.algorithm = static_cast<AttentionAlgorithm>(o.algorithm);
+  s.options.kernel = o.kernel;
+  s.check = o.check != 0;
+
+  s.has_cu_q = read_optional(operation, "cu_seqlens of q", o.cu_seqlens_q, 1, 1, context, s.cu_q);
+  s.has_cu_kv =
+      read_optional(operation, "cu_seqlens of kv", o.cu_seqlens_kv, 1, 1, context, s.cu_kv);
+  s.has_pages = read_optional(operation, "page table", o.page_table, 2, 2, context, s.pages);
+  if (s.has_cu_kv && s.has_pages)
+    fail(ATTIKOS_UNSUPPORTED, operation, ": keys are packed or paged, not both");
+  if (s.has_cu_q != s.has_cu_kv && !s.has_pages)
+    fail(ATTIKOS_NULL_ARGUMENT, operation, ": cu_seqlens of ", s.has_cu_q ? "kv" : "q",
+         " are null; expected both, or those of q with a page table");
+  if (s.has_cu_q) visit_dtype<std::int32_t>(operation, s.cu_q, [](auto) {});
+  if (s.has_cu_kv) visit_dtype<std::int32_t>(operation, s.cu_kv, [](auto) {});
+  if (s.has_pages) visit_dtype<std::int32_t>(operation, s.pages, [](auto) {});
+
+  bool const of_q =
+      read_optional(operation, "lengths of q", o.lengths_q, 1, 1, context, s.lengths_q);
+  bool const of_kv =
+      read_optional(operation, "lengths of kv", o.lengths_kv, 1, 1, context, s.lengths_kv);
+  s.has_lengths = of_kv;
+  if (s.has_cu_kv ? of_q || of_kv : s.has_cu_q ? of_q : of_q != of_kv)
+    fail(s.has_cu_q ? ATTIKOS_UNSUPPORTED : ATTIKOS_NULL_ARGUMENT, operation, ": ",
+         s.has_cu_q ? "packed tensors have their lengths in cu_seqlens"
+                    : "lengths of q and kv are given both or none");
+  if (of_q) visit_dtype<std::int32_t>(operation, s.lengths_q, [](auto) {});
+  if (of_kv) visit_dtype<std::int32_t>(operation, s.lengths_kv, [](auto) {});
+
+  s.has_bias = read_optional(operation, "bias", o.bias, 2, 4, context, s.bias);
+  s.has_mask = read_optional(operation, "mask", o.mask, 2, 4, context, s.mask);
+  s.has_alibi = read_optional(operation, "alibi slopes", o.alibi_slopes, 1, 2, context, s.alibi);
+  s.has_sinks = read_optional(operation, "sinks", o.sinks, 1, 1, context, s.sinks);
+  if (s.has_mask && s.mask.dtype != ATTIKOS_BOOL) {
+    if (s.mask.dtype != ATTIKOS_UINT8) refuse_dtype(operation, s.mask, "bool, uint8");
+  }
+  if (s.has_alibi) visit_dtype<float>(operation, s.alibi, [](auto) {});
+  return s;
+}
+
+void expect_attention_ranks(char const* operation, AttentionSetup const& setup, Tensor const& q,
+                            std::initializer_list<Tensor const*> like_q, Tensor const& k,
+                            Tensor const& v) {
+  auto const expect = [&](Tensor const& tensor, int rank, char const* why) {
+    if (tensor.rank != rank)
+      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", tensor.name, " is ", tensor.describe(),
+           "; expected ", rank, " dimensions", why);
+  };
+  if (setup.has_cu_q) expect(q, 3, " with cu_seqlens, [heads_q, total_q, head_dim]");
+  if (setup.has_pages && !setup.has_cu_q)
+    expect(q, 4, " with a page table, [batch, heads_q, seqlen_q, head_dim]");
+  for (Tensor const* tensor : like_q) expect(*tensor, q.rank, " as in q");
+  int const rank_kv = setup.has_pages ? 4 : q.rank;
+  char const* const why = setup.has_pages
+                              ? " with a page table, [num_pages, heads_kv, page_size, head_dim]"
+                              : " as in q";
+  expect(k, rank_kv, why);
+  expect(v, rank_kv, why);
+}
+
+}  // namespace attikos::c

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <attikos/norm/layer_norm.hpp>
+#include <attikos/norm/layer_norm_backward.hpp>
+#include <attikos/norm/rms_norm.hpp>
+#include <attikos/norm/rms_norm_backward.hpp>
+
+#include "row_call.hpp"
+
+namespace attikos::c {
+namespace {
+
+/// Calls f with a weight of the row's type T or, beside 16-bit elements, float.
+template <class T, class F>
+void visit_weight(char const* operation, Tensor const& weight, F const& f) {
+  if constexpr (sizeof(T) == 2) {
+    visit_dtype<T, float>(operation, weight, f);
+  } else {
+    visit_dtype<T>(operation, weight, f);
+  }
+}
+
+}  // namespace
+}  // namespace attikos::c
+
+extern "C" {
+
+using namespace attikos::c;
+
+attikos_status attikos_rms_norm(attikos_context* context, attikos_tensor const* x,
+                                attikos_tensor const* weight, attikos_tensor const* out,
+                                double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "rms_norm";
+    RowCall const call(operation, context, x, out);
+    Tensor const w = read_tensor(operation, "weight", weight, 1, 1, call.context);
+    expect_finite(operation, "eps", eps);
+    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+      visit_weight<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        attikos::rms_norm(exec, in, w.span<W const, 1>(), to, {.eps = eps});
+      });
+    });
+  });
+}
+
+attikos_status attikos_layer_norm(attikos_context* context, attikos_tensor const* x,
+                                  attikos_tensor const* weight, attikos_tensor const* bias,
+                                  attikos_tensor const* out, double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "layer_norm";
+    RowCall const call(operation, context, x, out);
+    Tensor const w = read_tensor(operation, "weight", weight, 1, 1, call.context);
+    Tensor const b = read_tensor(operation, "bias", bias, 1, 1, call.context);
+    expect_same_dtype(operation, b, w);
+    expect_finite(operation, "eps", eps);
+    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+      visit_weight<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        attikos::layer_norm(exec, in, w.span<W const, 1>(), b.span<W const, 1>(), to, {.eps = eps});
+      });
+    });
+  });
+}
+
+attikos_status attikos_l2_normalize(attikos_context* context, attikos_tensor const* x,
+                                    attikos_tensor const* out, double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "l2_normalize";
+    RowCall const call(operation, context, x, out);
+    expect_finite(operation, "eps", eps);
+    call.run([&](auto, auto const& exec, auto const& in, auto const& to) {
+      attikos::l2_normalize(exec, in, to, {.eps = eps});
+    });
+  });
+}
+
+attikos_status attikos_rms_norm_backward(attikos_context* context, attikos_tensor const* x,
+                                         attikos_tensor const* weight, attikos_tensor const* dout,
+                                         attikos_tensor const* dx, attikos_tensor const* dweight,
+                                         double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "rms_norm_backward";
+    RowCall const call(operation, context, x, dx, "dx");
+    Tensor const w = call.vector("weight", weight);
+    Tensor const given = call.rows("dout", dout);
+    Tensor const dw = call.vector("dweight", dweight);
+    expect_finite(operation, "eps", eps);
+    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+      attikos::rms_norm_backward(exec, in, w.span<T const, 1>(), given.span<T const, 3>(), to,
+                                 dw.span<T, 1>(), {.eps = eps});
+    });
+  });
+}
+
+attikos_status attikos_layer_norm_backward(attikos_context* context, attikos_tensor const* x,
+                                           attikos_tensor const* weight, attikos_tensor const* dout,
+                                           attikos_tensor const* dx, attikos_tensor const* dweight,
+                                           attikos_tensor const* dbias, double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "layer_norm_backward";
+    RowCall const call(operation, context, x, dx, "dx");
+    Tensor const w = call.vector("weight", weight);
+    Tensor const given = call.rows("dout", dout);
+    Tensor const dw = call.vector("dweight", dweight);
+    Tensor const db = call.vector("dbias", dbias);
+    expect_finite(operation, "eps", eps);
+    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+      attikos::layer_norm_backward(exec, in, w.span<T const, 1>(), given.span<T const, 3>(), to,
+                                   dw.span<T, 1>(), db.span<T, 1>(), {.eps = eps});
+    });
+  });
+}
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Sized structs of callers that were compiled with another version of the header.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+#include "status.hpp"
+
+namespace attikos::c {
+
+/// The caller's options over `defaults`: members that the caller's version does not have keep their
+/// defaults. A longer struct is taken if what this version does not know holds zeros only.
+/// `first_version` is the size of the struct when it was introduced.
+template <class Options>
+Options read_options(char const* operation, Options const* given, Options const& defaults,
+                     std::size_t first_version) {
+  if (given == nullptr) return defaults;
+  Options result = defaults;
+  std::size_t const size = given->struct_size;
+  if (size < first_version)
+    fail(ATTIKOS_INVALID_STRUCT, operation, ": struct_size of the options is ", size,
+         "; expected at least ", first_version, ", set it with the initializer macro");
+  auto const* const bytes = reinterpret_cast<unsigned char const*>(given);
+  if (size > sizeof(Options)) {
+    if (size > 65536 ||
+        std::any_of(bytes + sizeof(Options), bytes + size, [](unsigned char b) { return b != 0; }))
+      fail(ATTIKOS_INVALID_STRUCT, operation, ": struct_size of the options is ", size,
+           " with members in use that this library does not know; it knows ", sizeof(Options),
+           " bytes");
+  }
+  std::memcpy(static_cast<void*>(&result), given, std::min(size, sizeof(Options)));
+  result.struct_size = sizeof(Options);
+  return result;
+}
+
+}  // namespace attikos::c

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention, matrix products and fused operations of Attikos on arrays of any library.
+
+Functions take NumPy arrays, PyTorch tensors and whatever speaks DLPack or the CUDA array interface, on the
+CPU or, with a library built for it, on a CUDA device; results are arrays of the first argument's kind. CUDA
+work is queued on the caller's stream.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import Array
+from ._context import has_cuda, stream
+from ._dtypes import DType
+from ._library import library as _loaded
+from .attention import attention, attention_backward, flash_attention, naive_attention, tiled_attention
+from .benchmark import BenchmarkResult, BenchmarkRunner, benchmark_fn
+from .device import (
+    AdaptiveKernelSelector,
+    GPUArch,
+    GPUCapabilities,
+    check_hopper_features,
+    detect_gpu,
+    detect_host,
+    get_attention_config,
+    get_matmul_config,
+    get_optimal_attention,
+    get_optimal_matmul,
+    print_gpu_info,
+    supports_fp8,
+)
+from .errors import (
+    ArgumentError,
+    DeviceError,
+    Error,
+    ResourceError,
+    ShapeMismatchError,
+    StrideError,
+    UnsupportedDtypeError,
+    UnsupportedError,
+)
+from .fp8 import dequantize_fp8, fp8_gemm, quantize_fp8
+from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
+from .matmul import gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul
+from .rows import (
+    l2_normalize,
+    layer_norm,
+    layer_norm_backward,
+    log_softmax,
+    mean_pool,
+    rms_norm,
+    rms_norm_backward,
+    softmax,
+)
+from .validation import reference_attention, validate_attention, validate_matmul
+
+__version__: str = _loaded.attikos_version_string().decode()
+
+# Modules are torch.nn.Modules where PyTorch is installed; it is imported when one of them is first asked for.
+_MODULES = ("FP8Linear", "FusedGatedMLP", "FusedRMSNormRoPE")
+
+__all__ = sorted(
+    [*_MODULES, "__version__", *(n for n in dir() if not n.startswith("_") and n not in ("annotations", "Any"))]
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from . import nn
+
+        return getattr(nn, name)
+    raise AttributeError(f"module 'attikos' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

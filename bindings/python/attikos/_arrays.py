@@ -1,0 +1,373 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Arrays of other libraries as tensors of libattikos, and results as the caller's kind of array."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from . import _dlpack, _library
+from ._context import CPU, Context, Place, context_for, stream_for
+from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
+from .errors import ArgumentError, DeviceError, StrideError, UnsupportedDtypeError
+
+_lib = _library.library
+Shape = tuple[int, ...]
+
+
+def dense_strides(shape: Sequence[int]) -> Shape:
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+class Operand:
+    """One array of a call: address, shape, strides in elements, and how to make another of its kind."""
+
+    def __init__(
+        self, data: int, shape: Shape, strides: Shape, dtype: DType, place: Place, kind: "Kind", owner: Any
+    ) -> None:
+        self.data, self.shape, self.strides, self.dtype = data, tuple(shape), tuple(strides), dtype
+        self.place, self.kind, self.owner = place, kind, owner
+        self._tensor: _library.Tensor | None = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def tensor(self) -> _library.Tensor:
+        if self._tensor is None:
+            count = self.ndim
+            self._extents = (ctypes.c_int64 * max(count, 1))(*self.shape)
+            self._steps = (ctypes.c_int64 * max(count, 1))(*self.strides)
+            pointer = ctypes.POINTER(ctypes.c_int64)
+            self._tensor = _library.Tensor(
+                self.data or None, int(self.dtype), count,
+                ctypes.cast(self._extents, pointer), ctypes.cast(self._steps, pointer),
+            )  # fmt: skip
+        return self._tensor
+
+    def pointer(self) -> Any:
+        return ctypes.pointer(self.tensor())
+
+    def view(self, shape: Shape, strides: Shape, offset: int = 0) -> "Operand":
+        """The same memory seen with other extents and strides, `offset` elements in."""
+        data = self.data + offset * self.dtype.itemsize if self.data else self.data
+        return Operand(data, shape, strides, self.dtype, self.place, self.kind, self.owner)
+
+    def swap(self, first: int, second: int) -> "Operand":
+        """The same memory with two dimensions exchanged."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape[first], shape[second] = shape[second], shape[first]
+        strides[first], strides[second] = strides[second], strides[first]
+        return self.view(tuple(shape), tuple(strides))
+
+    def describe(self) -> str:
+        return f"{list(self.shape)} {self.dtype.name}"
+
+
+class Kind:
+    """A library whose arrays came in and whose arrays go out."""
+
+    def __init__(self, make: Callable[[Shape, DType, Place], tuple[Any, Operand]]) -> None:
+        self.make = make
+
+
+class Array:
+    """Memory of this package, for callers whose own library cannot make arrays: exports DLPack and, by
+    where it lies, NumPy's or the CUDA array interface."""
+
+    def __init__(self, shape: Shape, dtype: DType, place: Place) -> None:
+        self.shape, self.dtype, self.place = tuple(shape), dtype, place
+        self.strides = dense_strides(shape)
+        count = 1
+        for extent in shape:
+            count *= extent
+        self._context: Context = context_for(place)
+        memory = ctypes.c_void_p()
+        _lib.attikos_allocate(self._context.handle, count * dtype.itemsize, ctypes.byref(memory))
+        self.data = int(memory.value or 0)
+        self._release = weakref.finalize(self, _release, self._context, self.data)
+        self._release.atexit = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def device(self) -> str:
+        return "cpu" if self.place == CPU else f"cuda:{self.place[1]}"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_dlpack.CPU if self.place == CPU else _dlpack.CUDA, self.place[1])
+
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
+        if copy:
+            raise BufferError("attikos: an Array does not copy itself on export")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"attikos: this Array lies on {self.device} and does not move")
+        if self.place != CPU and stream != -1:
+            consumer = 0 if stream in (None, 1) else int(stream)
+            if consumer != self._context.stream:
+                self._context.synchronize()
+        versioned = max_version is not None and max_version[0] >= _dlpack.VERSION[0]
+        return _dlpack.capsule_of(
+            self, self.data, self.__dlpack_device__(), DLPACK_CODES[self.dtype], self.shape, self.strides,
+            versioned,
+        )  # fmt: skip
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self.place != CPU:
+            raise AttributeError("attikos: this Array lies on a CUDA device")
+        return self._interface()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.place == CPU:
+            raise AttributeError("attikos: this Array lies on the host")
+        return {**self._interface(), "stream": self._context.stream or 1}
+
+    def _interface(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape, "typestr": to_numpy(self.dtype).str, "data": (self.data, False),
+            "strides": None, "version": 3,
+        }  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"attikos.Array(shape={self.shape}, dtype={self.dtype.name}, device={self.device})"
+
+
+def _release(context: Context, data: int) -> None:
+    _lib.attikos_free(context.handle, data)
+
+
+def _place(device: tuple[int, int], name: str) -> Place:
+    kind, ordinal = int(device[0]), int(device[1])
+    if kind in (_dlpack.CPU, _dlpack.CUDA_HOST):
+        return CPU
+    if kind in (_dlpack.CUDA, _dlpack.CUDA_MANAGED):
+        return ("cuda", ordinal)
+    raise DeviceError(f"attikos: {name} lies on a device of DLPack type {kind}; expected CPU or CUDA")
+
+
+# --- one function per kind of array -----------------------------------------------------------------
+
+
+def _numpy_operand(array: Any, name: str) -> Operand:
+    if not array.dtype.isnative:
+        raise UnsupportedDtypeError(f"attikos: {name} is {array.dtype}; expected native byte order")
+    dtype = dtype_of(array.dtype, name)
+    if any(step % array.itemsize for step in array.strides):
+        raise StrideError(f"attikos: {name} has strides {array.strides} in bytes; expected multiples of "
+                          f"its element's {array.itemsize}")  # fmt: skip
+    strides = tuple(step // array.itemsize for step in array.strides)
+    return Operand(array.ctypes.data, array.shape, strides, dtype, CPU, NUMPY, array)
+
+
+def _make_numpy(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
+    array = np.empty(shape, to_numpy(dtype))
+    return array, _numpy_operand(array, "out")
+
+
+def _torch_operand(array: Any, name: str) -> Operand:
+    torch = sys.modules["torch"]
+    if array.layout != torch.strided:
+        raise StrideError(f"attikos: {name} has layout {array.layout}; expected a strided tensor")
+    if array.device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"attikos: {name} lies on {array.device}; expected cpu or cuda")
+    place = CPU if array.device.type == "cpu" else ("cuda", array.device.index or 0)
+    return Operand(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype_of(array.dtype, name),
+                   place, TORCH, array)  # fmt: skip
+
+
+def torch_dtype(dtype: DType) -> Any:
+    torch = sys.modules["torch"]
+    return getattr(torch, "float8_e4m3fn" if dtype is DType.float8_e4m3 else dtype.name)
+
+
+def _make_torch(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
+    torch = sys.modules["torch"]
+    device = "cpu" if place == CPU else f"cuda:{place[1]}"
+    array = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
+    return array, _torch_operand(array, "out")
+
+
+def _make_own(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
+    array = Array(shape, dtype, place)
+    return array, _own_operand(array)
+
+
+def _own_operand(array: Array) -> Operand:
+    return Operand(array.data, array.shape, array.strides, array.dtype, array.place, OWN, array)
+
+
+def _kind_of_dlpack(array: Any) -> Kind:
+    """Results for an array of a library with a from_dlpack of its own (CuPy, JAX, …) become its arrays."""
+    module = sys.modules.get(type(array).__module__.partition(".")[0])
+    convert = getattr(module, "from_dlpack", None)
+    if convert is None and module is not None and module.__name__.startswith("jax"):
+        convert = getattr(sys.modules.get("jax.dlpack"), "from_dlpack", None)
+    if convert is None:
+        return OWN
+
+    def make(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
+        result = Array(shape, dtype, place)
+        return _Convertible(result, convert), _own_operand(result)
+
+    return Kind(make)
+
+
+class _Convertible:
+    """A result that becomes an array of the caller's library when it is finished: some libraries take
+    their arrays for constant from the start."""
+
+    def __init__(self, array: Array, convert: Callable[[Any], Any]) -> None:
+        self.finish = lambda: convert(array)
+
+
+def _dlpack_operand(array: Any, name: str) -> Operand:
+    place = _place(array.__dlpack_device__(), name)
+    arguments: dict[str, Any] = {}
+    if place != CPU:
+        arguments["stream"] = stream_for(place) or 1
+    try:
+        capsule = array.__dlpack__(max_version=_dlpack.VERSION, **arguments)
+    except TypeError:  # older than version 1 of the protocol
+        capsule = array.__dlpack__(**arguments)
+    tensor = _dlpack.tensor_of(capsule)
+    if tensor is None:
+        raise UnsupportedDtypeError(f"attikos: {name} exports a DLPack version that is not understood")
+    dtype = from_dlpack_code(tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes, name)
+    shape = tuple(tensor.shape[r] for r in range(tensor.ndim))
+    strides = tuple(tensor.strides[r] for r in range(tensor.ndim)) if tensor.strides else dense_strides(shape)
+    data = (tensor.data or 0) + tensor.byte_offset
+    return Operand(data, shape, strides, dtype, place, _kind_of_dlpack(array), (array, capsule))
+
+
+def _cuda_interface_operand(array: Any, name: str) -> Operand:
+    interface = array.__cuda_array_interface__
+    dtype = dtype_of(np.dtype(interface["typestr"]), name)
+    data = int(interface["data"][0] or 0)
+    shape = tuple(interface["shape"])
+    steps = interface.get("strides")
+    strides = tuple(step // dtype.itemsize for step in steps) if steps else dense_strides(shape)
+    ordinal = 0
+    device = getattr(array, "device", None)
+    if device is not None:
+        ordinal = int(getattr(device, "id", getattr(device, "index", 0)) or 0)
+    place: Place = ("cuda", ordinal)
+    producer = interface.get("stream")
+    if producer is not None and (0 if producer == 1 else producer) != stream_for(place):
+        Context(place, 0 if producer == 1 else int(producer)).synchronize()
+    return Operand(data, shape, strides, dtype, place, OWN, array)
+
+
+NUMPY, TORCH, OWN = Kind(_make_numpy), Kind(_make_torch), Kind(_make_own)
+
+
+def operand_of(array: Any, name: str) -> Operand:
+    """What a call sees of an array; the array must live until the call is done."""
+    if isinstance(array, Operand):
+        return array
+    if isinstance(array, np.ndarray):
+        return _numpy_operand(array, name)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return _torch_operand(array, name)
+    if isinstance(array, Array):
+        return _own_operand(array)
+    if hasattr(array, "__dlpack__") and hasattr(array, "__dlpack_device__"):
+        return _dlpack_operand(array, name)
+    if hasattr(array, "__cuda_array_interface__"):
+        return _cuda_interface_operand(array, name)
+    if hasattr(array, "__array_interface__") or hasattr(array, "__array__"):
+        return _numpy_operand(np.asarray(array), name)
+    raise UnsupportedDtypeError(
+        f"attikos: {name} is a {type(array).__name__}; expected an array with DLPack, "
+        "__cuda_array_interface__ or __array_interface__"
+    )
+
+
+class Call:
+    """The arrays of one call: all on one device, whose current stream it runs on."""
+
+    def __init__(self, operation: str, **arrays: Any) -> None:
+        self.operation = operation
+        self.operands = {n: operand_of(a, n) for n, a in arrays.items() if a is not None}
+        first_name, first = next(iter(self.operands.items()))
+        for name, operand in self.operands.items():
+            if operand.place != first.place:
+                raise DeviceError(
+                    f"attikos.{operation}: {name} lies on {_spell(operand.place)} but {first_name} on "
+                    f"{_spell(first.place)}; expected one device"
+                )
+        self.place, self.kind = first.place, first.kind
+        self.context = context_for(self.place)
+        self._results: list[Any] = []
+
+    def __getitem__(self, name: str) -> Operand:
+        return self.operands[name]
+
+    def get(self, name: str) -> Operand | None:
+        return self.operands.get(name)
+
+    def result(self, shape: Sequence[int], dtype: DType) -> Operand:
+        """A new array of the caller's kind, to be returned by finish()."""
+        array, operand = self.kind.make(tuple(shape), dtype, self.place)
+        self._results.append(array)
+        return operand
+
+    def run(self, function: str, *arguments: Any) -> None:
+        """Calls libattikos; operands become pointers to tensors, options pointers to structs."""
+        getattr(_lib, function)(self.context.handle, *(_argument(a) for a in arguments))
+
+    def finish(self) -> Any:
+        done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
+        return done[0] if len(done) == 1 else tuple(done)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, Operand):
+        return value.pointer()
+    if isinstance(value, _library.SizedStruct):
+        return ctypes.byref(value)
+    return value
+
+
+def pointer_or_none(operand: Operand | None) -> Any:
+    return None if operand is None else operand.pointer()
+
+
+def _spell(place: Place) -> str:
+    return "the CPU" if place == CPU else f"cuda:{place[1]}"
+
+
+def int32_array(values: Any, like: Operand, name: str) -> Any:
+    """Lengths and offsets: an int32 array as it is; numbers on the host become one."""
+    if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype.kind in "iu"):
+        numbers = np.asarray(values)
+        if numbers.size and (numbers.max() > 2**31 - 1 or numbers.min() < -(2**31)):
+            raise ArgumentError(f"attikos: {name} holds a number beyond int32")
+        numbers = np.ascontiguousarray(numbers, np.int32)
+        if like.place == CPU:
+            return numbers
+        torch = sys.modules.get("torch")
+        if torch is not None and like.kind is TORCH:
+            return torch.from_numpy(numbers).to(like.owner.device)
+        array = Array(numbers.shape, DType.int32, like.place)
+        _lib.attikos_copy(context_for(like.place).handle, array.data, numbers.ctypes.data, numbers.nbytes)
+        return array
+    operand = operand_of(values, name)
+    if operand.dtype is DType.int64 and like.kind is TORCH and operand.kind is TORCH:
+        return values.to(sys.modules["torch"].int32)
+    return values

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which device and stream a call runs on."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import ctypes
+import sys
+import threading
+from typing import Any, Iterator
+
+from . import _library
+from .errors import DeviceError
+
+_lib = _library.library
+
+# ("cpu", 0) or ("cuda", ordinal)
+Place = tuple[str, int]
+CPU: Place = ("cpu", 0)
+
+_chosen_stream: contextvars.ContextVar[Any] = contextvars.ContextVar("attikos_stream", default=None)
+
+
+class Context:
+    """An attikos_context; freed with this object."""
+
+    def __init__(self, place: Place, stream: int) -> None:
+        handle = ctypes.c_void_p()
+        kind = _library.CUDA if place[0] == "cuda" else _library.HOST
+        _lib.attikos_context_create(kind, place[1], stream or None, ctypes.byref(handle))
+        self.handle = handle
+        self.place = place
+        self.stream = stream
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            _lib.attikos_context_destroy(self.handle)
+
+    def synchronize(self) -> None:
+        _lib.attikos_synchronize(self.handle)
+
+    @property
+    def capturing(self) -> bool:
+        return bool(_lib.attikos_is_capturing(self.handle))
+
+
+_contexts = threading.local()
+
+
+def context_for(place: Place) -> Context:
+    """The calling thread's context for a device and the stream that is current on it."""
+    stream = stream_for(place)
+    known: dict[tuple[Place, int], Context] = _contexts.__dict__.setdefault("known", {})
+    key = (place, stream)
+    if key not in known:
+        known[key] = Context(place, stream)
+    return known[key]
+
+
+def _pointer(stream: Any) -> int:
+    """cudaStream_t of an integer or of another library's stream object."""
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr", "handle"):  # PyTorch, CuPy, cuda.core
+        value = getattr(stream, attribute, None)
+        if value is not None:
+            return int(value)
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        _, pointer = protocol() if callable(protocol) else protocol
+        return int(pointer)
+    raise DeviceError(f"attikos: {stream!r} is no CUDA stream; expected a stream object or its address")
+
+
+@contextlib.contextmanager
+def stream(stream: Any) -> Iterator[None]:
+    """Calls inside run on this CUDA stream: an address or a stream of PyTorch, CuPy, cuda.core. Without
+    it they run on the stream that is current in PyTorch or CuPy, else on the default stream."""
+    token = _chosen_stream.set(_pointer(stream))
+    try:
+        yield
+    finally:
+        _chosen_stream.reset(token)
+
+
+def stream_for(place: Place) -> int:
+    if place[0] != "cuda":
+        return 0
+    chosen = _chosen_stream.get()
+    if chosen is not None:
+        return int(chosen)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+        return int(torch.cuda.current_stream(place[1]).cuda_stream)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        with cupy.cuda.Device(place[1]):
+            return int(cupy.cuda.get_current_stream().ptr)
+    return 0
+
+
+def has_cuda() -> bool:
+    """Whether the library was built with CUDA and there is a device."""
+    return int(_lib.attikos_cuda_device_count()) > 0

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""libattikos by ctypes: its structs, its functions, its statuses as exceptions."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from typing import Any
+
+from . import errors
+
+MAJOR_VERSION = 0
+HOST, SERIAL, CUDA = 0, 1, 2
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [
+        ("data", c_void_p),
+        ("dtype", c_int32),
+        ("ndim", c_int32),
+        ("shape", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+    ]
+
+
+TensorPointer = POINTER(Tensor)
+
+
+class SizedStruct(ctypes.Structure):
+    """Options: the size goes into the first member, keyword arguments over the defaults."""
+
+    DEFAULTS: dict[str, Any] = {}
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__(**{**self.DEFAULTS, **values})
+        self.struct_size = ctypes.sizeof(self)
+
+
+class DeviceInfo(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char * 128),
+        ("simd", c_char * 16),
+        ("kind", c_int32),
+        ("architecture", c_int32),
+        ("compute_major", c_int32),
+        ("compute_minor", c_int32),
+        ("has_tma", c_int32),
+        ("has_fp8", c_int32),
+        ("has_warpgroup_mma", c_int32),
+        ("multiprocessors", c_int32),
+        ("shared_memory_per_multiprocessor", c_int64),
+        ("total_memory", c_int64),
+    ]
+
+
+class GemmOptions(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("alpha", c_double),
+        ("beta", c_double),
+        ("scale", c_double),
+        ("trans_a", c_int32),
+        ("trans_b", c_int32),
+        ("activation", c_int32),
+        ("bias_along_rows", c_int32),
+        ("bias", TensorPointer),
+        ("residual", TensorPointer),
+        ("scale_a", TensorPointer),
+        ("scale_b", TensorPointer),
+        ("kernel", c_char_p),
+    ]
+    DEFAULTS = {"alpha": 1.0, "scale": 1.0}
+
+
+class AttentionOptions(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("softmax_scale", c_double),
+        ("softcap", c_double),
+        ("window_left", c_int64),
+        ("window_right", c_int64),
+        ("causal", c_int32),
+        ("causal_top_left", c_int32),
+        ("algorithm", c_int32),
+        ("check", c_int32),
+        ("lengths_q", TensorPointer),
+        ("lengths_kv", TensorPointer),
+        ("cu_seqlens_q", TensorPointer),
+        ("cu_seqlens_kv", TensorPointer),
+        ("page_table", TensorPointer),
+        ("bias", TensorPointer),
+        ("mask", TensorPointer),
+        ("alibi_slopes", TensorPointer),
+        ("sinks", TensorPointer),
+        ("kernel", c_char_p),
+    ]
+    DEFAULTS = {"window_left": -1, "window_right": -1}
+
+
+class AttentionGradients(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("dq", TensorPointer),
+        ("dk", TensorPointer),
+        ("dv", TensorPointer),
+        ("d_bias", TensorPointer),
+        ("d_sinks", TensorPointer),
+    ]
+
+
+class RopeOptions(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("eps", c_double),
+        ("num_heads", c_int64),
+        ("position_offset", c_int64),
+        ("norm_each_head", c_int32),
+        ("interleaved", c_int32),
+        ("positions", TensorPointer),
+    ]
+    DEFAULTS = {"eps": 1e-6}
+
+
+# name: (result, arguments). Functions that return a status have None for their result here.
+_T = TensorPointer
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
+    "attikos_version": (c_int, []),
+    "attikos_version_string": (c_char_p, []),
+    "attikos_status_string": (c_char_p, [c_int]),
+    "attikos_last_error": (c_char_p, []),
+    "attikos_context_create": (None, [c_int32, c_int32, c_void_p, POINTER(c_void_p)]),
+    "attikos_context_destroy": (c_void_p, [c_void_p]),
+    "attikos_synchronize": (None, [c_void_p]),
+    "attikos_has_device": (c_bool, [c_int32, c_int32]),
+    "attikos_cuda_device_count": (c_int32, []),
+    "attikos_is_capturing": (c_bool, [c_void_p]),
+    "attikos_allocate": (None, [c_void_p, c_size_t, POINTER(c_void_p)]),
+    "attikos_free": (None, [c_void_p, c_void_p]),
+    "attikos_copy": (None, [c_void_p, c_void_p, c_void_p, c_size_t]),
+    "attikos_get_device_info": (None, [c_int32, c_int32, POINTER(DeviceInfo)]),
+    "attikos_gemm": (None, [c_void_p, _T, _T, _T, POINTER(GemmOptions)]),
+    "attikos_attention": (None, [c_void_p, _T, _T, _T, _T, _T, POINTER(AttentionOptions)]),
+    "attikos_attention_backward": (
+        None, [c_void_p, *[_T] * 6, POINTER(AttentionGradients), POINTER(AttentionOptions)],
+    ),
+    "attikos_rope": (None, [c_void_p, *[_T] * 4, POINTER(RopeOptions)]),
+    "attikos_rope_backward": (None, [c_void_p, *[_T] * 4, POINTER(RopeOptions)]),
+    "attikos_rms_norm_rope": (None, [c_void_p, *[_T] * 5, POINTER(RopeOptions)]),
+    "attikos_rms_norm_rope_backward": (None, [c_void_p, *[_T] * 7, POINTER(RopeOptions)]),
+    "attikos_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32]),
+    "attikos_gated_mlp_backward": (None, [c_void_p, *[_T] * 7, c_int32]),
+    "attikos_quantize": (None, [c_void_p, _T, _T, _T]),
+    "attikos_dequantize": (None, [c_void_p, _T, _T, _T]),
+    "attikos_rms_norm_backward": (None, [c_void_p, *[_T] * 5, c_double]),
+    "attikos_layer_norm_backward": (None, [c_void_p, *[_T] * 6, c_double]),
+    "attikos_log_softmax": (None, [c_void_p, _T, _T, c_double]),
+    "attikos_rms_norm": (None, [c_void_p, _T, _T, _T, c_double]),
+    "attikos_layer_norm": (None, [c_void_p, _T, _T, _T, _T, c_double]),
+    "attikos_l2_normalize": (None, [c_void_p, _T, _T, c_double]),
+    "attikos_softmax": (None, [c_void_p, _T, _T, c_double]),
+    "attikos_mean_pool": (None, [c_void_p, _T, _T, _T]),
+}
+
+_STATUS_ERRORS: dict[int, type[errors.Error]] = {
+    1: errors.ArgumentError,
+    2: errors.ShapeMismatchError,
+    3: errors.ShapeMismatchError,
+    4: errors.StrideError,
+    5: errors.ShapeMismatchError,
+    6: errors.UnsupportedDtypeError,
+    7: errors.StrideError,
+    8: errors.ArgumentError,
+    9: errors.Error,
+    10: errors.DeviceError,
+    11: errors.UnsupportedError,
+    12: errors.ResourceError,
+    13: errors.Error,
+}
+
+
+def _load() -> ctypes.CDLL:
+    """The library that lies in the package; without one there, an installed one of this version."""
+    name = f"libattikos.so.{MAJOR_VERSION}"
+    beside = pathlib.Path(__file__).parent / "lib" / name
+    try:
+        library = ctypes.CDLL(str(beside) if beside.exists() else name)
+    except OSError as problem:
+        raise ImportError(
+            f"attikos: {name} is neither in {beside.parent} nor where the system looks ({problem}); "
+            "`pip install .` in the repository of Attikos builds it"
+        ) from problem
+    for function, (result, arguments) in _FUNCTIONS.items():
+        entry = getattr(library, function)
+        entry.argtypes = arguments
+        if result is None:
+            entry.restype = c_int
+            entry.errcheck = _check_status
+        else:
+            entry.restype = result
+    library.attikos_context_destroy.restype = None
+    return library
+
+
+def _check_status(status: int, function: Any, arguments: Any) -> int:
+    if status != 0:
+        message = library.attikos_last_error().decode(errors="replace")
+        raise _STATUS_ERRORS.get(status, errors.Error)(message)
+    return status
+
+
+library = _load()

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What calls raise. Each class is also what handlers written for other libraries catch."""
+
+from __future__ import annotations
+
+
+class Error(RuntimeError):
+    """Base of everything this package raises about a call."""
+
+
+class ShapeMismatchError(Error, ValueError):
+    """Extents or numbers of dimensions that do not fit together."""
+
+
+class UnsupportedDtypeError(Error, TypeError):
+    """An element type, or a mix of them, that the operation does not take."""
+
+
+class DeviceError(Error, ValueError):
+    """Arrays on several devices, or a device that is not there."""
+
+
+class ArgumentError(Error, ValueError):
+    """A value out of its range, or two arguments that contradict each other."""
+
+
+class StrideError(ArgumentError):
+    """Strides or an address that no kernel can use."""
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """A combination of options that nothing computes."""
+
+
+class ResourceError(Error):
+    """Memory that could not be had."""

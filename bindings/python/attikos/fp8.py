@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Float8 (OCP E4M3): quantization and products."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import numpy as np
+
+from . import _library
+from ._arrays import NUMPY, TORCH, Call, Operand, operand_of
+from ._dtypes import FLOATING, DType, dtype_of
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+from .rows import merge_leading
+
+_OUTPUTS = (DType.float16, DType.bfloat16, DType.float32)
+
+
+def _storage(kind: Any) -> DType:
+    """Float8 where the caller's library has it, else the same bytes as uint8."""
+    if kind is NUMPY and importlib.util.find_spec("ml_dtypes") is None:
+        return DType.uint8
+    if kind is TORCH and not hasattr(sys.modules["torch"], "float8_e4m3fn"):
+        return DType.uint8
+    return DType.float8_e4m3
+
+
+def as_float8(x: Operand) -> Operand:
+    """uint8 storage seen as what it holds."""
+    if x.dtype is not DType.uint8:
+        return x
+    return Operand(x.data, x.shape, x.strides, DType.float8_e4m3, x.place, x.kind, x.owner)
+
+
+def _matrices(operation: str, x: Operand) -> Operand:
+    if x.ndim == 0:
+        return x.view((1, 1), (1, 1))
+    if x.ndim == 1:
+        return x.view((1, *x.shape), (1, *x.strides))
+    return merge_leading(operation, x)
+
+
+def quantize_fp8(x: Any) -> tuple[Any, Any]:
+    """(x_fp8, scale) with x = scale * x_fp8: E4M3 elements of the shape of x, and one float32 number.
+
+    scale is max|x| / 448 with a floor, so that zeros stay zeros; values saturate, NaN stays NaN. NumPy without
+    ml_dtypes and a PyTorch without float8 get the bytes as uint8.
+    """
+    call = Call("quantize_fp8", x=x)
+    ox = call["x"]
+    if ox.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.quantize_fp8: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    out = call.result(ox.shape, _storage(call.kind))
+    scale = call.result((), DType.float32)
+    target = _matrices("quantize_fp8", as_float8(out))
+    call.run("attikos_quantize", _matrices("quantize_fp8", ox), target, scale)
+    found = call.finish()
+    return found[0], found[1]
+
+
+def dequantize_fp8(x: Any, scale: Any, output_dtype: Any = DType.float16) -> Any:
+    """scale * x for E4M3 elements (or uint8 storage of them)."""
+    call = Call("dequantize_fp8", x=x, scale=_scale_array(scale))
+    ox = as_float8(call["x"])
+    out = call.result(ox.shape, dtype_of(output_dtype, "output_dtype"))
+    target = _matrices("dequantize_fp8", out)
+    call.run("attikos_dequantize", _matrices("dequantize_fp8", ox), call["scale"], target)
+    return call.finish()
+
+
+def _scale_array(scale: Any) -> Any:
+    return np.asarray(scale, np.float32) if isinstance(scale, (float, int)) else scale
+
+
+def _quantized(name: str, x: Any, scale: Any) -> tuple[Any, Any]:
+    """An operand as float8 with its scale; floats are quantized here."""
+    operand = operand_of(x, name)
+    if operand.dtype in FLOATING:
+        if scale is not None:
+            raise ArgumentError(f"attikos.fp8_gemm: {name} is {operand.describe()}, not quantized, but has a scale")
+        return quantize_fp8(operand.owner if operand.kind in (NUMPY, TORCH) else x)
+    if operand.dtype not in (DType.float8_e4m3, DType.uint8):
+        raise UnsupportedDtypeError(
+            f"attikos.fp8_gemm: {name} is {operand.describe()}; expected a floating type, float8_e4m3 or uint8"
+        )
+    if scale is None:
+        raise ArgumentError(f"attikos.fp8_gemm: {name} is quantized but {name}_scale is missing")
+    return x, _scale_array(scale)
+
+
+def fp8_gemm(
+    a: Any, b: Any, a_scale: Any = None, b_scale: Any = None, output_dtype: Any = DType.float16
+) -> Any:
+    """a * b in float8: [M, K] times [K, N] with float32 sums, as float16, bfloat16 or float32.
+
+    Floating operands are quantized here, with one scale each; float8 (E4M3) operands and their uint8 storage
+    come with their scales: one number, or factors per row, per column or block as libattikos takes them.
+    """
+    dtype = dtype_of(output_dtype, "output_dtype")
+    if dtype not in _OUTPUTS:
+        raise UnsupportedDtypeError(
+            f"attikos.fp8_gemm: output_dtype is {dtype.name}; expected float16, bfloat16 or float32"
+        )
+    shapes = operand_of(a, "a"), operand_of(b, "b")
+    text = f"a is {shapes[0].describe()}, b is {shapes[1].describe()}"
+    if shapes[0].ndim != 2 or shapes[1].ndim != 2:
+        raise ShapeMismatchError(f"attikos.fp8_gemm: expected 2D tensors; {text}")
+    if shapes[0].shape[1] != shapes[1].shape[0]:
+        raise ShapeMismatchError(f"attikos.fp8_gemm: incompatible dimensions; {text}")
+    (a, a_scale), (b, b_scale) = _quantized("a", a, a_scale), _quantized("b", b, b_scale)
+    call = Call("fp8_gemm", a=a, b=b, a_scale=a_scale, b_scale=b_scale)
+    for name in ("a_scale", "b_scale"):
+        if call[name].dtype is not DType.float32:
+            raise UnsupportedDtypeError(f"attikos.fp8_gemm: {name} is {call[name].describe()}; expected float32")
+    out = call.result((shapes[0].shape[0], shapes[1].shape[1]), dtype)
+    options = _library.GemmOptions()
+    options.scale_a, options.scale_b = call["a_scale"].pointer(), call["b_scale"].pointer()
+    call.run("attikos_gemm", as_float8(call["a"]), as_float8(call["b"]), out, options)
+    return call.finish()

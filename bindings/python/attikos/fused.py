@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Fused operations of transformer blocks: RMSNorm with rotary embedding, and the gated MLP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _autograd, _library
+from ._arrays import Call, int32_array, operand_of, pointer_or_none
+from ._dtypes import FLOATING
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+from .matmul import activation_number
+
+GATES = ("silu", "gelu", "gelu_tanh")
+
+
+def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values: Any) -> tuple[Call, Any]:
+    first = operand_of(next(iter(arrays.values())), next(iter(arrays)))
+    if first.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: x is {first.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    if positions is not None:
+        positions = int32_array(positions, first, "positions")
+    call = Call(operation, **arrays, positions=positions)
+    options = _library.RopeOptions(**values)
+    options.positions = pointer_or_none(call.get("positions"))
+    return call, options
+
+
+def rope(
+    x: Any, cos: Any, sin: Any, *, interleaved: bool = False, position_offset: int = 0, positions: Any = None
+) -> Any:
+    """x * cos + rotate(x) * sin in the first features of every head; x [batch, heads, seqlen, head_dim].
+
+    cos and sin [positions, rotary_dim] or [1, positions, 1, rotary_dim], of the type of x or, beside 16-bit
+    elements, float32. positions: int32 [batch] (of the first token) or [batch, seqlen].
+    """
+    values = {"interleaved": int(interleaved), "position_offset": position_offset}
+
+    def run(x: Any, function: str = "attikos_rope") -> Any:
+        call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)
+        out = call.result(call["x"].shape, call["x"].dtype)
+        call.run(function, call["x"], call["cos"], call["sin"], out, options)
+        return call.finish()
+
+    if not _autograd.wanted(x):
+        return run(x)
+    return _autograd.apply(run, lambda i, o, g, n: (run(g[0], "attikos_rope_backward"),), (x,))
+
+
+def fused_rmsnorm_rope(
+    x: Any, weight: Any, cos: Any, sin: Any, eps: float = 1e-6, num_heads: int | None = None
+) -> Any:
+    """rope(x / sqrt(mean(x^2) + eps) * weight) in one kernel, of the shape and dtype of x.
+
+    x [batch, seq_len, hidden_dim], weight [hidden_dim], cos and sin [seq_len, head_dim] or
+    [1, seq_len, 1, head_dim], head_dim even; pairs are half-split. num_heads defaults to
+    hidden_dim / head_dim.
+    """
+    operation = "fused_rmsnorm_rope"
+    shapes = {name: operand_of(a, name) for name, a in (("x", x), ("weight", weight), ("cos", cos), ("sin", sin))}
+    ox = shapes["x"]
+    if ox.ndim != 3:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: x is {ox.describe()}; expected [batch, seq_len, hidden_dim]"
+        )
+    if num_heads is not None and num_heads <= 0:
+        raise ShapeMismatchError(f"attikos.{operation}: num_heads is {num_heads}; expected a positive number")
+    for name in ("cos", "sin"):
+        rows = shapes[name].shape
+        seqlen = rows[0] if len(rows) == 2 else rows[1] if len(rows) == 4 else -1
+        if seqlen != ox.shape[1]:
+            raise ShapeMismatchError(
+                f"attikos.{operation}: {name} is {shapes[name].describe()}; expected [{ox.shape[1]}, head_dim] "
+                f"or [1, {ox.shape[1]}, 1, head_dim]"
+            )
+    values = {"eps": eps, "num_heads": num_heads or 0}
+
+    def run(x: Any, weight: Any) -> Any:
+        arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
+        call, options = _rope_call(operation, None, arrays, **values)
+        out = call.result(ox.shape, ox.dtype)
+        call.run("attikos_rms_norm_rope", *(call[name] for name in arrays), out, options)
+        return call.finish()
+
+    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        arrays = {"x": inputs[0], "weight": inputs[1], "cos": cos, "sin": sin, "dout": gradients[0]}
+        call, options = _rope_call(operation, None, arrays, **values)
+        dx = call.result(ox.shape, ox.dtype)
+        dweight = call.result(call["weight"].shape, call["weight"].dtype)
+        call.run("attikos_rms_norm_rope_backward", *(call[name] for name in arrays), dx, dweight, options)
+        return call.finish()
+
+    if not _autograd.wanted(x, weight):
+        return run(x, weight)
+    return _autograd.apply(run, back, (x, weight))
+
+
+def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = "silu") -> Any:
+    """activation(x * gate_weight^T) * (x * up_weight^T): the expansion of a gated MLP.
+
+    x [batch, seq_len, hidden_dim] (or [tokens, hidden_dim]), weights [intermediate_dim, hidden_dim];
+    activation silu, gelu (erf) or gelu_tanh.
+    """
+    operation = "fused_gated_mlp"
+    if activation not in GATES:
+        raise ArgumentError(f"attikos.{operation}: activation is {activation!r}; expected one of {list(GATES)}")
+    number = activation_number(operation, activation)
+    ox, gate = operand_of(x, "x"), operand_of(gate_weight, "gate_weight")
+    if ox.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    if ox.ndim not in (2, 3) or gate.ndim != 2:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: x is {ox.describe()}, gate_weight is {gate.describe()}; expected "
+            "[batch, seq_len, hidden_dim] and [intermediate_dim, hidden_dim]"
+        )
+
+    def run(x: Any, gate_weight: Any, up_weight: Any) -> Any:
+        call = Call(operation, x=x, gate_weight=gate_weight, up_weight=up_weight)
+        out = call.result((*ox.shape[:-1], gate.shape[0]), ox.dtype)
+        call.run("attikos_gated_mlp", call["x"], call["gate_weight"], call["up_weight"], out, number)
+        return call.finish()
+
+    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        names = ("x", "gate_weight", "up_weight")
+        call = Call(operation, **dict(zip(names, inputs)), dout=gradients[0])
+        results = [call.result(call[name].shape, call[name].dtype) for name in names]
+        call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
+        return call.finish()
+
+    if not _autograd.wanted(x, gate_weight, up_weight):
+        return run(x, gate_weight, up_weight)
+    return _autograd.apply(run, back, (x, gate_weight, up_weight))

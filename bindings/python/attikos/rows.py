@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Operations on rows (the last dimension): norms, softmax, pooling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._arrays import Call, Operand, dense_strides, int32_array
+from ._dtypes import FLOATING
+from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
+
+
+def merge_leading(operation: str, x: Operand) -> Operand:
+    """x as at most three dimensions without a copy: leading dimensions are joined where their strides
+    let them."""
+    shape, strides = list(x.shape), list(x.strides)
+    while len(shape) > 3:
+        joined = shape[0] * shape[1]
+        if shape[0] != 1 and shape[1] != 1 and joined and strides[0] != shape[1] * strides[1]:
+            raise StrideError(
+                f"attikos.{operation}: x is {x.describe()} with strides {x.strides}; expected at most three "
+                "dimensions, or leading ones that can be joined"
+            )
+        step = strides[1] if shape[1] != 1 else strides[0]
+        shape[:2], strides[:2] = [joined], [step]
+    return x.view(tuple(shape), tuple(strides))
+
+
+def _row_call(operation: str, function: str, number: float, x: Any, **vectors: Any) -> Any:
+    call = Call(operation, x=x, **vectors)
+    ox = call["x"]
+    if ox.ndim < 1:
+        raise ShapeMismatchError(f"attikos.{operation}: x has no dimensions; expected at least 1")
+    if ox.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    out = call.result(ox.shape, ox.dtype)
+    rows = merge_leading(operation, ox)
+    target = out.view(rows.shape, dense_strides(rows.shape))
+    call.run(function, rows, *(call[name] for name in vectors), target, number)
+    return call.finish()
+
+
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+    return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
+
+
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension."""
+    return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
+
+
+def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
+    """x / max(|x|, eps) over the last dimension."""
+    return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
+
+
+def softmax(x: Any, scale: float = 1.0) -> Any:
+    """softmax(scale * x) over the last dimension; a row of minus infinities gives zeros."""
+    return _row_call("softmax", "attikos_softmax", scale, x)
+
+
+def log_softmax(x: Any, scale: float = 1.0) -> Any:
+    """log(softmax(scale * x)) over the last dimension."""
+    return _row_call("log_softmax", "attikos_log_softmax", scale, x)
+
+
+def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, vectors: int) -> Any:
+    """dx in the shape of x, then `vectors` gradients in the shape of weight."""
+    call = Call(operation, x=x, weight=weight, dout=dout)
+    ox, given = call["x"], call["dout"]
+    if given.shape != ox.shape:
+        raise ShapeMismatchError(f"attikos.{operation}: dout is {given.describe()}; x is {ox.describe()}")
+    dx = call.result(ox.shape, ox.dtype)
+    sums = [call.result(call["weight"].shape, call["weight"].dtype) for _ in range(vectors)]
+    rows, gradient = merge_leading(operation, ox), merge_leading(operation, given)
+    target = dx.view(rows.shape, dense_strides(rows.shape))
+    call.run("attikos_" + operation, rows, call["weight"], gradient, target, *sums, number)
+    return call.finish()
+
+
+def rms_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-6) -> Any:
+    """(dx, dweight) of rms_norm()."""
+    return _norm_backward("rms_norm_backward", eps, x, weight, dout, 1)
+
+
+def layer_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-5) -> Any:
+    """(dx, dweight, dbias) of layer_norm()."""
+    return _norm_backward("layer_norm_backward", eps, x, weight, dout, 2)
+
+
+def mean_pool(x: Any, lengths: Any = None) -> Any:
+    """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
+    call = Call("mean_pool", x=x)
+    ox = call["x"]
+    if ox.ndim != 3:
+        raise ShapeMismatchError(f"attikos.mean_pool: x is {ox.describe()}; expected [batch, seqlen, hidden]")
+    if lengths is not None:
+        call = Call("mean_pool", x=ox, lengths=int32_array(lengths, ox, "lengths"))
+    out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
+    call.run("attikos_mean_pool", ox, call.get("lengths"), out)
+    return call.finish()

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""References in NumPy or PyTorch, and checks of a callable against them."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any, Callable
+
+import numpy as np
+
+from ._dtypes import DType, dtype_of, to_numpy
+
+
+def reference_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    """softmax(q * k^T / sqrt(d)) * v with the scores stored, in float64 (PyTorch: float32 or wider)."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(q, torch.Tensor):
+        return _torch_attention(torch, q, k, v, causal)
+    convert = np.asarray if isinstance(q, np.ndarray) else np.from_dlpack
+    wide = [convert(x).astype(np.float64) for x in (q, k, v)]
+    scores = wide[0] @ np.swapaxes(wide[1], -1, -2) / math.sqrt(max(wide[0].shape[-1], 1))
+    if causal:
+        scores = np.where(_visible(*scores.shape[-2:]), scores, -np.inf)
+    largest = np.max(scores, axis=-1, keepdims=True, initial=-np.inf)
+    weights = np.exp(scores - np.where(np.isfinite(largest), largest, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    out = (weights / np.where(total == 0, 1, total)) @ wide[2]
+    return out.astype(convert(q).dtype)
+
+
+def _visible(rows: int, columns: int) -> Any:
+    """Pairs that causal attention keeps: the last query sees every key."""
+    return np.arange(columns)[None, :] <= np.arange(rows)[:, None] + (columns - rows)
+
+
+def _torch_attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    scores = q.to(wide) @ k.to(wide).transpose(-1, -2) / math.sqrt(max(q.shape[-1], 1))
+    if causal:
+        rows, columns = scores.shape[-2:]
+        seen = torch.ones(rows, columns, dtype=torch.bool, device=q.device).tril(columns - rows)
+        scores = scores.masked_fill(~seen, float("-inf"))
+    weights = torch.softmax(scores, -1).nan_to_num(0.0)
+    return (weights @ v.to(wide)).to(q.dtype)
+
+
+def random_arrays(shapes: list[tuple[int, ...]], dtype: Any, device: str | None) -> list[Any]:
+    """Normal numbers of one seed: PyTorch's tensors for a CUDA device or a PyTorch dtype, else NumPy's."""
+    kind = dtype_of(dtype)
+    torch = sys.modules.get("torch")
+    of_torch = str(dtype).startswith("torch.")
+    if device is None:
+        device = "cuda" if torch is not None and torch.cuda.is_available() else "cpu"
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    if device != "cpu" or of_torch:
+        if torch is None:
+            import torch as imported  # CUDA arrays come from PyTorch
+
+            torch = imported
+        return [torch.from_numpy(x).to(device=device, dtype=getattr(torch, kind.name)) for x in values]
+    return [x.astype(to_numpy(kind)) for x in values]
+
+
+def _wide(array: Any) -> Any:
+    """A result as float64 on the host."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return array.detach().to("cpu", torch.float64).numpy()
+    return np.asarray(array).astype(np.float64)
+
+
+def _compare(
+    title: str, got: Any, expected: Any, rtol: float, atol: float, verbose: bool
+) -> tuple[bool, float]:
+    got, expected = _wide(got), _wide(expected)
+    if got.shape != expected.shape:
+        if verbose:
+            print(f"{title}: shape {got.shape}, expected {expected.shape}")
+        return False, math.inf
+    difference = np.abs(got - expected)
+    largest = float(difference.max(initial=0.0)) if not np.isnan(difference).any() else math.inf
+    good = bool(np.all(difference <= atol + rtol * np.abs(expected)))
+    if verbose:
+        print(f"{title}: {'passed' if good else 'FAILED'}, largest difference {largest:.2e}")
+    return good, largest
+
+
+def validate_matmul(
+    triton_fn: Callable[..., Any],
+    m: int,
+    n: int,
+    k: int,
+    rtol: float = 1e-3,
+    atol: float = 1e-3,
+    dtype: Any = DType.float16,
+    device: str | None = None,
+    verbose: bool = False,
+) -> tuple[bool, float]:
+    """Whether triton_fn(a, b) is a * b within atol + rtol * |a * b| on random matrices, and the largest
+    difference. The reference is computed in float64 and rounded to the result's type; device None is the
+    GPU where PyTorch has one, else the CPU."""
+    a, b = random_arrays([(m, k), (k, n)], dtype, device)
+    got = triton_fn(a, b)
+    return _compare(f"matmul {m}x{n}x{k}", got, _rounded(_wide(a) @ _wide(b), got), rtol, atol, verbose)
+
+
+def validate_attention(
+    flash_fn: Callable[..., Any],
+    batch: int,
+    heads: int,
+    seq_len: int,
+    head_dim: int,
+    causal: bool = False,
+    rtol: float = 1e-3,
+    atol: float = 1e-3,
+    dtype: Any = DType.float16,
+    device: str | None = None,
+    verbose: bool = False,
+) -> tuple[bool, float]:
+    """Whether flash_fn(q, k, v, causal=...) is attention within atol + rtol * |reference| on random arrays,
+    and the largest difference; as validate_matmul()."""
+    q, k, v = random_arrays([(batch, heads, seq_len, head_dim)] * 3, dtype, device)
+    got = flash_fn(q, k, v, causal=causal)
+    expected = _rounded(reference_attention(_wide(q), _wide(k), _wide(v), causal), got)
+    title = f"attention b{batch} h{heads} s{seq_len} d{head_dim}{' causal' if causal else ''}"
+    return _compare(title, got, expected, rtol, atol, verbose)
+
+
+def _rounded(exact: Any, like: Any) -> Any:
+    """Float64 numbers rounded to the element type of `like`."""
+    kind = dtype_of(like.dtype)
+    if kind is DType.bfloat16:
+        # Ties to even on the upper half of float32; NumPy alone has no such type.
+        bits = exact.astype(np.float32).view(np.uint32).astype(np.uint64)
+        bits = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32)
+        return bits.view(np.float32)
+    return exact.astype(to_numpy(kind))

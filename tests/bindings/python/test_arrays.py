@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Kinds of arrays that come in and go out, without any library but NumPy."""
+
+import ctypes
+import gc
+import threading
+import unittest
+
+import attikos
+import ml_dtypes
+import numpy as np
+from attikos import _dlpack
+
+
+class DlpackOnly:
+    """An array of a library that knows DLPack and nothing else."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+
+class OldDlpack(DlpackOnly):
+    """The protocol before its version 1: no keyword but `stream`."""
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__(stream=stream)
+
+
+class InterfaceOnly:
+    def __init__(self, array):
+        self.__array_interface__ = array.__array_interface__
+        self.owner = array
+
+
+class Arrays(unittest.TestCase):
+    def setUp(self):
+        self.a = np.arange(12, dtype=np.float32).reshape(3, 4)
+        self.expected = self.a @ self.a.T
+
+    def test_numpy_in_numpy_out(self):
+        out = attikos.gemm(self.a, self.a, trans_b=True)
+        self.assertIs(type(out), np.ndarray)
+        np.testing.assert_array_equal(out, self.expected)
+
+    def test_protocols(self):
+        for wrap in (DlpackOnly, OldDlpack):
+            out = attikos.gemm(wrap(self.a), wrap(self.a.T))
+            self.assertIsInstance(out, attikos.Array)
+            np.testing.assert_array_equal(np.from_dlpack(out), self.expected)
+        out = attikos.gemm(InterfaceOnly(self.a), InterfaceOnly(self.a.T))
+        np.testing.assert_array_equal(out, self.expected)
+
+    def test_own_arrays(self):
+        out = attikos.gemm(DlpackOnly(self.a), self.a, trans_b=True)
+        self.assertEqual((out.shape, out.ndim, out.device), ((3, 3), 2, "cpu"))
+        np.testing.assert_array_equal(np.asarray(out), self.expected)
+        again = attikos.gemm(out, out)
+        self.assertIsInstance(again, attikos.Array)
+        np.testing.assert_array_equal(np.asarray(again), self.expected @ self.expected)
+        with self.assertRaises(BufferError):
+            out.__dlpack__(copy=True)
+        with self.assertRaises(BufferError):
+            out.__dlpack__(dl_device=(2, 0))
+        self.assertFalse(hasattr(out, "__cuda_array_interface__"))
+        self.assertIn("float32", repr(out))
+
+    def test_exports_outlive_the_array(self):
+        out = attikos.gemm(DlpackOnly(self.a), self.a, trans_b=True)
+        views = [np.from_dlpack(out) for _ in range(3)]
+        before = len(_dlpack._exported)
+        del out
+        gc.collect()
+        for view in views:
+            np.testing.assert_array_equal(view, self.expected)
+        del views, view
+        gc.collect()
+        self.assertEqual(len(_dlpack._exported), before - 3)
+
+    def test_capsules_that_nobody_takes(self):
+        out = attikos.gemm(DlpackOnly(self.a), self.a, trans_b=True)
+        before = len(_dlpack._exported)
+        for version in (None, (0, 8), (1, 1)):
+            out.__dlpack__(max_version=version)
+        gc.collect()
+        self.assertEqual(len(_dlpack._exported), before)
+
+    def test_dlpack_codes_of_narrow_types(self):
+        """Types that NumPy's own DLPack lacks go through our capsules both ways."""
+        codes = {"bfloat16": (4, 16), "float8_e4m3": (10, 8), "float8_e5m2": (12, 8), "bool": (6, 8)}
+        for name, code in codes.items():
+            array = attikos.Array((2, 3), attikos.DType[name], ("cpu", 0))
+            capsule = array.__dlpack__(max_version=(1, 1))
+            tensor = _dlpack.tensor_of(capsule)
+            self.assertEqual((tensor.dtype.code, tensor.dtype.bits, tensor.dtype.lanes), (*code, 1))
+        x = attikos.Array((4, 4), attikos.DType.bfloat16, ("cpu", 0))
+        ctypes.memset(x.data, 0, 32)
+        self.assertEqual(attikos.gemm(DlpackOnly(x), DlpackOnly(x)).dtype, attikos.DType.bfloat16)
+
+    def test_unknown_versions_and_types(self):
+        class Later(DlpackOnly):
+            def __dlpack__(self, **arguments):
+                capsule = self.array.__dlpack__(max_version=(1, 1))
+                address = _dlpack._get_pointer(capsule, b"dltensor_versioned")
+                _dlpack.ManagedVersioned.from_address(address).major = 2
+                return capsule
+
+        out = attikos.gemm(DlpackOnly(self.a), self.a, trans_b=True)
+        with self.assertRaisesRegex(TypeError, "version"):
+            attikos.softmax(Later(out))
+        with self.assertRaisesRegex(TypeError, "DLPack type code"):
+            attikos.softmax(DlpackOnly(np.ones((2, 2), np.complex64)))
+
+    def test_ml_dtypes(self):
+        x = self.a.astype(ml_dtypes.bfloat16)
+        self.assertEqual(attikos.gemm(x, x, trans_b=True).dtype, np.dtype(ml_dtypes.bfloat16))
+
+    def test_what_is_no_array(self):
+        for thing in ("text", 3.0, [1.0, 2.0], None, object()):
+            with self.assertRaises(TypeError):
+                attikos.gemm(self.a, thing) if thing is not None else attikos.gemm(self.a, object())
+
+    def test_bytes_that_do_not_fit(self):
+        swapped = self.a.astype(">f4")
+        with self.assertRaisesRegex(TypeError, "byte order|expected"):
+            attikos.softmax(swapped)
+        record = np.zeros(4, [("x", np.float32), ("flag", np.int8)])
+        with self.assertRaisesRegex(ValueError, "multiples"):
+            attikos.softmax(record["x"])
+        raw = np.zeros(17, np.uint8)
+        with self.assertRaisesRegex(ValueError, "divisible"):
+            attikos.softmax(raw[1:].view(np.float32))
+
+    def test_threads(self):
+        problems = []
+
+        def work(number):
+            try:
+                for _ in range(20):
+                    a = np.full((16, 16), number, np.float32)
+                    if not (attikos.gemm(a, a) == 16 * number * number).all():
+                        problems.append(number)
+            except Exception as problem:  # noqa: BLE001: whatever it is, the test names it
+                problems.append(problem)
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(problems, [])
+
+    def test_streams(self):
+        with attikos.stream(0):
+            np.testing.assert_array_equal(attikos.gemm(self.a, self.a, trans_b=True), self.expected)
+        with self.assertRaises(attikos.DeviceError):
+            with attikos.stream("no stream"):
+                pass
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import unittest
+
+import attikos
+import numpy as np
+import oracles
+
+
+def arrays(dtype, *shapes, seed=3):
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal(shape).astype(np.float32).astype(dtype) for shape in shapes]
+
+
+class Attention(unittest.TestCase):
+    def test_types_algorithms_and_masks(self):
+        for dtype in oracles.FLOATING:
+            q, k, v = arrays(dtype, (2, 4, 19, 24), (2, 2, 37, 24), (2, 2, 37, 20))
+            for causal in (False, True):
+                exact, bound, lse, lse_bound = oracles.attention(q, k, v, causal)
+                for algorithm in ("flash", "tiled", "naive"):
+                    what = f"{np.dtype(dtype)} {algorithm} causal={causal}"
+                    out, got = attikos.attention(q, k, v, causal=causal, algorithm=algorithm, return_lse=True)
+                    self.assertEqual(out.dtype, q.dtype)
+                    self.assertEqual(got.dtype, np.float64 if dtype is np.float64 else np.float32)
+                    oracles.check(self, out, exact, bound, what)
+                    oracles.check(self, got, lse, lse_bound, what)
+
+    def test_strides_and_scale(self):
+        q, k, v = arrays(np.float32, (2, 11, 3, 16), (2, 13, 3, 16), (2, 13, 3, 16))
+        q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
+        exact, bound, *_ = oracles.attention(q, k, v, scale=0.3)
+        oracles.check(self, attikos.flash_attention(q, k, v, scale=0.3), exact, bound)
+        backwards = k[:, :, ::-1], v[:, :, ::-1]
+        exact, bound, *_ = oracles.attention(q, *backwards, causal=True)
+        oracles.check(self, attikos.flash_attention(q, *backwards, is_causal=True), exact, bound)
+        every_other = q[..., ::2], k[..., ::2], v
+        exact, bound, *_ = oracles.attention(*every_other)
+        oracles.check(self, attikos.flash_attention(*every_other), exact, bound)
+
+    def test_three_dimensions(self):
+        q, k, v = arrays(np.float16, (6, 9, 8), (6, 9, 8), (6, 9, 8))
+        exact, bound, *_ = oracles.attention(q, k, v)
+        oracles.check(self, attikos.flash_attention(q, k, v), exact, bound)
+
+    def test_lengths_keep_padding_out(self):
+        lengths = [5, 0, 16]
+        q, k, v = arrays(np.float32, (3, 2, 16, 8), (3, 2, 16, 8), (3, 2, 16, 8))
+        expected = np.zeros_like(q)
+        for b, n in enumerate(lengths):
+            if n:
+                expected[b, :, :n] = attikos.flash_attention(q[b : b + 1, :, :n], k[b : b + 1, :, :n], v[b : b + 1, :, :n])[0]
+            for x in (q, k, v):
+                x[b, :, n:] = np.nan
+        for given in (lengths, np.array(lengths), np.array(lengths, np.int32)):
+            np.testing.assert_array_equal(attikos.flash_attention(q, k, v, seq_lens=given), expected)
+        for bad in ([5, 0, 17], [-1, 0, 1]):
+            with self.assertRaisesRegex(attikos.ShapeMismatchError, r"length . is .*\[0, 16\]"):
+                attikos.flash_attention(q, k, v, seq_lens=bad)
+        clamped = attikos.flash_attention(q, k, v, seq_lens=[5, -7, 17], check=False)
+        np.testing.assert_array_equal(clamped, expected)
+        with self.assertRaises(ValueError):
+            attikos.flash_attention(q, k, v, seq_lens=[1, 2])
+
+    def test_zero_extents(self):
+        for shape in ((0, 2, 4, 8), (1, 2, 0, 8), (1, 0, 4, 8)):
+            x = np.zeros(shape, np.float32)
+            self.assertEqual(attikos.flash_attention(x, x, x).shape, shape)
+        q, none = np.ones((1, 1, 3, 4), np.float32), np.ones((1, 1, 0, 4), np.float32)
+        out, lse = attikos.attention(q, none, none, return_lse=True)
+        self.assertTrue((out == 0).all() and np.isneginf(lse).all())
+
+    def test_one_function_serves_two_signatures(self):
+        q, k, v = arrays(np.float32, (1, 2, 7, 16), (1, 2, 7, 16), (1, 2, 7, 16))
+        f = attikos.flash_attention
+        plain, masked = f(q, k, v), f(q, k, v, causal=True)
+        self.assertFalse(np.array_equal(plain, masked))
+        scaled, both = f(q, k, v, scale=0.5), f(q, k, v, 0.5, True)
+        for same in (f(q, k, v, 0.0), f(q, k, v, None), f(q, k, v, 0.25), f(q, k, v, False), f(q, k, v, False, None),
+                     f(q, k, v, scale=0.0, is_causal=False), f(q, k, v, sm_scale=None)):  # fmt: skip
+            np.testing.assert_array_equal(same, plain)
+        for same in (f(q, k, v, True), f(q, k, v, 0.0, True), f(q, k, v, is_causal=True), f(q, k, v, np.True_),
+                     f(q, k, v, True, True), f(q, k, v, is_causal=True, causal=True)):  # fmt: skip
+            np.testing.assert_array_equal(same, masked)
+        for same in (f(q, k, v, 0.5), f(q, k, v, sm_scale=0.5), f(q, k, v, False, 0.5), f(q, k, v, 0.5, sm_scale=0.5)):
+            np.testing.assert_array_equal(same, scaled)
+        for same in (f(q, k, v, True, 0.5), f(q, k, v, True, sm_scale=0.5), f(q, k, v, 0.5, causal=True)):
+            np.testing.assert_array_equal(same, both)
+        for wrong in (lambda: f(q, k, v, 0.5, sm_scale=0.25), lambda: f(q, k, v, True, causal=False),
+                      lambda: f(q, k, v, is_causal=True, causal=False), lambda: f(q, k, v, True, 0.5, sm_scale=0.1),
+                      lambda: f(q, k, v, 0.5, 0.5), lambda: f(q, k, v, True, False),
+                      lambda: f(q, k, v, float("nan"))):  # fmt: skip
+            with self.assertRaises(ValueError):
+                wrong()
+
+    def test_variants_by_name(self):
+        q, k, v = arrays(np.float32, (1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 16))
+        for fn in (attikos.tiled_attention, attikos.naive_attention):
+            exact, bound, *_ = oracles.attention(q, k, v, True, 0.4)
+            oracles.check(self, fn(q, k, v, scale=0.4, is_causal=True), exact, bound)
+            oracles.check(self, fn(q, k, v, 0.4, True), exact, bound)
+
+    def test_errors(self):
+        q, k, v = arrays(np.float32, (1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8))
+        f = attikos.flash_attention
+        for base in (RuntimeError, ValueError, attikos.Error, attikos.ShapeMismatchError):
+            with self.assertRaisesRegex(base, "3D or 4D"):
+                f(q[0, 0], k[0, 0], v[0, 0])
+            with self.assertRaises(base):
+                f(q, k, v[:, :, :3])
+            with self.assertRaises(base):
+                f(q, k[..., :4], v)
+        for base in (RuntimeError, TypeError, attikos.UnsupportedDtypeError):
+            with self.assertRaisesRegex(base, "unsupported dtype"):
+                f(q.astype(np.int32), k.astype(np.int32), v.astype(np.int32))
+            with self.assertRaisesRegex(base, "must match"):
+                f(q, k.astype(np.float16), v)
+            with self.assertRaises(base):
+                f([1.0], k, v)
+        with self.assertRaisesRegex(ValueError, "algorithm"):
+            attikos.attention(q, k, v, algorithm="none")
+        with self.assertRaisesRegex(NotImplementedError, "of_nobody"):
+            attikos.attention(q, k, v, kernel="of_nobody")
+
+
+if __name__ == "__main__":
+    unittest.main()
