@@ -141,7 +141,11 @@ abi::AttentionArgs attention_arguments(char const* operation, Q const& q, K cons
                         ", one per sequence of cu_seqlens.", shapes());
     if (!Storage::packed_q) expect("k", "batch", k4.extent[0], q4.extent[0], "q");
   }
-  expect("v", kv_dimension, v4.extent[0], k4.extent[0], "k");
+  if (Storage::paged || Storage::packed_q) {
+    expect("v", kv_dimension, v4.extent[0], k4.extent[0], "k");
+  } else {
+    expect("v", "batch", v4.extent[0], q4.extent[0], "q");
+  }
   expect("out", "batch", o4.extent[0], q4.extent[0], "q");
   expect("v", "heads", v4.extent[1], k4.extent[1], "k");
   expect("out", "heads", o4.extent[1], q4.extent[1], "q");
