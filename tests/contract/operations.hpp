@@ -137,6 +137,43 @@ std::vector<Operation<Exec>> operations() {
                     },
                     output_of(out)});
   }
+  {
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 70),
+         dout = filled<T, 4, Exec>({2, 2, 39, 24}, 71);
+    auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 72);
+    auto dq = filled<T, 4, Exec>({2, 2, 39, 40}, 73), dk = filled<T, 4, Exec>({2, 1, 300, 40}, 74),
+         dv = filled<T, 4, Exec>({2, 1, 300, 24}, 75);
+    for (auto const& result : {output_of(dq), output_of(dk), output_of(dv)}) {
+      list.push_back({"attention_backward",
+                      [=](Exec const& exec) {
+                        attention_backward(exec, q->const_view(), k->const_view(), v->const_view(),
+                                           out->const_view(), lse->const_view(), dout->const_view(),
+                                           dq->view(), dk->view(), dv->view(), {.causal = true},
+                                           lengths(len_q->const_view(), len_kv->const_view()));
+                      },
+                      result});
+    }
+    auto rows = filled<T, 2, Exec>({70, 300}, 76);
+    auto codes = filled<float8_e4m3, 2, Exec>({70, 300}, 77);
+    auto scales = filled<float, 2, Exec>({70, 3}, 78);
+    list.push_back({"quantize",
+                    [=](Exec const& exec) {
+                      quantize(exec, rows->const_view(), codes->view(), scales->view());
+                    },
+                    output_of(codes)});
+    auto a = filled<T, 2, Exec>({70, 90}, 79), b = filled<T, 2, Exec>({90, 50}, 80);
+    auto dc = filled<T, 2, Exec>({70, 50}, 81);
+    auto da = filled<T, 2, Exec>({70, 90}, 82), db = filled<T, 2, Exec>({90, 50}, 83);
+    for (auto const& result : {output_of(da), output_of(db)}) {
+      list.push_back({"gemm_backward",
+                      [=](Exec const& exec) {
+                        gemm_backward(exec, a->const_view(), b->const_view(), dc->const_view(),
+                                      da->view(), db->view());
+                      },
+                      result});
+    }
+  }
   auto x = filled<T, 3, Exec>({2, 70, 385}, 16);
   auto weight = filled<T, 1, Exec>({385}, 17);
   auto const rows = [&](char const* name, auto op) {

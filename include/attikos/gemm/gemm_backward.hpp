@@ -3,6 +3,7 @@
 /// gemm_backward(): gradients of a matrix product and its epilogue.
 #pragma once
 
+#include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/core/row_sums.hpp>
 #include <attikos/core/workspace.hpp>
 #include <attikos/epilogue/activation_gradient.hpp>
@@ -316,6 +317,7 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
   constexpr bool own_dx = !is_present<decltype(wanted_dx)>;
   auto const bytes = gemm_backward_bytes<T>(given.c, options, own_dx, has_bias);
   auto const lease = get_workspace(op, exec, bytes.total(), extras...);
+  Kokkos::Profiling::ScopedRegion const region(label(op, "portable"));
   if (own_dx && activated) {
     dx.data = lease.data;
     dx.batch_stride = dx.rows * dx.cols;

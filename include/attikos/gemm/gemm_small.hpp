@@ -23,6 +23,9 @@ inline bool is_small_gemm(abi::GemmArgs const& g) {
          g.offsets == nullptr && g.counts == nullptr;
 }
 
+/// Whether there is anything to sum; without, scales in blocks along k have no entries to read.
+KOKKOS_INLINE_FUNCTION bool has_products(abi::GemmArgs const& g) { return g.k > 0 && g.outer > 0; }
+
 /// One element, read straight from memory, which caches so little data well.
 template <class A, class B, class C>
 KOKKOS_INLINE_FUNCTION GemmScalar<A, B, C> small_gemm_element(abi::GemmArgs const& g,
@@ -45,9 +48,11 @@ KOKKOS_INLINE_FUNCTION GemmScalar<A, B, C> small_gemm_element(abi::GemmArgs cons
       sum += left * (static_cast<Acc>(b[o * g.b_outer + p * g.b_k]) - zero_b);
     }
   Scalar x = sum_to_scalar<Scalar>(sum);
-  if constexpr (std::is_floating_point_v<Scalar>)
-    x = x * static_cast<Scalar>(g.scale_a.at(batch, i, 0)) *
-        static_cast<Scalar>(g.scale_b.at(batch, 0, j));
+  if constexpr (std::is_floating_point_v<Scalar>) {
+    if (has_products(g))
+      x = x * static_cast<Scalar>(g.scale_a.at(batch, i, 0)) *
+          static_cast<Scalar>(g.scale_b.at(batch, 0, j));
+  }
   return x;
 }
 
@@ -81,7 +86,7 @@ inline void small_gemm_sums(abi::GemmArgs const& g, A const* a, B const* b, Acc*
   int const width = (n + W - 1) / W * W;
   bool const packs_a =
       !std::is_same_v<A, Acc> || g.a_k != 1 || g.a_m < 0 || g.a_m > std::numeric_limits<int>::max();
-  for (int i = 0; i < m * width && (k == 0 || g.outer == 0); ++i) sums[i] = Acc(0);
+  for (int i = 0; i < m * width && !has_products(g); ++i) sums[i] = Acc(0);
   for (std::int64_t o = 0; o < g.outer && k > 0; ++o, a += g.a_outer, b += g.b_outer) {
     Acc const* left = packed_a;
     int lda = k;
@@ -115,7 +120,7 @@ inline void small_gemm_sums(abi::GemmArgs const& g, A const* a, B const* b, Acc*
   }
 }
 
-/// One whole product. `Memory` has room for the packed factors and the sums.
+/// One whole product.
 template <class A, class B, class C, class Function>
 inline void small_gemm(abi::GemmArgs const& g, Function const& function, std::int64_t batch) {
   using Acc = GemmAccumulator<A, B, C>;
@@ -147,12 +152,15 @@ inline void small_gemm(abi::GemmArgs const& g, Function const& function, std::in
   Scalar* finished = nullptr;
   Scalar scaled[extent * extent];
   if constexpr (std::is_same_v<Acc, Scalar>) finished = sums;
-  if (finished == nullptr || g.scale_a.data != nullptr || g.scale_b.data != nullptr) {
+  bool const scales = has_products(g) && (g.scale_a.data != nullptr || g.scale_b.data != nullptr);
+  if (finished == nullptr || scales) {
     for (int i = 0; i < m; ++i)
-      for (int j = 0; j < n; ++j)
-        scaled[i * ld + j] = sum_to_scalar<Scalar>(sums[i * ld + j]) *
-                             static_cast<Scalar>(g.scale_a.at(batch, i, 0)) *
-                             static_cast<Scalar>(g.scale_b.at(batch, 0, j));
+      for (int j = 0; j < n; ++j) {
+        Scalar const sum = sum_to_scalar<Scalar>(sums[i * ld + j]);
+        scaled[i * ld + j] = scales ? sum * static_cast<Scalar>(g.scale_a.at(batch, i, 0)) *
+                                          static_cast<Scalar>(g.scale_b.at(batch, 0, j))
+                                    : sum;
+      }
     finished = scaled;
   }
   // Where C is as dense as the sums and every element is finished alike, it is one long row.
