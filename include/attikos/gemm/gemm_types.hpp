@@ -41,6 +41,10 @@ constexpr bool gemm_types_supported() {
   }
 }
 
+/// The same as a value, which device functions may ask for too.
+template <class A, class B, class C>
+inline constexpr bool gemm_types_are_supported = gemm_types_supported<A, B, C>();
+
 /// A sum as the epilogue takes it.
 template <class Scalar, class Acc>
 KOKKOS_INLINE_FUNCTION Scalar sum_to_scalar(Acc sum) {

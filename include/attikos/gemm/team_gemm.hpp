@@ -140,7 +140,7 @@ KOKKOS_INLINE_FUNCTION void team_gemm(Team const& team, A const& a, B const& b, 
   static_assert(rank_of<A> == 2 && rank_of<B> == 2 && rank_of<C> == 2,
                 "attikos::team_gemm: A, B and C have rank 2");
   using TC = element_t<C>;
-  static_assert(detail::gemm_types_supported<element_t<A>, element_t<B>, TC>() &&
+  static_assert(detail::gemm_types_are_supported<element_t<A>, element_t<B>, TC> &&
                     (detail::is_wide_real<TC> || std::is_same_v<TC, std::int32_t>)&&(
                         std::is_same_v<TC, std::int32_t> || !std::is_integral_v<element_t<A>>),
                 "attikos::team_gemm: element types must be double, float, float16 or bfloat16 in "

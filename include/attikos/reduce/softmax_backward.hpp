@@ -90,8 +90,7 @@ struct LogSoftmaxBackwardRow {
     Row<Dx> const to = dx(index);
     Acc const sum = device_sum<Acc>(team, g, [](Acc v) { return v; });
     Acc const visible = device_sum<Acc>(team, y, [](Acc v) {
-      constexpr Acc low = -std::numeric_limits<Acc>::infinity();
-      return v == low ? Acc(0) : Acc(1);
+      return v == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Acc(1);
     });
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, y.size), [&](std::int64_t j) {
       Acc const d = scale * (static_cast<Acc>(g[j]) - Kokkos::exp(static_cast<Acc>(y[j])) * sum);
