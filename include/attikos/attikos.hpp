@@ -8,9 +8,11 @@
 #include <attikos/attention/attention_backward.hpp>
 #include <attikos/attention/decode.hpp>
 #include <attikos/attention/merge_states.hpp>
+#include <attikos/attention/team_attention.hpp>
 #include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/gemm/gemm_backward.hpp>
+#include <attikos/gemm/gemm_tile.hpp>
 #include <attikos/gemm/team_gemm.hpp>
 #include <attikos/mlp/gated_mlp.hpp>
 #include <attikos/mlp/gated_mlp_backward.hpp>

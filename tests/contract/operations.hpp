@@ -125,6 +125,19 @@ std::vector<Operation<Exec>> operations() {
                     output_of(out)});
   }
   {
+    // Many short sequences.
+    auto out = filled<T, 4, Exec>({37, 4, 9, 24}, 16);
+    auto queries = filled<T, 4, Exec>({37, 4, 9, 40}, 17),
+         keys = filled<T, 4, Exec>({37, 2, 13, 40}, 18);
+    auto values = filled<T, 4, Exec>({37, 2, 13, 24}, 19);
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, queries->const_view(), keys->const_view(),
+                                values->const_view(), out->view(), {.causal = true});
+                    },
+                    output_of(out)});
+  }
+  {
     // One head, few queries: threads must share the keys or stand idle.
     auto out = filled<T, 4, Exec>({1, 1, 3, 24}, 12);
     auto one = filled<T, 4, Exec>({1, 1, 3, 40}, 13),

@@ -38,8 +38,8 @@ inline std::string describe(AttentionCase const& p) {
        << s.seqlen_q << "/" << s.seqlen_kv << " d " << s.d << " dv " << s.dv << " scale "
        << p.options.softmax_scale << " causal " << p.options.causal << " top_left "
        << (p.options.causal_alignment == CausalAlignment::top_left) << " algorithm "
-       << static_cast<int>(p.options.algorithm) << " layout " << layout_name(p.layout) << " joined "
-       << p.joined << " lengths";
+       << static_cast<int>(p.options.algorithm) << " kernel '" << p.options.kernel << "' layout "
+       << layout_name(p.layout) << " joined " << p.joined << " lengths";
   for (std::size_t i = 0; i < p.lengths_q.size(); ++i) {
     text << ' ' << p.lengths_q[i] << '/' << p.lengths_kv[i];
   }
@@ -165,6 +165,15 @@ void check_attention(AttentionCase const& p) {
   EXPECT_EQ(o.lse.writes_outside(), 0u) << describe(p);
   EXPECT_TRUE(p.lse || o.lse.unchanged()) << describe(p);
   compare_attention(p, o);
+  if constexpr (is_host_space<Exec>) {
+    // Short sequences do not go to the flash kernel by themselves.
+    bool const automatic =
+        *p.options.kernel == '\0' && p.options.algorithm == AttentionAlgorithm::flash;
+    if (!automatic || p.shape.seqlen_q > 32 || p.shape.seqlen_kv > 32) return;
+    AttentionCase again = p;
+    again.options.kernel = "portable/flash";
+    check_attention<Exec, T>(again);
+  }
 }
 
 }  // namespace attikos::test

@@ -238,7 +238,8 @@ TYPED_TEST(DeviceBodies, GradientOfTheActivationAndOfTheBias) {
                                                 saved.batch_stride,
                                                 saved.row_stride,
                                                 saved.col_stride,
-                                                Activation::silu};
+                                                Activation::silu,
+                                                {.rows = rows}};
   run_teams<Exec>(batch * rows, DeviceRow<decltype(op)>{op});
   Tensor<float, 3, Exec> a({batch, rows, 2}), b({batch, 2, cols});
   a.fill(0);
@@ -252,8 +253,8 @@ TYPED_TEST(DeviceBodies, GradientOfTheActivationAndOfTheBias) {
 
   detail::RowChunks const chunks{batch * rows, 7};
   Tensor<float, 2, Exec> partial({chunks.count(), cols});
-  detail::RowChunkSum<float, float> const sums{detail::operand_rows<float const>(d), chunks,
-                                               partial.view().data()};
+  detail::RowChunkSum<float, float> const sums{
+      detail::operand_rows<float const>(d), chunks, partial.view().data(), {.rows = rows}, false};
   run_teams<Exec>(chunks.count(), DeviceChunk<decltype(sums)>{sums});
   partial.download();
   for (std::int64_t c = 0; c < chunks.count(); ++c)

@@ -20,6 +20,8 @@ struct FusedCase {
   PositionKind positions = PositionKind::none;
   int alias = 0;
   bool infer_heads = true;
+  std::int64_t rotary_dim = 0;  ///< of heads that are rotated in part
+  bool half_width = false;      ///< tables with one entry per pair
 };
 
 std::string describe(FusedCase const& p) {
@@ -28,7 +30,7 @@ std::string describe(FusedCase const& p) {
        << static_cast<int>(p.norm) << " style " << static_cast<int>(p.style) << " layouts "
        << layout_name(p.x) << ", " << layout_name(p.out) << ", " << layout_name(p.table)
        << " offset " << p.offset << " positions " << static_cast<int>(p.positions) << " alias "
-       << p.alias;
+       << p.alias << " rotary_dim " << p.rotary_dim << " half width " << p.half_width;
   return text.str();
 }
 
@@ -37,7 +39,7 @@ struct Fused {
   using T = typename C::T;
   using Exec = typename C::Exec;
   FusedCase p;
-  std::int64_t hidden, size, groups;
+  std::int64_t hidden, size, groups, rotary_dim;
   Random random{static_cast<std::uint64_t>(p.head_dim + 100 * p.seqlen)};
   Tensor<T, 3, Exec> x, dout, out;
   Tensor<T, 1, Exec> weight, dweight;
@@ -50,18 +52,21 @@ struct Fused {
         hidden(p.heads * p.head_dim),
         size(p.norm == NormExtent::head ? p.head_dim : hidden),
         groups(p.norm == NormExtent::head ? p.heads : 1),
+        rotary_dim(p.rotary_dim != 0 ? p.rotary_dim : p.head_dim),
         x({p.batch, p.seqlen, hidden}, p.x),
         dout({p.batch, p.seqlen, hidden}, p.out),
         out({p.batch, p.seqlen, hidden}, p.out),
         weight({size}, Layout::strided),
         dweight({size}, Layout::strided),
-        tables(random, p.offset + p.seqlen + 3, p.head_dim, p.table),
+        tables(random, p.offset + p.seqlen + 3, p.half_width ? rotary_dim / 2 : rotary_dim,
+               p.table),
         rows(random, p.positions, p.batch, p.seqlen, tables.length(), p.offset),
         options{.eps = 1e-5,
                 .num_heads = p.infer_heads ? 0 : p.heads,
                 .norm = p.norm,
                 .style = p.style,
-                .position_offset = p.offset} {
+                .position_offset = p.offset,
+                .rotary_dim = p.half_width ? rotary_dim : p.rotary_dim} {
     x.fill_uniform(random);
     dout.fill_uniform(random);
     weight.fill_uniform(random);
@@ -97,6 +102,12 @@ struct Fused {
     return row;
   }
 
+  std::vector<double> table_row(Tensor<Table, 2, Exec> const& table, std::int64_t row) const {
+    auto const entries = row_of2(table, row);
+    return p.half_width ? reference::rope_full_width(entries, p.style == RopeStyle::interleaved)
+                        : entries;
+  }
+
   void check(bool backward) {
     bool const interleaved = p.style == RopeStyle::interleaved;
     std::vector<double> w, sum(sz(size)), magnitude(sz(size)), error(sz(size));
@@ -106,12 +117,12 @@ struct Fused {
                           describe(p));
     for (std::int64_t b = 0; b < p.batch; ++b) {
       for (std::int64_t s = 0; s < p.seqlen; ++s) {
-        auto const cos = row_of2(tables.cos, rows(b, s)), sin = row_of2(tables.sin, rows(b, s));
+        auto const cos = table_row(tables.cos, rows(b, s)), sin = table_row(tables.sin, rows(b, s));
         for (std::int64_t g = 0; g < groups; ++g) {
           auto const in = group(x, b, s, g);
           if (!backward) {
-            auto const want =
-                reference::rms_norm_rope_row(in, w, options.eps, cos, sin, interleaved);
+            auto const want = reference::rms_norm_rope_row(in, w, options.eps, cos, sin,
+                                                           interleaved, sz(p.head_dim));
             for (std::int64_t c = 0; c < size; ++c)
               comparison.add(
                   out.value(b, s, g * size + c), want.out[sz(c)],
@@ -119,8 +130,8 @@ struct Fused {
                   {b, s, g, c});
             continue;
           }
-          auto const turned =
-              reference::rope_heads(group(dout, b, s, g), cos, sin, interleaved, true);
+          auto const turned = reference::rope_heads(group(dout, b, s, g), cos, sin, interleaved,
+                                                    true, sz(p.head_dim));
           auto const row = reference::rms_norm_gradient_row(in, w, turned.out, options.eps);
           ScaledGradientBound<T> const bound(row, w, turned.magnitude, 1);
           for (std::int64_t c = 0; c < size; ++c) {
@@ -193,6 +204,46 @@ TYPED_TEST(RmsNormRope, OffsetsAndPositions) {
   }
 }
 
+TYPED_TEST(RmsNormRope, PartialRotation) {
+  for (auto [d, r] : {std::pair<std::int64_t, std::int64_t>{3, 2},
+                      {5, 2},
+                      {20, 14},
+                      {40, 32},
+                      {64, 16},
+                      {67, 66},
+                      {128, 64}}) {
+    FusedCase p{2, 3, 3, d};
+    p.infer_heads = false;
+    p.rotary_dim = r;
+    for (p.half_width = false;; p.half_width = true) {
+      for (p.alias = 0; p.alias < 3; ++p.alias) check_fused<TypeParam>(p);
+      if (p.half_width) break;
+    }
+  }
+  for (Layout layout : all_layouts) {
+    FusedCase p{2, 3, 2, 22, NormExtent::hidden, RopeStyle::half_split, layout, layout, layout, 3};
+    p.infer_heads = false;
+    p.rotary_dim = 18;
+    p.positions = PositionKind::token;
+    check_fused<TypeParam>(p);
+  }
+  FusedCase many{2, 307, 3, 6};
+  many.infer_heads = false;
+  many.rotary_dim = 4;
+  check_fused<TypeParam>(many);
+}
+
+TYPED_TEST(RmsNormRope, TablesOfHalfWidth) {
+  for (std::int64_t d : {2, 14, 34, 64}) {
+    for (bool infer : {false, true}) {
+      FusedCase p{2, 3, 3, d};
+      p.half_width = true;
+      p.infer_heads = infer;
+      check_fused<TypeParam>(p);
+    }
+  }
+}
+
 TYPED_TEST(RmsNormRope, ManyTokens) {
   check_fused<TypeParam>({2, 307, 3, 6});
   check_fused<TypeParam>({1, 1301, 2, 2});
@@ -248,16 +299,19 @@ TEST(RmsNormRopeOracle, FiniteDifferences) {
   std::size_t const n = 24;
   auto const x = random_values(1, n), w = random_values(2, n), g = random_values(3, n);
   auto const cos = random_values(4, 8), sin = random_values(5, 8);
-  for (bool interleaved : {false, true}) {
+  for (int turn = 0; turn < 4; ++turn) {
+    bool const interleaved = turn % 2 == 1;
+    std::size_t const head_dim = turn < 2 ? 8 : 12;  // all of a head rotated, or the first 8
     auto const loss = [&](auto const& at, auto const& weight) {
-      return dot(g, reference::rms_norm_rope_row(at, weight, 1e-6, cos, sin, interleaved).out);
+      return dot(
+          g, reference::rms_norm_rope_row(at, weight, 1e-6, cos, sin, interleaved, head_dim).out);
     };
-    auto const turned = reference::rope_heads(g, cos, sin, interleaved, true).out;
+    auto const turned = reference::rope_heads(g, cos, sin, interleaved, true, head_dim).out;
     auto const row = reference::rms_norm_gradient_row(x, w, turned, 1e-6);
     std::vector<double> dweight;
     for (std::size_t c = 0; c < n; ++c) dweight.push_back(turned[c] * row.normalized[c]);
-    double const size =
-        dot_size(g, reference::rms_norm_rope_row(x, w, 1e-6, cos, sin, interleaved).magnitude);
+    double const size = dot_size(
+        g, reference::rms_norm_rope_row(x, w, 1e-6, cos, sin, interleaved, head_dim).magnitude);
     expect_gradient("rms_norm_rope dx", x, row.dx, 4.0 * n, size,
                     [&](auto const& at) { return loss(at, w); });
     expect_gradient("rms_norm_rope dweight", w, dweight, 4.0 * n, size,

@@ -17,6 +17,7 @@ struct RopeCase {
   std::int64_t offset = 0;
   bool in_place = false;
   PositionKind positions = PositionKind::none;
+  bool half_width = false;  ///< tables with one entry per pair
 };
 
 std::string describe(RopeCase const& p) {
@@ -24,7 +25,8 @@ std::string describe(RopeCase const& p) {
   text << "[" << p.batch << ", " << p.heads << ", " << p.seqlen << ", " << p.head_dim << "] rotary "
        << p.rotary_dim << " style " << static_cast<int>(p.style) << " layouts " << layout_name(p.x)
        << ", " << layout_name(p.out) << ", " << layout_name(p.table) << " offset " << p.offset
-       << " in place " << p.in_place << " positions " << static_cast<int>(p.positions);
+       << " in place " << p.in_place << " positions " << static_cast<int>(p.positions)
+       << " half width " << p.half_width;
   return text.str();
 }
 
@@ -36,10 +38,19 @@ void check_rope(RopeCase const& p, bool backward) {
   Tensor<Out, 4, Exec> out({p.batch, p.heads, p.seqlen, p.head_dim}, p.out);
   Random random(static_cast<std::uint64_t>(p.head_dim + 100 * p.seqlen));
   x.fill_uniform(random);
-  Tables<Table, Exec> tables(random, p.offset + p.seqlen + 3, p.rotary_dim, p.table);
+  Tables<Table, Exec> tables(random, p.offset + p.seqlen + 3,
+                             p.half_width ? p.rotary_dim / 2 : p.rotary_dim, p.table);
   RowPositions<Exec> rows(random, p.positions, p.batch, p.seqlen, tables.length(), p.offset);
   tables.poison_unused(rows);
-  RopeOptions const options{.style = p.style, .position_offset = p.offset};
+  // The width of the tables may be said or not; half of it must be.
+  RopeOptions const options{.style = p.style,
+                            .position_offset = p.offset,
+                            .rotary_dim = p.half_width || p.heads % 2 == 0 ? p.rotary_dim : 0};
+  bool const interleaved = p.style == RopeStyle::interleaved;
+  auto const table_row = [&](auto const& table, std::int64_t row) {
+    auto const entries = row_of2(table, row);
+    return p.half_width ? reference::rope_full_width(entries, interleaved) : entries;
+  };
   auto const call = [&](auto const& in, auto const& to) {
     rows.with_extras([&](auto const&... extras) {
       tables.with_views([&](auto const& cos, auto const& sin) {
@@ -62,12 +73,11 @@ void check_rope(RopeCase const& p, bool backward) {
       describe(p));
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t s = 0; s < p.seqlen; ++s) {
-      auto const cos = row_of2(tables.cos, rows(b, s)), sin = row_of2(tables.sin, rows(b, s));
+      auto const cos = table_row(tables.cos, rows(b, s)), sin = table_row(tables.sin, rows(b, s));
       for (std::int64_t h = 0; h < p.heads; ++h) {
         std::vector<double> head;
         for (std::int64_t c = 0; c < p.head_dim; ++c) head.push_back(x.value(b, h, s, c));
-        auto const want =
-            reference::rope_head(head, cos, sin, p.style == RopeStyle::interleaved, backward);
+        auto const want = reference::rope_head(head, cos, sin, interleaved, backward);
         for (std::int64_t c = 0; c < p.head_dim; ++c) {
           bool const copied = c >= p.rotary_dim;
           double const bound = copied && std::is_same_v<T, Out>
@@ -128,6 +138,30 @@ TYPED_TEST(Rope, OffsetsAndPositions) {
       p.offset = offset;
       check_both<TypeParam>(p);
     }
+  }
+}
+
+TYPED_TEST(Rope, TablesOfHalfWidth) {
+  for (auto [d, r] : {std::pair<std::int64_t, std::int64_t>{2, 2},
+                      {6, 6},
+                      {9, 6},
+                      {32, 32},
+                      {34, 34},
+                      {64, 62},
+                      {128, 128},
+                      {130, 64},
+                      {5, 0}}) {
+    RopeCase p{2, 3, 3, d, r};
+    p.half_width = true;
+    check_both<TypeParam>(p);
+    p.in_place = true;
+    check_both<TypeParam>(p);
+  }
+  for (Layout layout : all_layouts) {
+    RopeCase p{2, 3, 5, 36, 34, RopeStyle::half_split, layout, layout, layout, 4};
+    p.half_width = true;
+    p.positions = PositionKind::token;
+    check_both<TypeParam>(p);
   }
 }
 

@@ -64,6 +64,8 @@ template <class Types>
 using Cases = decltype(impl::cross(ExecutionSpaces{}, Types{}));
 using FloatingCases = Cases<FloatingTypes>;
 using SpaceCases = decltype(impl::spaces(ExecutionSpaces{}));
+/// The default execution space alone with every floating-point type.
+using OneSpaceCases = decltype(impl::cross(List<Kokkos::DefaultExecutionSpace>{}, FloatingTypes{}));
 
 template <class T>
 constexpr char const* type_name() {

@@ -117,7 +117,7 @@ class LayerNormGradientBound {
     double const mean_error = (growth(n) + 1) * u * forward.magnitude;
     double const spread = forward.variance + eps;
     double const centered =
-        std::sqrt(forward.variance * (forward.variance + forward.mean * forward.mean));
+        std::sqrt(forward.variance) * std::sqrt(forward.variance + forward.mean * forward.mean);
     double const r = ((growth(n) + 4) * u * centered + mean_error * mean_error) / spread;
     t_ = r / 2 * (1 + r) + 2 * u;
     for (std::size_t c = 0; c < g.size(); ++c) {

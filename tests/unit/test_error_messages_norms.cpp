@@ -43,7 +43,21 @@ TEST(RopeErrors, Tables) {
       {"attikos::rope: sin is [5, 6] float32; expected the extents of cos", "[5, 8] float32"});
   expect_error<ShapeError>(
       [&] { rope(Exec(), x.view(), odd.view(), odd.view(), out.view()); },
-      {"attikos::rope: rotary_dim is 7; expected an even number", "cos is [5, 7] float32"});
+      {"attikos::rope: rotary_dim is 7; expected an even number", "cos is [5, 7] float32",
+       "tables of half width need options.rotary_dim"});
+  for (std::int64_t dim : {-2, 7, 6, 4, 10, 32}) {
+    expect_error<ShapeError>(
+        [&] {
+          rope(Exec(), x.view(), right.view(), right.view(), out.view(), {.rotary_dim = dim});
+        },
+        {"attikos::rope: options.rotary_dim is " + std::to_string(dim) +
+             "; expected an even number that is the width of cos or twice that, or 0",
+         "cos is [5, 8] float32"});
+  }
+  // Twice the width of the tables is more than a head has.
+  expect_error<ShapeError>(
+      [&] { rope(Exec(), x.view(), right.view(), right.view(), out.view(), {.rotary_dim = 16}); },
+      {"attikos::rope: rotary_dim is 16; expected at most 8, the head_dim"});
   expect_error<ShapeError>([&] { rope(Exec(), x.view(), wide.view(), wide.view(), out.view()); },
                            {"attikos::rope: rotary_dim is 10; expected at most 8, the head_dim",
                             "x, which is [2, 3, 5, 8] float32"});
@@ -115,7 +129,21 @@ TEST(RmsNormRopeErrors, HeadsAndWeights) {
   expect_error<ShapeError>([&] { call(table, hidden, {.num_heads = 4}); },
                            {"attikos::rms_norm_rope: num_heads is 4; expected 3 (hidden 24 over "
                             "head_dim 8) or 0",
-                            "x is [2, 5, 24] float32, cos is [5, 8] float32"});
+                            "x is [2, 5, 24] float32, cos is [5, 8] float32",
+                            "rotated in part need options.rotary_dim"});
+  expect_error<ShapeError>([&] { call(table, hidden, {.num_heads = 5, .rotary_dim = 8}); },
+                           {"attikos::rms_norm_rope: hidden is 24; expected a multiple of "
+                            "num_heads 5",
+                            "x is [2, 5, 24] float32"});
+  expect_error<ShapeError>([&] { call(table, hidden, {.num_heads = 4, .rotary_dim = 8}); },
+                           {"attikos::rms_norm_rope: rotary_dim is 8; expected at most 6, hidden "
+                            "24 over num_heads 4"});
+  expect_error<ShapeError>([&] { call(table, hidden, {.rotary_dim = 6}); },
+                           {"attikos::rms_norm_rope: options.rotary_dim is 6; expected an even "
+                            "number that is the width of cos"});
+  expect_error<ShapeError>(
+      [&] { call(table, head, {.num_heads = 2, .norm = NormExtent::head, .rotary_dim = 8}); },
+      {"attikos::rms_norm_rope: weight has 8 elements; expected 12, hidden over num_heads"});
   expect_error<ShapeError>([&] { call(table, hidden, {.num_heads = -1}); },
                            {"attikos::rms_norm_rope: num_heads is -1; expected 0"});
   expect_error<ShapeError>([&] { call(table, head, {}); },

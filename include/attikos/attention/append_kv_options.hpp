@@ -3,7 +3,7 @@
 /// What an append_kv call may ask for besides its keys and values.
 #pragma once
 
-#include <attikos/attention/paged.hpp>
+#include <attikos/attention/attention_options.hpp>
 #include <attikos/core/concepts.hpp>
 #include <attikos/norm/rope_options.hpp>
 
@@ -16,6 +16,9 @@ struct AppendKvOptions {
   /// queries(q, out): every query is rotated as the first one, for attention without a causal mask
   /// or window; else query i as position cache length + i.
   bool queries_share_position = false;
+  /// How many leading features rotary(cos, sin) rotates: the width of the tables (which 0 stands
+  /// for), or twice that for tables that hold one entry per pair.
+  std::int64_t rotary_dim = 0;
 };
 
 /// How much of the cache each sequence has in use. See cache_lengths().
@@ -31,6 +34,25 @@ CacheLengths<T> cache_lengths(T const& view) {
   return {view};
 }
 
+/// How many tokens of each sequence are new. See new_lengths().
+template <TensorLike T>
+struct NewLengths {
+  T view;
+};
+
+/// Numbers of new tokens of padded sequences: int32 [batch], read on the device and clamped to [0,
+/// seqlen_new]. Positions behind them are neither read nor appended.
+template <TensorLike T>
+NewLengths<T> new_lengths(T const& view) {
+  return {view};
+}
+
+/// Packed new keys and values beside queries that are padded, or not there.
+template <TensorLike Kv>
+CuSeqlens<detail::Absent, Kv> cu_seqlens(detail::Absent, Kv const& kv) {
+  return {{}, kv};
+}
+
 /// Rotary embedding on the way into the cache. See rotary().
 template <TensorLike Cos, TensorLike Sin>
 struct Rotary {
@@ -39,7 +61,7 @@ struct Rotary {
 };
 
 /// Rotates new keys by tables as those of rope(): [positions, rotary_dim] or [1, positions, 1,
-/// rotary_dim].
+/// rotary_dim], of half that width with AppendKvOptions::rotary_dim.
 template <TensorLike Cos, TensorLike Sin>
 Rotary<Cos, Sin> rotary(Cos const& cos, Sin const& sin) {
   return {cos, sin};

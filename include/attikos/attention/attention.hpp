@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/attention/attention_flash.hpp>
+#include <attikos/attention/attention_small.hpp>
 #include <attikos/attention/attention_unfused.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
 #include <attikos/core/dispatch.hpp>
@@ -95,7 +96,9 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
 /// for double). `flash` needs no memory beyond its outputs; `tiled` and `naive` store
 /// batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the caller's, or the instance's
-/// pool). Determinism: run to run, and for any number of host threads. Throws ShapeError,
+/// pool). On a host, problems of at most 32 queries and keys and no extra but lengths and descale
+/// go to `portable/small`, several heads to a thread; `.kernel = "portable"` keeps `flash`.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError,
 /// StrideError, UnsupportedError, ResourceError before anything is launched or written. Source: T.
 /// Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,

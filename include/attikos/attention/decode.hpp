@@ -14,8 +14,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 template <class T>
-concept DecodeExtra =
-    is_any_wrapper<T, Lengths, Paged, Bias, Mask, Alibi, Sinks, Descale, Workspace>;
+concept DecodeExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks,
+                                     Descale, Score, Weight, Workspace>;
 
 inline AttentionOptions attention_options(DecodeOptions const& options) {
   AttentionOptions result;
@@ -33,14 +33,14 @@ template <class Out, class Exec, class Acc>
 void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t splits,
                   Acc const* partial_out, Acc const* partial_lse) {
   std::int64_t const dv = g.head_dim_v, row = g.seqlen_q, head = row * g.heads_q,
-                     all = head * g.batch;
+                     batch = decode_batch(g), all = head * batch;
   SplitStates<Acc, Acc> const states{
       {partial_out,
-       {splits, g.batch, g.heads_q, g.seqlen_q, dv},
+       {splits, batch, g.heads_q, g.seqlen_q, dv},
        {all * dv, head * dv, row * dv, dv, 1}},
-      {partial_lse, {splits, g.batch, g.heads_q, g.seqlen_q}, {all, head, row, 1}}};
-  TensorRef<Out, 4> out{static_cast<Out*>(g.out), {g.batch, g.heads_q, g.seqlen_q, dv}, {}};
-  TensorRef<Acc, 3> lse{static_cast<Acc*>(g.lse), {g.batch, g.heads_q, g.seqlen_q}, {}};
+      {partial_lse, {splits, batch, g.heads_q, g.seqlen_q}, {all, head, row, 1}}};
+  TensorRef<Out, 4> out{static_cast<Out*>(g.out), {batch, g.heads_q, g.seqlen_q, dv}, {}};
+  TensorRef<Acc, 3> lse{static_cast<Acc*>(g.lse), {batch, g.heads_q, g.seqlen_q}, {}};
   for (int r = 0; r < 4; ++r) out.stride[r] = g.out_stride[r];
   for (int r = 0; r < 3; ++r) lse.stride[r] = g.lse_stride[r];
   launch_rows(exec, "decode",
@@ -58,7 +58,9 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
   using T = element_t<Q>;
   using O = element_t<Out>;
   using Acc = AttentionAccumulator<T>;
-  static_assert(rank_of<Q> == 4, "attikos::decode: q is [batch, heads_q, seqlen_q, head_dim]");
+  static_assert(rank_of<Q> == (AttentionStorage<Extras...>::packed_q ? 3 : 4),
+                "attikos::decode: q is [batch, heads_q, seqlen_q, head_dim], or packed [heads_q, "
+                "total_q, head_dim] with cu_seqlens(q, none) or cu_seqlens(q, kv)");
   check_output<Exec>("decode", "out", out);
   if constexpr (is_present<Lse>) check_output<Exec>("decode", "lse", lse);
   abi::AttentionArgs const g =
@@ -68,19 +70,25 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
   if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("decode: head_dim is ", std::max(g.head_dim, g.head_dim_v),
                             "; expected at most 67108864");
-  using Kernels = typename Specializations<op::Decode, Exec, T, O>::kernels;
+  auto const functors = pair_functors(extras...);
+  using Functors = std::remove_const_t<decltype(functors)>;
+  // A functor can only be compiled into the portable kernel.
+  constexpr bool builtin = !Functors::has_score && !Functors::has_weight;
+  using Kernels =
+      std::conditional_t<builtin, typename Specializations<op::Decode, Exec, T, O>::kernels,
+                         KernelList<>>;
   bool const done = choose_kernel("decode", Kernels{}, options.kernel, g, exec, log,
                                   [&]<class Kernel>(std::type_identity<Kernel>) {
                                     if (log == nullptr) Kernel::run(g, exec);
                                   });
-  if (done || g.batch == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
+  if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
   DecodePlan const plan = decode_plan<Exec, T>(exec, g, options.splits);
   std::size_t const bytes = decode_bytes<Acc>(g, plan);
   if (log != nullptr) return;
   WorkspaceLease const lease = get_workspace("decode", exec, bytes, extras...);
   auto* const partial_lse = static_cast<Acc*>(lease.data);
-  auto* const partial_out = partial_lse + plan.splits * g.batch * g.heads_q * g.seqlen_q;
-  decode_splits<T>(exec, g, plan, partial_out, partial_lse);
+  auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;
+  decode_splits<T>(exec, g, functors, plan, partial_out, partial_lse);
   decode_merge<O, Exec, Acc>(exec, g, plan.splits, partial_out, partial_lse);
 }
 
@@ -91,27 +99,30 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// log-sum-exp.
 ///
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
-/// \param q        [batch, heads_q, seqlen_q, d]
+/// \param q        [batch, heads_q, seqlen_q, d]; packed: [heads_q, total_q, d]
 /// \param k        [batch, heads_kv, seqlen_max, d]; paged: [num_pages, heads_kv, page_size, d];
-///                 heads_q is a multiple of heads_kv
+///                 packed: [heads_kv, total_kv, d]; heads_q is a multiple of heads_kv
 /// \param v        as k with dv in place of d
-/// \param out      [batch, heads_q, seqlen_q, dv]
-/// \param lse      [batch, heads_q, seqlen_q]; may be left out
+/// \param out      as q with dv in place of d
+/// \param lse      as q without d; may be left out
 /// \param options  scale, softcap, causal mask, window, splits, kernel (see DecodeOptions)
 /// \param extras   in any order: lengths(none, kv): int32 [batch], positions of the cache in use;
-///                 lengths(q, kv); paged(table, page_size); bias(view); mask(view); alibi(slopes);
-///                 sinks(view); descale(q, k, v); workspace(view): at least
-///                 decode_workspace_size() bytes
+///                 lengths(q, kv); cu_seqlens(q, none): packed queries over a padded or paged
+///                 cache; cu_seqlens(q, kv): a packed one too; paged(table, page_size); bias(view);
+///                 mask(view); alibi(slopes); sinks(view); descale(q, k, v); score(functor);
+///                 weight(functor); workspace(view): at least decode_workspace_size() bytes
 ///
-/// Everything means what it means for attention(). Query heads that share a key head are worked on
-/// together: keys and values are read once for all of them. Splits past a sequence's length cost
-/// next to nothing. Sinks join when the parts are merged.
+/// Everything means what it means for attention(), in whose place decode() may be called whatever
+/// the number of queries, but for rank 3 without cu_seqlens. Query heads that share a key head are
+/// worked on together: keys and values are read once for all of them, by a host in place where they
+/// are up to 16 rows and features are contiguous. Splits past a sequence's length cost next to
+/// nothing. Sinks join when the parts are merged.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
-/// length of the cache alone (seqlen_max, or max_pages·page_size), so that results depend neither
-/// on the number of threads nor on the batch. Throws ShapeError, StrideError, UnsupportedError,
-/// ResourceError before anything is launched or written.
+/// length of the cache alone (seqlen_max, max_pages·page_size or total_kv), so that results depend
+/// neither on the number of threads nor on the batch. Throws ShapeError, StrideError,
+/// UnsupportedError, ResourceError before anything is launched or written.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; N. Shazeer,
 /// arXiv:1911.02150, and J. Ainslie et al., arXiv:2305.13245, for shared key heads.
@@ -146,20 +157,27 @@ void decode(Q const& q, K const& k, V const& v, Out const& out, DecodeOptions co
 }
 
 /// The workspace of decode() for these tensors on `exec`, in bytes. Takes the extras of the call,
-/// of which paged() matters.
+/// of which paged() and cu_seqlens() matter.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V,
           detail::DecodeExtra... Extras>
 std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V const& v,
                                   DecodeOptions const& options = {}, Extras const&... extras) {
   using T = element_t<Q>;
+  auto const q4 = detail::with_heads(detail::to_const_ref(q));
+  auto const k4 = detail::with_heads(detail::to_const_ref(k));
   abi::AttentionArgs g{};
-  g.batch = detail::extent_of(q, 0);
-  g.heads_q = detail::extent_of(q, 1);
-  g.heads_kv = detail::extent_of(k, 1);
-  g.seqlen_q = detail::extent_of(q, 2);
-  g.seqlen_kv = detail::extent_of(k, 2);
-  g.head_dim = detail::extent_of(q, 3);
-  g.head_dim_v = detail::extent_of(v, 3);
+  g.batch = q4.extent[0];
+  g.heads_q = q4.extent[1];
+  g.heads_kv = k4.extent[1];
+  g.seqlen_q = q4.extent[2];
+  g.seqlen_kv = k4.extent[2];
+  g.head_dim = q4.extent[3];
+  g.head_dim_v = detail::extent_of(v, rank_of<V> - 1);
+  auto const packed = detail::find_extra<CuSeqlens>(extras...);
+  if constexpr (detail::is_present<decltype(packed)>) {
+    g.cu_seqlens_q = detail::offsets_ref<Exec>("decode", "cu_seqlens of q", packed.q);
+    g.batch = detail::extent_of(packed.q, 0) - 1;
+  }
   auto const pages = detail::find_extra<Paged>(extras...);
   if constexpr (detail::is_present<decltype(pages)>)
     g.seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;

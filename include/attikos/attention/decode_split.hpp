@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_scores.hpp>
+#include <attikos/attention/decode_rows.hpp>
 #include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
 
@@ -22,28 +23,53 @@ struct DecodePlan {
   std::int64_t chunk, splits;
 };
 
-/// Writes unnormalized results of one split as a partial state: out/sum and log-sum-exp.
-template <class Traits, class Team, class Acc>
+/// Writes unnormalized results of one split as partial states, out/sum and log-sum-exp; row i of
+/// the tile goes to row `to(i)` of them.
+template <class Traits, class Team, class Acc, class To>
 KOKKOS_INLINE_FUNCTION void store_partial_rows(Team const& team, Acc value_scale, Acc* out,
                                                Acc* lse, int rows, int cols,
-                                               SoftmaxState<Acc> const& state) {
+                                               SoftmaxState<Acc> const& state, To const& to) {
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
     Acc const sum = state.sum[i];
     bool const empty = sum == Acc(0);
     Acc const factor = empty ? Acc(0) : value_scale / sum;
     Acc const* const from = state.out + i * state.ldo;
-    Acc* const to = out + std::int64_t{i} * cols;
+    std::int64_t const row = to(i);
+    Acc* const out_row = out + row * cols;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols),
-                         [&](int j) { to[j] = empty ? Acc(0) : from[j] * factor; });
+                         [&](int j) { out_row[j] = empty ? Acc(0) : from[j] * factor; });
     Kokkos::single(Kokkos::PerThread(team), [&] {
-      lse[i] = empty ? negative_infinity<Acc>() : state.maximum[i] + Kokkos::log(sum);
+      lse[row] = empty ? negative_infinity<Acc>() : state.maximum[i] + Kokkos::log(sum);
     });
   });
 }
 
-/// Rows of a group are its query heads one after another, each with all its queries: row r is query
-/// r mod seqlen_q of head r div seqlen_q. Partial states are [splits, batch, heads_q, seqlen_q].
-template <class Exec, class T>
+/// A tile of the rows of one sequence that share a key head: its query heads one after another,
+/// each with all its queries. Row r of the tile is query (row0 + r) mod len of head (row0 + r) div
+/// len.
+struct DecodeRows {
+  QueryRows sequence;
+  std::int64_t row0;
+  int rows;  ///< 0: nothing to do
+
+  KOKKOS_INLINE_FUNCTION std::int64_t head(int r) const { return (row0 + r) / sequence.rows; }
+  KOKKOS_INLINE_FUNCTION std::int64_t query(int r) const { return (row0 + r) % sequence.rows; }
+};
+
+/// The weight functor as online_softmax() asks for it: by row and column of a tile.
+template <class Acc, class Functors>
+struct DecodeWeight {
+  Functors const& functors;
+  DecodeRows const& at;
+  std::int64_t first_head, j0;
+  KOKKOS_INLINE_FUNCTION Acc operator()(int r, int j) const {
+    return static_cast<Acc>(
+        functors.weight(at.sequence.batch, first_head + at.head(r), at.query(r), j0 + j));
+  }
+};
+
+/// Partial states are [splits, batch, heads_q, seqlen_q], with a batch of 1 where q is packed.
+template <class Exec, class T, class Functors = NoFunctors>
 struct DecodeSplit {
   using Acc = AttentionAccumulator<T>;
   using Head = AttentionHead<T>;
@@ -53,8 +79,9 @@ struct DecodeSplit {
   static constexpr int padding = Traits::host ? 16 : 1;
 
   abi::AttentionArgs g;
+  Functors functors;
   DecodePlan plan;
-  std::int64_t row_tiles;
+  std::int64_t row_tiles;  ///< slots for tiles of rows: of a sequence, or of all where q is packed
   Acc* partial_out;
   Acc* partial_lse;
 
@@ -79,17 +106,42 @@ struct DecodeSplit {
            scratch_bytes<Acc>(packed_size()) + 2 * scratch_bytes<Acc>(plan.tile_q);
   }
 
+  /// The rows of slot `slot` of sequence `b`, or of all sequences where q is packed: then segment e
+  /// has the slots from group·begin/tile + e on, as query_tiles() counts them.
+  KOKKOS_INLINE_FUNCTION DecodeRows locate(std::int64_t b, std::int64_t slot) const {
+    DecodeRows at{{b, 0, g.seqlen_q}, slot * plan.tile_q, 0};
+    if (g.cu_seqlens_q.data != nullptr) {
+      PackedSequences const s = packed_queries(g);
+      std::int64_t low = 0, high = s.batch + 2;
+      while (high - low > 1) {
+        std::int64_t const middle = low + (high - low) / 2;
+        (packed_boundary(s, middle) * group() / plan.tile_q + middle <= slot ? low : high) = middle;
+      }
+      at.sequence = packed_rows(s, low);
+      at.row0 = (slot - (at.sequence.begin * group() / plan.tile_q + low)) * plan.tile_q;
+    }
+    std::int64_t const left = group() * at.sequence.rows - at.row0;
+    at.rows = static_cast<int>(left < plan.tile_q ? (left > 0 ? left : 0) : plan.tile_q);
+    return at;
+  }
+
   /// Calls f(row of the tile, number of rows, head of the group, first query) for each stretch of
   /// rows that belong to one head.
   template <class F>
-  KOKKOS_INLINE_FUNCTION void for_each_head(std::int64_t row0, int rows, F const& f) const {
-    for (int r = 0; r < rows;) {
-      std::int64_t const i = (row0 + r) % g.seqlen_q;
-      int const count =
-          static_cast<int>(g.seqlen_q - i < rows - r ? g.seqlen_q - i : std::int64_t{rows - r});
-      f(r, count, (row0 + r) / g.seqlen_q, i);
+  KOKKOS_INLINE_FUNCTION static void for_each_head(DecodeRows const& at, F const& f) {
+    for (int r = 0; r < at.rows;) {
+      std::int64_t const i = at.query(r), left = at.sequence.rows - i;
+      int const count = static_cast<int>(left < at.rows - r ? left : std::int64_t{at.rows - r});
+      f(r, count, at.head(r), i);
       r += count;
     }
+  }
+
+  /// Whether keys and values are read where they lie. Depends on nothing but the sequence, so that
+  /// its bits depend on nothing else.
+  KOKKOS_INLINE_FUNCTION bool is_direct(DecodeRows const& at) const {
+    return Traits::host && group() * at.sequence.rows <= direct_rows && g.k_stride[3] == 1 &&
+           g.v_stride[3] == 1;
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
@@ -105,20 +157,27 @@ struct DecodeSplit {
 
     std::int64_t const split = team.league_rank() % plan.splits;
     std::int64_t const rest = team.league_rank() / plan.splits;
-    std::int64_t const b = rest / row_tiles / g.heads_kv;
+    std::int64_t const sequence = rest / row_tiles / g.heads_kv;
     std::int64_t const first_head = rest / row_tiles % g.heads_kv * group();
-    std::int64_t const row0 = rest % row_tiles * plan.tile_q;
-    std::int64_t const all = group() * g.seqlen_q;
-    int const rows = static_cast<int>(all - row0 < plan.tile_q ? all - row0 : plan.tile_q);
-    Head const head(g, {b, 0, g.seqlen_q}, first_head);
-    std::int64_t const state_row =
-        ((split * g.batch + b) * g.heads_q + first_head) * g.seqlen_q + row0;
-    Acc* const lse = partial_lse + state_row;
+    DecodeRows const at = locate(sequence, rest % row_tiles);
+    int const rows = at.rows;
+    if (rows == 0) return;  // a slot that no packed sequence needs
+    std::int64_t const b = at.sequence.batch;
+    std::int64_t const batch = g.cu_seqlens_q.data == nullptr ? g.batch : 1;
+    std::int64_t const state0 =
+        ((split * batch + sequence) * g.heads_q + first_head) * g.seqlen_q + at.sequence.begin;
+    auto const state_row = [&](int r) { return state0 + at.head(r) * g.seqlen_q + at.query(r); };
+    auto const leave_empty = [&] {  // what an empty state's output holds is never looked at
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows),
+                           [&](int r) { partial_lse[state_row(r)] = negative_infinity<Acc>(); });
+    };
+    if (b < 0) return leave_empty();
+    Head const head(g, at.sequence, first_head);
 
     // The queries of this tile lie in [low, high], and those past len_q see nothing.
-    bool const one_head = row0 / g.seqlen_q == (row0 + rows - 1) / g.seqlen_q;
-    std::int64_t const low = one_head ? row0 % g.seqlen_q : 0;
-    std::int64_t const high = one_head ? (row0 + rows - 1) % g.seqlen_q : g.seqlen_q - 1;
+    bool const one_head = at.head(0) == at.head(rows - 1);
+    std::int64_t const low = one_head ? at.query(0) : 0;
+    std::int64_t const high = one_head ? at.query(rows - 1) : at.sequence.rows - 1;
     std::int64_t const highest = high < head.len_q ? high : head.len_q - 1;
     std::int64_t begin = split * plan.chunk, last = begin;
     if (low <= highest) {
@@ -126,11 +185,7 @@ struct DecodeSplit {
       last = clamp_index(head.last(highest), begin, begin + plan.chunk);
       if (first > begin) begin = first;
     }
-    if (begin >= last) {  // what an empty state's output holds is never looked at
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows),
-                           [&](int i) { lse[i] = negative_infinity<Acc>(); });
-      return;
-    }
+    if (begin >= last) return leave_empty();
 
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int i) {
       state.maximum[i] = negative_infinity<Acc>();
@@ -138,55 +193,74 @@ struct DecodeSplit {
     });
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * ldo()),
                          [&](int i) { state.out[i] = Acc(0); });
-    if (g.seqlen_q == 1) {
+    if (at.sequence.rows == 1) {
       pack_rows<Traits>(
           team, q, ldq(),
-          Block<T const>{head.q.data + row0 * g.q_stride[1], g.q_stride[1], head.q.col_stride},
+          Block<T const>{head.q.data + at.row0 * g.q_stride[1], g.q_stride[1], head.q.col_stride},
           rows, d());
     } else {
-      for_each_head(row0, rows, [&](int r, int count, std::int64_t h, std::int64_t i) {
+      for_each_head(at, [&](int r, int count, std::int64_t h, std::int64_t i) {
         pack_rows<Traits>(team, q + r * ldq(), ldq(),
                           Block<T const>{head.q.at(i, 0) + h * g.q_stride[1], head.q.row_stride,
                                          head.q.col_stride},
                           count, d());
       });
     }
-    bool const terms = has_terms<NoFunctors>(g);
-    auto const query = [&](int r) { return (row0 + r) % g.seqlen_q; };
+    bool const terms = has_terms<Functors>(g);
+    bool const direct = is_direct(at);
     for (std::int64_t j0 = begin; j0 < last; j0 += plan.tile_kv) {
       int const cols = static_cast<int>(last - j0 < plan.tile_kv ? last - j0 : plan.tile_kv);
       int const padded = round_up(cols, Traits::cols);
-      team.team_barrier();
-      pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);
-      team.team_barrier();
-      multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), rows,
-                       padded, d(), false);
-      team.team_barrier();
       int const ldv = Traits::host ? cols : ldo();
-      pack_values<Traits>(team, packed, ldv, head, j0, cols, 0, dv());
+      if constexpr (Traits::host) {
+        KOKKOS_IF_ON_HOST((if (direct) host::direct_scores<Acc>(q, ldq(), rows, head, j0, cols, d(),
+                                                                scores, lds());))
+      }
+      if (!direct) {
+        team.team_barrier();
+        pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);
+        team.team_barrier();
+        multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), rows,
+                         padded, d(), false);
+        team.team_barrier();
+        pack_values<Traits>(team, packed, ldv, head, j0, cols, 0, dv());
+      }
       bool const plain = !terms && head.first(highest) <= j0;
       if (plain) {
         auto const valid = [&](int r) {
-          std::int64_t const n = head.last(query(r)) - j0;
+          std::int64_t const n = head.last(at.query(r)) - j0;
           return static_cast<int>(n > cols ? cols : (n < 0 ? 0 : n));
         };
         online_softmax<Traits>(team, scores, lds(), rows, cols, head.scale, state, ldo(), valid);
       } else {
-        for_each_head(row0, rows, [&](int r, int count, std::int64_t h, std::int64_t i) {
+        for_each_head(at, [&](int r, int count, std::int64_t h, std::int64_t i) {
           Head own = head;
           own.head = first_head + h;
           if (g.alibi != nullptr)
             own.slope =
                 static_cast<Acc>(g.alibi[b * g.alibi_stride[0] + own.head * g.alibi_stride[1]]);
-          score_tile<Traits>(team, g, NoFunctors{}, own, i, j0, scores + r * lds(), lds(), count,
-                             cols);
+          score_tile<Traits>(team, g, functors, own, i, j0, scores + r * lds(), lds(), count, cols);
         });
         team.team_barrier();
-        online_softmax<Traits>(team, scores, lds(), rows, cols, Acc(1), state, ldo(),
-                               [&](int) { return cols; });
+        auto const all = [&](int) { return cols; };
+        if constexpr (Functors::has_weight) {
+          online_softmax<Traits>(team, scores, lds(), rows, cols, Acc(1), state, ldo(), all,
+                                 DecodeWeight<Acc, Functors>{functors, at, first_head, j0});
+        } else {
+          online_softmax<Traits>(team, scores, lds(), rows, cols, Acc(1), state, ldo(), all);
+        }
       }
       team.team_barrier();
-      if (plain && head.last(low) - j0 >= cols) {  // rows past len_q add 0 to what is thrown away
+      // Rows past len_q add 0 to what is thrown away.
+      bool const whole = plain && head.last(low) - j0 >= cols;
+      if constexpr (Traits::host) {
+        KOKKOS_IF_ON_HOST((if (direct && whole) host::direct_values<false, Acc>(
+                               scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());
+                           if (direct && !whole) host::direct_values<true, Acc>(
+                               scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());))
+      }
+      if (direct) continue;
+      if (whole) {
         multiply<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), rows, ldo(), cols,
                          true);
       } else {  // some pairs are excluded
@@ -195,8 +269,8 @@ struct DecodeSplit {
       }
     }
     team.team_barrier();
-    store_partial_rows<Traits>(team, head.value_scale, partial_out + state_row * g.head_dim_v, lse,
-                               rows, dv(), state);
+    store_partial_rows<Traits>(team, head.value_scale, partial_out, partial_lse, rows, dv(), state,
+                               state_row);
   }
 };
 
@@ -207,10 +281,14 @@ template <class Exec, class T>
 DecodePlan decode_plan(Exec const& exec, abi::AttentionArgs const& g, std::int64_t wanted) {
   using Kernel = DecodeSplit<Exec, T>;
   using Traits = typename Kernel::Traits;
-  Kernel kernel{g, {}, 0, nullptr, nullptr};
+  Kernel kernel{g, {}, {}, 0, nullptr, nullptr};
   DecodePlan& plan = kernel.plan;
+  // Packed sequences are taken for equally long.
+  bool const packed = g.cu_seqlens_q.data != nullptr;
+  std::int64_t const sequences = std::max<std::int64_t>(g.batch, 1);
+  std::int64_t const queries = packed ? (g.seqlen_q + sequences - 1) / sequences : g.seqlen_q;
   std::int64_t const rows =
-      g.heads_kv == 0 ? 1 : std::max<std::int64_t>(g.heads_q / g.heads_kv * g.seqlen_q, 1);
+      g.heads_kv == 0 ? 1 : std::max<std::int64_t>(g.heads_q / g.heads_kv * queries, 1);
   auto const tile_of = [&](std::int64_t most) {
     return static_cast<int>(std::min<std::int64_t>(rows, most));
   };
@@ -246,29 +324,39 @@ DecodePlan decode_plan(Exec const& exec, abi::AttentionArgs const& g, std::int64
   return plan;
 }
 
+/// First extents of the partial states behind the splits.
+inline std::int64_t decode_batch(abi::AttentionArgs const& g) {
+  return g.cu_seqlens_q.data == nullptr ? g.batch : 1;
+}
+
 /// Bytes of the partial states; throws ResourceError if no memory could hold them.
 template <class Acc>
 std::size_t decode_bytes(abi::AttentionArgs const& g, DecodePlan const& plan) {
   std::int64_t bytes = static_cast<std::int64_t>(sizeof(Acc));
+  std::int64_t const batch = decode_batch(g);
   bool overflow = false;
-  std::int64_t const extents[] = {plan.splits, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v + 1};
+  std::int64_t const extents[] = {plan.splits, batch, g.heads_q, g.seqlen_q, g.head_dim_v + 1};
   for (std::int64_t const extent : extents)
     overflow |= __builtin_mul_overflow(bytes, extent, &bytes);
   if (!overflow) return static_cast<std::size_t>(bytes);
-  if (g.batch == 0 || g.heads_q == 0 || g.seqlen_q == 0) return 0;
-  raise<ResourceError>("decode: the partial results of ", plan.splits, " splits x ", g.batch, " x ",
+  if (batch == 0 || g.heads_q == 0 || g.seqlen_q == 0) return 0;
+  raise<ResourceError>("decode: the partial results of ", plan.splits, " splits x ", batch, " x ",
                        g.heads_q, " x ", g.seqlen_q, " rows do not fit any memory");
 }
 
 /// Launches the splits of a problem that has rows. Asynchronous on `exec`.
-template <class T, class Exec>
-void decode_splits(Exec const& exec, abi::AttentionArgs const& g, DecodePlan const& plan,
-                   AttentionAccumulator<T>* out, AttentionAccumulator<T>* lse) {
-  using Kernel = DecodeSplit<Exec, T>;
+template <class T, class Exec, class Functors>
+void decode_splits(Exec const& exec, abi::AttentionArgs const& g, Functors const& functors,
+                   DecodePlan const& plan, AttentionAccumulator<T>* out,
+                   AttentionAccumulator<T>* lse) {
+  using Kernel = DecodeSplit<Exec, T, Functors>;
   std::int64_t const rows = g.heads_q / g.heads_kv * g.seqlen_q;
-  Kernel const kernel{g, plan, (rows + plan.tile_q - 1) / plan.tile_q, out, lse};
+  // As packed_tiles(), for rows in place of queries.
+  std::int64_t const tiles = g.cu_seqlens_q.data == nullptr ? (rows + plan.tile_q - 1) / plan.tile_q
+                                                            : rows / plan.tile_q + g.batch + 2;
+  Kernel const kernel{g, functors, plan, tiles, out, lse};
   typename Kernel::Policy policy(
-      exec, checked_league("decode", plan.splits * kernel.row_tiles * g.batch * g.heads_kv),
+      exec, checked_league("decode", plan.splits * tiles * decode_batch(g) * g.heads_kv),
       Kernel::Traits::team_size, Kernel::Traits::vector_length);
   policy.set_scratch_size(plan.scratch_level,
                           Kokkos::PerTeam(checked_scratch("decode", kernel.bytes())));

@@ -111,9 +111,31 @@ inline Vec<std::uint32_t, W> narrow_bfloat16(Vec<float, W> value) {
   return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : rounded;
 }
 
+/// E4M3 like binary16: what lies below the smallest normal number is a multiple of 2^-9. E5M2 is
+/// the upper byte of a binary16.
+template <class Element, int W>
+inline Vec<float, W> widen_float8(Vec<std::uint32_t, W> code) {
+  using Float = Vec<float, W>;
+  using Int = Vec<std::int32_t, W>;
+  constexpr bool e4m3 = std::is_same_v<Element, float8_e4m3>;
+  Int const magnitude = bit_cast<Int>(code) & 0x7f;
+  Int bits;
+  if constexpr (e4m3) {
+    Int const subnormal = bit_cast<Int>(Float(__builtin_convertvector(magnitude, Float) * 0x1p-9f));
+    bits = magnitude < 0x08 ? subnormal : (magnitude << 20) + (120 << 23);
+  } else {
+    bits = bit_cast<Int>(widen_binary16<W>(bit_cast<Vec<std::uint32_t, W>>(Int(magnitude << 8))));
+  }
+  bits = magnitude > (e4m3 ? 0x7e : 0x7c) ? Int{} + 0x7fc00000 : bits;
+  return bit_cast<Float>(Int(bits | ((bit_cast<Int>(code) & 0x80) << 24)));
+}
+
 template <class Element>
 inline constexpr bool is_half =
     std::is_same_v<Element, float16> || std::is_same_v<Element, bfloat16>;
+template <class Element>
+inline constexpr bool is_quarter =
+    std::is_same_v<Element, float8_e4m3> || std::is_same_v<Element, float8_e5m2>;
 
 /// Loads `W` contiguous elements of any element type as lanes of `T`.
 template <class T, int W, class Element>
@@ -130,6 +152,10 @@ inline Vec<T, W> load(Element const* p) {
     } else {
       v = bit_cast<Vec<T, W>>(Vec<std::uint32_t, W>(wide << 16));
     }
+  } else if constexpr (std::is_same_v<T, float> && is_quarter<Element>) {
+    Vec<std::uint8_t, W> code;
+    std::memcpy(&code, p, sizeof code);
+    v = widen_float8<Element, W>(__builtin_convertvector(code, Vec<std::uint32_t, W>));
   } else {
     T lane[W];
     for (int l = 0; l < W; ++l) lane[l] = static_cast<T>(p[l]);

@@ -27,7 +27,12 @@ void gemm_run(char const* operation, Exec const& exec, abi::GemmArgs const& args
                                   [&]<class Kernel>(std::type_identity<Kernel>) {
                                     if (log == nullptr) Kernel::run(args, exec);
                                   });
-  if (!done && log == nullptr) gemm_portable<A, B, C>(exec, args, function);
+  if (done) return;
+  if (log == nullptr) {
+    gemm_portable<A, B, C>(exec, args, function);
+  } else if (has_tile(args)) {
+    gemm_portable_tile<A, B, C>(exec, args);  // throws what the call would throw
+  }
 }
 
 /// Checks, then explains or runs.
@@ -60,7 +65,7 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// \param A        [m, k] or [batch, m, k] ([k, m] with `trans_a`)
 /// \param B        [k, n] or [batch, k, n] ([n, k] with `trans_b`)
 /// \param C        [m, n] or [batch, m, n]; read only where beta ≠ 0
-/// \param options  factors, transposition, activation, precision, kernel (see GemmOptions)
+/// \param options  factors, transposition, activation, precision, kernel, tile (see GemmOptions)
 /// \param extras   in any order:
 ///   - bias(view), n (or m) elements; residual(view), C's shape
 ///   - pre_activation(view), output of the argument of act, C's shape
@@ -96,7 +101,8 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///
 /// Determinism: run to run, and for any number of host threads.
 ///
-/// Throws ShapeError, StrideError, UnsupportedError before anything is launched or written.
+/// Throws ShapeError, StrideError, UnsupportedError, and ResourceError for a tile that does not fit
+/// a team's memory, before anything is launched or written. The bits are the same for every tile.
 ///
 /// Source: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS
 /// 34(3), 2008; scales in blocks after DeepSeek-AI, "DeepSeek-V3 Technical Report",

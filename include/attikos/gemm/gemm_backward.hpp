@@ -4,10 +4,9 @@
 #pragma once
 
 #include <Kokkos_Profiling_ScopedRegion.hpp>
-#include <attikos/core/row_sums.hpp>
 #include <attikos/core/workspace.hpp>
-#include <attikos/epilogue/activation_gradient.hpp>
 #include <attikos/gemm/gemm.hpp>
+#include <attikos/gemm/gemm_backward_portable.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -34,81 +33,32 @@ PreActivationGradient<T> pre_activation_gradient(T const& view) {
   return {view};
 }
 
+/// Output of gemm_backward(): the gradient of the C that beta multiplied, of the shape of the
+/// gradient that comes in. It is 0 where beta is 0.
+template <TensorLike T>
+struct CGradient {
+  T view;
+};
+template <TensorLike T>
+CGradient<T> c_gradient(T const& view) {
+  return {view};
+}
+
 namespace detail {
+
+/// What gemm() takes and a gradient cannot: it is taken to be refused.
+template <class T>
+inline constexpr bool is_without_gradient =
+    is_any_wrapper<T, ScaleA, ScaleB, ZeroPointA, ZeroPointB, ScaleOut, Epilogue>;
 
 template <class T>
 concept GemmBackwardExtra =
-    is_any_wrapper<T, PreActivation, DeviceScale, BiasGradient, PreActivationGradient, Workspace>;
+    is_any_wrapper<T, PreActivation, DeviceScale, BiasGradient, PreActivationGradient, CGradient,
+                   Grouped, Masked, Workspace> || is_without_gradient<T>;
 
 /// Where a gradient goes, or Absent.
 template <class T>
 concept GradientOutput = TensorLike<T> || std::is_same_v<std::remove_cvref_t<T>, Absent>;
-
-/// dx = dout·act'(x), one row of one matrix.
-template <class T>
-struct ActivationGradientRow {
-  using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-  Rows<T const> dout;
-  Rows<T> dx;
-  DType type_x;
-  void const* x;
-  std::int64_t x_batch, x_row, x_col;
-  Activation activation;
-
-  KOKKOS_INLINE_FUNCTION T element(T d, std::int64_t offset) const {
-    if (activation == Activation::none) return d;
-    return static_cast<T>(static_cast<Acc>(d) *
-                          apply_activation_gradient(activation, load_any<Acc>(type_x, x, offset)));
-  }
-  KOKKOS_INLINE_FUNCTION std::int64_t row_offset(std::int64_t index) const {
-    return index / dout.inner * x_batch + index % dout.inner * x_row;
-  }
-  void host_row(std::int64_t index) const {
-    Row<T const> const from = dout(index);
-    Row<T> const to = dx(index);
-    std::int64_t const offset = row_offset(index);
-    for (std::int64_t j = 0; j < from.size; ++j) to[j] = element(from[j], offset + j * x_col);
-  }
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<T const> const from = dout(index);
-    Row<T> const to = dx(index);
-    std::int64_t const offset = row_offset(index);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size),
-                         [&](std::int64_t j) { to[j] = element(from[j], offset + j * x_col); });
-  }
-};
-
-/// Partial sums of a chunk of rows.
-template <class Acc, class T>
-struct RowChunkSum {
-  Rows<T const> rows;
-  RowChunks chunks;
-  Acc* partial;
-
-  void host_chunk(std::int64_t chunk) const {
-    constexpr int V = host::lanes<Acc>;
-    Acc* const out = partial + chunk * rows.size;
-    for (std::int64_t j = 0; j < rows.size; j += V) {
-      int const count = rows.size - j < V ? static_cast<int>(rows.size - j) : V;
-      host::Vec<Acc> sum{};
-      for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r)
-        sum += host::load_row<Acc>(rows(r).data + j * rows.stride, rows.stride, count);
-      host::put<Acc>(out + j, 1, count, sum);
-    }
-  }
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_chunk(Team const& team, std::int64_t chunk) const {
-    Acc* const out = partial + chunk * rows.size;
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, rows.size), [&](std::int64_t j) {
-      Acc sum = 0;
-      for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r)
-        sum += static_cast<Acc>(rows(r)[j]);
-      out[j] = sum;
-    });
-  }
-};
 
 /// A matrix operand as rows.
 template <class T>
@@ -122,15 +72,20 @@ Rows<T> operand_rows(GemmOperand const& x) {
           x.col_stride};
 }
 
+/// Which index of a gradient's product runs over counted rows: none, that of its rows, or that
+/// which is summed over.
+enum class CountedIndex : std::uint8_t { none, row, sum };
+
 /// out = factor·left·right, summed over the batch where `out` has none. `left` is [batch, m, k],
 /// `right` [batch, k, n]. With `log`, only finds out whether a kernel can do it.
 template <class L, class R, class Out, class Exec>
 void gradient_product(Exec const& exec, std::int64_t batch, GemmOperand left, GemmOperand right,
                       GemmOperand out, GemmOptions const& options, float const* device_scale,
-                      Explanation* log) {
+                      CountedRows const& counted, CountedIndex index, Explanation* log) {
+  if (counted.all()) index = CountedIndex::none;
   if constexpr (std::is_same_v<L, R>) {
     // Rows are what the kernels write best: outᵀ = rightᵀ·leftᵀ.
-    if (out.col_stride != 1 && out.row_stride == 1) {
+    if (index == CountedIndex::none && out.col_stride != 1 && out.row_stride == 1) {
       std::swap(left, right);
       left = left.transposed(true);
       right = right.transposed(true);
@@ -166,6 +121,22 @@ void gradient_product(Exec const& exec, std::int64_t batch, GemmOperand left, Ge
   g.scale = options.scale;
   g.device_scale = device_scale;
   g.compute = options.compute;
+  if (index == CountedIndex::sum) {
+    g.a_batch = step(left);
+    g.b_batch = step(right);
+    choose_kernel("gemm_backward", KernelList<>{}, options.kernel, g, exec, log,
+                  []<class Kernel>(std::type_identity<Kernel>) {});
+    if (log == nullptr) gemm_group_sum<L, R, Out>(exec, g, counted, sum ? batch : 1);
+    return;
+  }
+  if (index == CountedIndex::row) {
+    g.offsets = counted.offsets;
+    g.type_offsets = counted.type_offsets;
+    g.offsets_stride = counted.offsets_stride;
+    g.groups = counted.groups;
+    g.counts = counted.counts;
+    g.counts_stride = counted.counts_stride;
+  }
   gemm_run<L, R, Out>("gemm_backward", exec, g, options.kernel, log);
 }
 
@@ -191,12 +162,14 @@ GemmBackwardBytes gemm_backward_bytes(GemmOperand const& dout, GemmOptions const
 /// bias_gradient = Σ dx over everything but the dimension the bias runs along.
 template <class T, class Exec, TensorLike View>
 void sum_bias_gradient(Exec const& exec, GemmOperand const& dx, GemmOptions const& options,
-                       View const& view, void* memory) {
+                       CountedRows const& counted, View const& view, void* memory) {
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  auto const rows = operand_rows<T const>(dx.transposed(options.bias_along == BiasAlong::m));
+  bool const by_column = options.bias_along == BiasAlong::m;
+  auto const rows = operand_rows<T const>(dx.transposed(by_column));
   RowChunks const chunks = partition_rows(is_host_space<Exec>, rows.count(), rows.size);
   Acc* const partial = static_cast<Acc*>(memory);
-  launch_chunks(exec, "gemm_backward", RowChunkSum<Acc, T>{rows, chunks, partial}, chunks.count());
+  launch_chunks(exec, "gemm_backward",
+                RowChunkSum<Acc, T>{rows, chunks, partial, counted, by_column}, chunks.count());
   std::int64_t count = chunks.count();
   Acc const* const sums = sum_partials(exec, "gemm_backward", partial, count, rows.size);
   finish_sums(exec, "gemm_backward", sums, count, rows.size, to_ref(view));
@@ -216,64 +189,82 @@ GemmOperand gradient_operand(char const* name, char const* of, View const& view,
   return d;
 }
 
-}  // namespace detail
-
-/// Upper bound of the bytes of temporary memory that gemm_backward() needs for a gradient `dout` of
-/// this shape and type, whatever its outputs.
-template <TensorLike DOut>
-std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& options = {}) {
-  return detail::gemm_backward_bytes<element_t<DOut>>(
-             detail::operand_of(detail::to_const_ref(dout)), options, true, true)
-      .total();
+/// Refuses what rounds: a result between two representable numbers does not change with its input.
+template <class Extra>
+void refuse_without_gradient(Extra const&) {
+  if constexpr (is_without_gradient<Extra>) {
+    char const* const what = is_wrapper<ScaleOut, Extra> ? "scale_out(view) quantizes the result"
+                             : is_wrapper<ZeroPointA, Extra> ? "zero_point_a(view) is of an int8 A"
+                             : is_wrapper<ZeroPointB, Extra> ? "zero_point_b(view) is of an int8 B"
+                             : is_wrapper<ScaleA, Extra>     ? "scale_a(view) is of a quantized A"
+                             : is_wrapper<ScaleB, Extra>
+                                 ? "scale_b(view) is of a quantized B"
+                                 : "epilogue(function) has no known derivative";
+    raise<UnsupportedError>("gemm_backward: ", what,
+                            "; expected a product of double, float, float16 or bfloat16 with a ",
+                            "named activation, to which alone gradients belong");
+  }
 }
 
-/// Gradients of D = act(x) + residual, x = scale·alpha·op(A)·op(B) + bias, from dD:
-///   dx = dD ⊙ act'(x),  d op(A) = scale·alpha·dx·op(B)ᵀ,  d op(B) = scale·alpha·op(A)ᵀ·dx,
-///   d bias = Σ dx over batch and rows (or columns).
-/// The residual's gradient is dD itself, that of a C behind beta is scale·beta·dx.
-///
-/// \param exec     execution space instance; the call is asynchronous on it and never fences
-/// \param A, B     as given to gemm()
-/// \param dout     dD, the shape of C
-/// \param da, db   outputs of the shapes of A and B, or `none`. Where A or B is shared by the batch
-///                 (rank 2 or batch 1), its gradient is summed over the batch
-/// \param options  as given to gemm(); beta is ignored
-/// \param extras   in any order: pre_activation(view), the x that gemm() saved, needed with an
-///                 activation and not read without; device_scale(view) as given to gemm(); outputs
-///                 bias_gradient(view) and pre_activation_gradient(view); workspace(view)
-///
-/// relu' is 0 at and below 0. dx is rounded to the type of dout, as where every step is a call of
-/// its own. Without activation dout serves as dx. Any strides; all extents may be 0. Outputs
-/// overlap nothing, but pre_activation_gradient may be dout.
-///
-/// Types: double, float, float16, bfloat16 in any mix; sums in double if one of them is double and
-/// in float otherwise. Workspace: see gemm_backward_workspace_size(); none without activation and
-/// bias. The two products are those of gemm() and carry its labels; `options.kernel` names the
-/// kernel of both.
-///
-/// Error: that of gemm(), where ε of dout's type is added for the rounded dx.
-///
-/// Determinism: run to run, and for any number of host threads.
-///
-/// Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or
-/// written.
-template <ExecutionSpace Exec, TensorLike A, TensorLike B, TensorLike DOut,
-          detail::GradientOutput DA, detail::GradientOutput DB, detail::GemmBackwardExtra... Extras>
-void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, DA const& da,
-                   DB const& db, GemmOptions const& options = {}, Extras const&... extras) {
-  using namespace detail;
-  using T = element_t<DOut>;
+/// Rows that take part in the call, checked as gemm() does.
+template <ExecutionSpace Exec, class... Extras>
+CountedRows counted_rows(GemmOperands const& given, Extras const&... extras) {
+  CountedRows counted;
+  counted.rows = given.c.rows;
+  auto const offsets = find_extra<Grouped>(extras...);
+  auto const counts = find_extra<Masked>(extras...);
+  if constexpr (is_present<decltype(offsets)>) {
+    using View = decltype(offsets.offsets);
+    static_assert(!is_present<decltype(counts)>,
+                  "attikos::gemm_backward: grouped() excludes masked()");
+    static_assert(rank_of<View> == 1 && (std::is_same_v<element_t<View>, std::int32_t> ||
+                                         std::is_same_v<element_t<View>, std::int64_t>),
+                  "attikos::gemm_backward: offsets of groups are a rank-1 tensor of int32_t or "
+                  "int64_t");
+    check_tensor<Exec, View>();
+    auto const ref = to_const_ref(offsets.offsets);
+    counted.groups = given.b.batch;
+    if (ref.extent[0] != counted.groups + 1)
+      raise<ShapeError>("gemm_backward: grouped() has ", ref.extent[0], " offsets; expected ",
+                        counted.groups + 1, ", one more than B has matrices.", given.text());
+    counted.offsets = ref.data;
+    counted.type_offsets = dtype_of<element_t<View>>;
+    counted.offsets_stride = ref.stride[0];
+  }
+  if constexpr (is_present<decltype(counts)>) {
+    using View = decltype(counts.counts);
+    static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, std::int32_t>,
+                  "attikos::gemm_backward: counts of rows are a rank-1 tensor of int32_t");
+    check_tensor<Exec, View>();
+    auto const ref = to_const_ref(counts.counts);
+    if (ref.extent[0] != given.c.batch)
+      raise<ShapeError>("gemm_backward: masked() has ", ref.extent[0], " counts; expected ",
+                        given.c.batch, ", one for each matrix of dout.", given.text());
+    counted.counts = ref.data;
+    counted.counts_stride = ref.stride[0];
+  }
+  return counted;
+}
+
+/// A call whose matrices are checked one by one and hold numbers that have gradients.
+template <class A, class B, class T, ExecutionSpace Exec, GradientOutput DA, GradientOutput DB,
+          class... Extras>
+void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da, DB const& db,
+                       GemmOptions const& options, Extras const&... extras) {
   constexpr bool wants_a = is_present<DA>, wants_b = is_present<DB>;
   char const* const op = "gemm_backward";
-  static_assert(is_wide_real<element_t<A>> && is_wide_real<element_t<B>> && is_wide_real<T>,
-                "attikos::gemm_backward: A, B and dout are double, float, float16 or bfloat16");
-  static_assert(rank_of<DOut> == 3 || (rank_of<A> == 2 && rank_of<B> == 2),
-                "attikos::gemm_backward: a batch in A or B needs one in dout");
-  GemmOperands const given{checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
-                           checked_operand<Exec>(op, "dout", dout), "dout"};
-  gemm_matrices(op, given, options, false);
+  gemm_matrices(op, given, options, is_present<decltype(find_extra<Grouped>(extras...))>);
+  if (options.tile_m != 0 || options.tile_n != 0 || options.tile_k != 0)
+    raise<UnsupportedError>(op, ": tile_m, tile_n, tile_k are ", options.tile_m, ", ",
+                            options.tile_n, ", ", options.tile_k,
+                            "; expected 0, since its products have other extents");
+  CountedRows const counted = counted_rows<Exec>(given, extras...);
+  if (wants_a && is_present<decltype(find_extra<Masked>(extras...))> && given.a.batch == 1 &&
+      given.c.batch != 1)
+    raise<UnsupportedError>(op, ": matrices of counted rows share one A; expected none for da, or ",
+                            "an A for each of them.", given.text());
   GemmOptions factors = options;
-  using Acc = GemmAccumulator<element_t<A>, element_t<B>, T>;
+  using Acc = GemmAccumulator<A, B, T>;
   factors.alpha = checked_factor<Acc>(op, "alpha", options.alpha);
   factors.scale = checked_factor<Acc>(op, "scale", options.scale);
   GemmOperand out_a, out_b;
@@ -314,6 +305,14 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
                         " of dout.", given.text());
   }
 
+  auto const wanted_c = find_extra<CGradient>(extras...);
+  GemmOperand dc;
+  double factor_c = 0;
+  if constexpr (is_present<decltype(wanted_c)>) {
+    dc = gradient_operand<Exec>("c_gradient", "dout", wanted_c.view, given.c);
+    factor_c = factors.scale * checked_factor<Acc>(op, "beta", options.beta);
+  }
+
   constexpr bool own_dx = !is_present<decltype(wanted_dx)>;
   auto const bytes = gemm_backward_bytes<T>(given.c, options, own_dx, has_bias);
   auto const lease = get_workspace(op, exec, bytes.total(), extras...);
@@ -328,13 +327,13 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
   GemmOperand const op_b = given.b.transposed(options.trans_b);
   auto const products = [&](Explanation* log) {
     if constexpr (wants_a)
-      gradient_product<T, element_t<B>, element_t<DA>>(exec, dx.batch, dx, op_b.transposed(true),
-                                                       out_a.transposed(options.trans_a), factors,
-                                                       factor, log);
+      gradient_product<T, B, element_t<DA>>(exec, dx.batch, dx, op_b.transposed(true),
+                                            out_a.transposed(options.trans_a), factors, factor,
+                                            counted, CountedIndex::row, log);
     if constexpr (wants_b)
-      gradient_product<element_t<A>, T, element_t<DB>>(exec, dx.batch, op_a.transposed(true), dx,
-                                                       out_b.transposed(options.trans_b), factors,
-                                                       factor, log);
+      gradient_product<A, T, element_t<DB>>(exec, dx.batch, op_a.transposed(true), dx,
+                                            out_b.transposed(options.trans_b), factors, factor,
+                                            counted, CountedIndex::sum, log);
   };
   // A kernel that was demanded and cannot run is found out before anything is written.
   Explanation unused;
@@ -345,13 +344,97 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
     launch_rows(exec, op,
                 ActivationGradientRow<T>{operand_rows<T const>(given.c), operand_rows<T>(dx),
                                          x.type, x.data, x.batch_stride, x.row_stride, x.col_stride,
-                                         options.activation},
+                                         options.activation, counted},
+                dx.batch * dx.rows);
+  }
+  if constexpr (is_present<decltype(wanted_c)>) {
+    using Out = element_t<decltype(wanted_c.view)>;
+    using Row = ScaledGradientRow<T, Out>;
+    launch_rows(exec, op,
+                Row{operand_rows<T const>(dx), operand_rows<Out>(dc),
+                    static_cast<typename Row::Acc>(factor_c), factor, counted},
                 dx.batch * dx.rows);
   }
   if constexpr (has_bias)
-    sum_bias_gradient<T>(exec, dx, options, wanted_sum.view,
+    sum_bias_gradient<T>(exec, dx, options, counted, wanted_sum.view,
                          static_cast<std::byte*>(lease.data) + bytes.gradient);
   products(nullptr);
+}
+
+}  // namespace detail
+
+/// Upper bound of the bytes of temporary memory that gemm_backward() needs for a gradient `dout` of
+/// this shape and type, whatever its outputs.
+template <TensorLike DOut>
+std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& options = {}) {
+  return detail::gemm_backward_bytes<element_t<DOut>>(
+             detail::operand_of(detail::to_const_ref(dout)), options, true, true)
+      .total();
+}
+
+/// Gradients of D = act(x) + residual, x = scale·alpha·op(A)·op(B) + bias, from dD:
+///   dx = dD ⊙ act'(x),  d op(A) = scale·alpha·dx·op(B)ᵀ,  d op(B) = scale·alpha·op(A)ᵀ·dx,
+///   d bias = Σ dx over batch and rows (or columns),  dC = scale·beta·dx where C stood behind beta.
+/// The residual's gradient is dD itself.
+///
+/// \param exec     execution space instance; the call is asynchronous on it and never fences
+/// \param A, B     as given to gemm()
+/// \param dout     dD, the shape of C
+/// \param da, db   outputs of the shapes of A and B, or `none`. Where A or B is shared by the batch
+///                 (rank 2 or batch 1), its gradient is summed over the batch
+/// \param options  as given to gemm(); beta matters to c_gradient alone
+/// \param extras   in any order: pre_activation(view), the x that gemm() saved, needed with an
+///                 activation and not read without; device_scale(view), grouped(offsets) and
+///                 masked(counts) as given to gemm(); outputs bias_gradient(view),
+///                 c_gradient(view) and pre_activation_gradient(view); workspace(view)
+///
+/// With groups or counts of rows the gradient of a matrix of B sums over the rows of its group, and
+/// that of the bias over all rows that count; no rows give 0. Rows that do not count are not read,
+/// and keep what they hold in da, pre_activation_gradient and c_gradient. An A that matrices of
+/// counted rows share has no da here (UnsupportedError).
+///
+/// relu' is 0 at and below 0. dx is rounded to the type of dout, as where every step is a call of
+/// its own. Without activation dout serves as dx. Any strides; all extents may be 0. Outputs
+/// overlap nothing, but pre_activation_gradient may be dout.
+///
+/// Types: double, float, float16, bfloat16 in any mix; sums in double if one of them is double and
+/// in float otherwise. What rounds has no gradient and is refused with UnsupportedError: 8-bit
+/// elements, scale_a, scale_b, zero points, scale_out; so is a function as the epilogue. Workspace:
+/// see gemm_backward_workspace_size(); none without activation and bias. The two products are those
+/// of gemm() and carry its labels; `options.kernel` names the kernel of both.
+///
+/// Error: that of gemm(), where ε of dout's type is added for the rounded dx.
+///
+/// Determinism: run to run, and for any number of host threads.
+///
+/// Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or
+/// written.
+template <ExecutionSpace Exec, TensorLike A, TensorLike B, TensorLike DOut,
+          detail::GradientOutput DA, detail::GradientOutput DB, detail::GemmBackwardExtra... Extras>
+void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, DA const& da,
+                   DB const& db, GemmOptions const& options = {}, Extras const&... extras) {
+  using namespace detail;
+  using TA = element_t<A>;
+  using TB = element_t<B>;
+  using T = element_t<DOut>;
+  constexpr bool is_grouped = is_present<decltype(find_extra<Grouped>(extras...))>;
+  constexpr bool is_masked = is_present<decltype(find_extra<Masked>(extras...))>;
+  static_assert(is_grouped || rank_of<DOut> == 3 || (rank_of<A> == 2 && rank_of<B> == 2),
+                "attikos::gemm_backward: a batch in A or B needs one in dout");
+  static_assert(!is_grouped || (rank_of<A> == 2 && rank_of<B> == 3 && rank_of<DOut> == 2),
+                "attikos::gemm_backward: with grouped(), A and dout have rank 2 and B has rank 3");
+  static_assert(!is_masked || rank_of<DOut> == 3,
+                "attikos::gemm_backward: with masked(), dout has rank 3");
+  char const* const op = "gemm_backward";
+  GemmOperands const given{checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
+                           checked_operand<Exec>(op, "dout", dout), "dout"};
+  (refuse_without_gradient(extras), ...);
+  if constexpr (is_wide_real<TA> && is_wide_real<TB> && is_wide_real<T>) {
+    gemm_backward_run<TA, TB, T>(exec, given, da, db, options, extras...);
+  } else {
+    raise<UnsupportedError>(op, ": quantized numbers have no gradient; expected A, B and dout of ",
+                            "double, float, float16 or bfloat16.", given.text());
+  }
 }
 
 /// The same on an instance of the default execution space.

@@ -26,6 +26,10 @@ struct GemmOptions {
   /// Least precision of float8 sums. The portable kernel always sums in IEEE float32.
   Accumulate accumulate = Accumulate::promoted;
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
+  /// Rows, columns and depth of the tile that a team of the portable kernel computes; 0 leaves that
+  /// extent to the library. Any that is set sends the call there: other kernels have tiles of their
+  /// own. gemm_tile() reads what a call uses, autotune_gemm() finds the fastest.
+  int tile_m = 0, tile_n = 0, tile_k = 0;
 };
 
 /// Matrices of one shape that lie anywhere, each behind a pointer. See matrix_pointers().

@@ -11,6 +11,7 @@
 #include <attikos/gemm/gemm_epilogue.hpp>
 #include <attikos/gemm/gemm_groups.hpp>
 #include <attikos/gemm/gemm_small.hpp>
+#include <attikos/tune/tile_config.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -225,23 +226,76 @@ struct GemmPortable {
   }
 };
 
+/// Whether the portable kernel takes the call as one of small products. A device gives a whole team
+/// to each of few, and a thread to each of many (the limit is a guess). Either way what a product
+/// gives does not depend on how they are shared out.
+template <class Traits>
+bool shares_small_gemms(abi::GemmArgs const& g) {
+  return is_small_gemm(g) && (Traits::host || g.batch >= 4096);
+}
+
+/// What a tile means for this problem: no extent reaches further than the problem does, rounded up
+/// to the register block.
+template <class Traits>
+tune::TileConfig used_tile(GemmTile const& tile, abi::GemmArgs const& g) {
+  auto const used = [](int size, std::int64_t extent, int multiple) {
+    std::int64_t const all = round_up<std::int64_t>(std::max<std::int64_t>(extent, 1), multiple);
+    return static_cast<int>(std::min<std::int64_t>(std::max(size, multiple), all));
+  };
+  return {used(tile.m, g.m, Traits::rows), used(tile.n, g.n, Traits::cols), used(tile.k, g.k, 1)};
+}
+
+/// Sets the kernel's tile: what the caller chose, and the rest automatic. Throws if the kernel
+/// cannot run it.
+template <class Kernel, class Exec>
+void set_gemm_tile(Kernel& kernel, Exec const& exec) {
+  using Traits = typename Kernel::Traits;
+  abi::GemmArgs const& g = kernel.g;
+  // Groups share the rows, so that their tiles are as many as those of one matrix, and some.
+  kernel.tile =
+      choose_gemm_tile<Traits>(g.m, g.n, g.batch, exec.concurrency(), sizeof(typename Kernel::Acc));
+  kernel.blocked = g.k > 128 && ((g.scale_a.data != nullptr && g.scale_a.col != 0) ||
+                                 (g.scale_b.data != nullptr && g.scale_b.row != 0));
+  if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
+  if (!has_tile(g)) return;
+  auto const tile =
+      tune::completed({g.tile_m, g.tile_n, g.tile_k}, used_tile<Traits>(kernel.tile, g));
+  tune::TileLimits limits{g.m, g.n, g.k, Traits::rows, Traits::cols, 1};
+  limits.max_bytes =
+      static_cast<std::size_t>(Kernel::Policy::scratch_size_max(Traits::scratch_level));
+  if (!Traits::host) limits.max_bytes -= 1024;  // what Kokkos itself keeps there
+  tune::check_tile("gemm", tile, limits, [&](tune::TileConfig const& t) {
+    kernel.tile = {t.tile_m, t.tile_n, t.tile_k};
+    return kernel.bytes();
+  });
+  if (kernel.blocked && 128 % tile.tile_k != 0)
+    raise<UnsupportedError>("gemm: tile_k is ", tile.tile_k,
+                            "; expected a divisor of 128, since scales change every 128 products");
+}
+
+/// The tile that the portable kernel would use; zeros where it has none. Throws what it would throw
+/// of the caller's.
+template <class A, class B, class C, class Exec>
+tune::TileConfig gemm_portable_tile(Exec const& exec, abi::GemmArgs const& args) {
+  using Kernel = GemmPortable<Exec, A, B, C>;
+  using Traits = typename Kernel::Traits;
+  Kernel kernel{args, {}, {}, 0, 0};
+  set_gemm_tile(kernel, exec);
+  bool const empty = args.m == 0 || args.n == 0 || args.batch == 0;
+  if (empty || shares_small_gemms<Traits>(args)) return {};
+  return used_tile<Traits>(kernel.tile, args);
+}
+
 /// Launches the portable kernel. Asynchronous on `exec`.
 template <class A, class B, class C, class Exec, class Function = Absent>
 void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& function = {}) {
-  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   using Kernel = GemmPortable<Exec, A, B, C, Function>;
   using Traits = typename Kernel::Traits;
   Kernel kernel{args, function, {}, 0, 0};
-  // Groups share the rows, so that their tiles are as many as those of one matrix, and some.
-  kernel.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, exec.concurrency(),
-                                         sizeof(typename Kernel::Acc));
-  kernel.blocked = args.k > 128 && ((args.scale_a.data != nullptr && args.scale_a.col != 0) ||
-                                    (args.scale_b.data != nullptr && args.scale_b.row != 0));
-  if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
+  set_gemm_tile(kernel, exec);
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   std::int64_t teams = 0;
-  // A device gives a whole team to each of few products, and a thread to each of many (the limit is
-  // a guess). Either way what a product gives does not depend on how they are shared out.
-  if (is_small_gemm(args) && (Traits::host || args.batch >= 4096)) {
+  if (shares_small_gemms<Traits>(args)) {
     std::int64_t const share = args.batch / (Traits::host ? 8 * exec.concurrency() : 512);
     kernel.per_team =
         static_cast<int>(std::clamp<std::int64_t>(share, 1, Traits::host ? 64 : Traits::team_size));

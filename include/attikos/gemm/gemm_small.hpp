@@ -16,11 +16,16 @@ namespace detail {
 /// The largest extent of a small product.
 inline constexpr int small_gemm_extent = 32;
 
-/// Whether the call is one of small products. Says nothing about how many there are: on a host the
-/// same products go the same way whatever the number of threads.
+/// Whether the caller chose any extent of the tile.
+inline bool has_tile(abi::GemmArgs const& g) {
+  return g.tile_m != 0 || g.tile_n != 0 || g.tile_k != 0;
+}
+
+/// Whether the call is one of small products, which have no tile. Says nothing about how many there
+/// are: on a host the same products go the same way whatever the number of threads.
 inline bool is_small_gemm(abi::GemmArgs const& g) {
   return g.m <= small_gemm_extent && g.n <= small_gemm_extent && g.k <= small_gemm_extent &&
-         g.offsets == nullptr && g.counts == nullptr;
+         g.offsets == nullptr && g.counts == nullptr && !has_tile(g);
 }
 
 /// Whether there is anything to sum; without, scales in blocks along k have no entries to read.

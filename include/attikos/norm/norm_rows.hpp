@@ -59,25 +59,36 @@ struct AsStored {
   }
 };
 
-/// The way through a row that rotates each of its heads: row `index` is group index % groups of
-/// token index/groups.
+/// The way through a row that rotates the first features of each of its heads: row `index` is group
+/// index % groups of token index/groups.
 template <class Table>
 struct RotatedHeads {
   Rotation<Table> rotation;
-  std::int64_t seqlen, groups;
+  std::int64_t seqlen, groups, head_dim;
 
   KOKKOS_INLINE_FUNCTION std::int64_t table_row(std::int64_t index) const {
     std::int64_t const token = index / groups;
     return rotation.row(token / seqlen, token % seqlen);
   }
+  /// Features of a head that stay as they are, and heads of a row.
+  KOKKOS_INLINE_FUNCTION std::int64_t rest() const { return head_dim - rotation.dim(); }
+  KOKKOS_INLINE_FUNCTION std::int64_t heads(std::int64_t n) const {
+    return head_dim == 0 ? 0 : n / head_dim;
+  }
 
   template <class Acc, class Load, class Use>
   void host_visit(std::int64_t index, std::int64_t n, Load const& load, Use const& use) const {
+    constexpr int V = host::lanes<Acc>;
     std::int64_t const row = table_row(index);
-    for (std::int64_t head = 0; head < n; head += rotation.dim())
+    for (std::int64_t head = 0; head < n; head += head_dim) {
       rotation.template host_head<Acc>(
           row, [&](std::int64_t j, int count) { return load(head + j, count); },
           [&](std::int64_t j, host::Vec<Acc> v, int count) { use(head + j, v, count); });
+      for (std::int64_t j = rotation.dim(); j < head_dim; j += V) {
+        int const count = head_dim - j < V ? static_cast<int>(head_dim - j) : V;
+        use(head + j, load(head + j, count), count);
+      }
+    }
   }
 
   /// Pair p of the row, counted over all its heads.
@@ -86,12 +97,16 @@ struct RotatedHeads {
                                                                            std::int64_t p,
                                                                            Load const& load) const {
     std::int64_t const half = rotation.dim() / 2;
-    std::int64_t const head = p / half * rotation.dim();
+    std::int64_t const head = p / half * head_dim;
     auto pair =
         rotation.template pair<Acc>(row, p % half, [&](std::int64_t j) { return load(head + j); });
     pair.first += head;
     pair.second += head;
     return pair;
+  }
+  /// Where feature p of those that stay as they are stands in the row, counted over all its heads.
+  KOKKOS_INLINE_FUNCTION std::int64_t kept(std::int64_t p) const {
+    return p / rest() * head_dim + rotation.dim() + p % rest();
   }
 
   template <class Acc, class Team, class Load, class F>
@@ -100,23 +115,38 @@ struct RotatedHeads {
     std::int64_t const row = table_row(index);
     Acc total = 0;
     Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, n / 2),
+        Kokkos::ThreadVectorRange(team, heads(n) * (rotation.dim() / 2)),
         [&](std::int64_t p, Acc& part) {
           auto const at = pair<Acc>(row, p, load);
           part += f(at.first, at.a) + f(at.second, at.b);
         },
         total);
-    return total;
+    if (rest() == 0) return total;
+    Acc others = 0;
+    Kokkos::parallel_reduce(
+        Kokkos::ThreadVectorRange(team, heads(n) * rest()),
+        [&](std::int64_t p, Acc& part) {
+          std::int64_t const j = kept(p);
+          part += f(j, load(j));
+        },
+        others);
+    return total + others;
   }
 
   template <class Acc, class Team, class Load, class Use>
   KOKKOS_INLINE_FUNCTION void device_visit(Team const& team, std::int64_t index, std::int64_t n,
                                            Load const& load, Use const& use) const {
     std::int64_t const row = table_row(index);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, n / 2), [&](std::int64_t p) {
-      auto const at = pair<Acc>(row, p, load);
-      use(at.first, at.a);
-      use(at.second, at.b);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, heads(n) * (rotation.dim() / 2)),
+                         [&](std::int64_t p) {
+                           auto const at = pair<Acc>(row, p, load);
+                           use(at.first, at.a);
+                           use(at.second, at.b);
+                         });
+    if (rest() == 0) return;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, heads(n) * rest()), [&](std::int64_t p) {
+      std::int64_t const j = kept(p);
+      use(j, load(j));
     });
   }
 };

@@ -57,36 +57,50 @@ struct RmsNormRopeRow {
 
 /// Number and size of the rows that one root mean square is taken over, per token.
 struct NormGroups {
-  std::int64_t groups, size;
+  std::int64_t groups, size, head_dim;
 };
 
-/// Checks heads, weight and tables against x [batch, seqlen, hidden].
+/// Checks heads, weight and tables against x [batch, seqlen, hidden]. Heads are as wide as the
+/// rotation unless the call says both how many there are and how much of them is rotated.
 template <class X, class W, class Table>
 NormGroups rms_norm_rope_groups(char const* operation, TensorRef<X const, 3> const& x,
                                 TensorRef<W const, 1> const& weight,
                                 Rotation<Table> const& rotation,
                                 RmsNormRopeOptions const& options) {
-  std::int64_t const hidden = x.extent[2], head_dim = rotation.dim();
+  std::int64_t const hidden = x.extent[2], rotary_dim = rotation.dim();
   if (options.num_heads < 0)
     raise<ShapeError>(operation, ": num_heads is ", options.num_heads,
                       "; expected 0 (hidden/head_dim) or more");
-  if (head_dim == 0 ? hidden != 0 : hidden % head_dim != 0)
-    raise<ShapeError>(operation, ": hidden is ", hidden, "; expected a multiple of ", head_dim,
-                      ", the head_dim of cos, which is ", describe(rotation.cos), ". x is ",
-                      describe(x));
-  std::int64_t const heads = head_dim == 0 ? options.num_heads : hidden / head_dim;
-  if (options.num_heads != 0 && options.num_heads != heads)
-    raise<ShapeError>(operation, ": num_heads is ", options.num_heads, "; expected ", heads,
-                      " (hidden ", hidden, " over head_dim ", head_dim, ") or 0. x is ",
-                      describe(x), ", cos is ", describe(rotation.cos));
+  std::int64_t head_dim = rotary_dim, heads = options.num_heads;
+  if (options.rotary_dim != 0 && options.num_heads != 0) {
+    if (hidden % heads != 0)
+      raise<ShapeError>(operation, ": hidden is ", hidden, "; expected a multiple of num_heads ",
+                        heads, ". x is ", describe(x));
+    head_dim = hidden / heads;
+    if (rotary_dim > head_dim)
+      raise<ShapeError>(operation, ": rotary_dim is ", rotary_dim, "; expected at most ", head_dim,
+                        ", hidden ", hidden, " over num_heads ", heads, ". x is ", describe(x));
+  } else {
+    if (head_dim == 0 ? hidden != 0 : hidden % head_dim != 0)
+      raise<ShapeError>(operation, ": hidden is ", hidden, "; expected a multiple of ", head_dim,
+                        ", the head_dim of cos, which is ", describe(rotation.cos), ". x is ",
+                        describe(x));
+    heads = head_dim == 0 ? options.num_heads : hidden / head_dim;
+    if (options.num_heads != 0 && options.num_heads != heads)
+      raise<ShapeError>(operation, ": num_heads is ", options.num_heads, "; expected ", heads,
+                        " (hidden ", hidden, " over head_dim ", head_dim, ") or 0. x is ",
+                        describe(x), ", cos is ", describe(rotation.cos),
+                        "; heads that are rotated in part need options.rotary_dim");
+  }
   bool const per_head = options.norm == NormExtent::head;
   std::int64_t const size = per_head ? head_dim : hidden;
   if (weight.extent[0] != size)
-    raise<ShapeError>(
-        operation, ": weight has ", weight.extent[0], " elements; expected ", size,
-        per_head ? ", the head_dim of cos (norm = head)" : ", the last extent of x (norm = hidden)",
-        ". x is ", describe(x));
-  return {per_head ? heads : 1, size};
+    raise<ShapeError>(operation, ": weight has ", weight.extent[0], " elements; expected ", size,
+                      !per_head                ? ", the last extent of x (norm = hidden)"
+                      : head_dim == rotary_dim ? ", the head_dim of cos (norm = head)"
+                                               : ", hidden over num_heads (norm = head)",
+                      ". x is ", describe(x));
+  return {per_head ? heads : 1, size, head_dim};
 }
 
 /// The tensors and options of a call after all checks that both directions share.
@@ -99,11 +113,11 @@ auto rms_norm_rope_setup(char const* operation, X const& x, W const& weight, Cos
   static_assert(rank_of<W> == 1, "attikos::rms_norm_rope: weight has rank 1");
   check_tensor<Exec, W>();
   auto const rx = to_const_ref(x);
-  auto const rotation =
-      make_rotation<Exec>(operation, cos, sin, options.style, options.position_offset, rx.extent[0],
-                          rx.extent[1], transposed, extras...);
+  auto const rotation = make_rotation<Exec>(operation, cos, sin, options.style, options.rotary_dim,
+                                            options.position_offset, rx.extent[0], rx.extent[1],
+                                            transposed, extras...);
   NormGroups const g = rms_norm_rope_groups(operation, rx, to_const_ref(weight), rotation, options);
-  return std::pair(g, RotatedHeads<element_t<Cos>>{rotation, rx.extent[1], g.groups});
+  return std::pair(g, RotatedHeads<element_t<Cos>>{rotation, rx.extent[1], g.groups, g.head_dim});
 }
 
 }  // namespace detail
@@ -114,11 +128,17 @@ auto rms_norm_rope_setup(char const* operation, X const& x, W const& weight, Cos
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
 /// \param x        [batch, seqlen, hidden], hidden = num_heads·head_dim
 /// \param weight   [hidden]; [head_dim] with norm = head
-/// \param cos      [positions, head_dim] or [1, positions, 1, head_dim]; head_dim is even
+/// \param cos      [positions, head_dim] or [1, positions, 1, head_dim]; head_dim is even. With
+///                 options.rotary_dim of that width or half of it, see below
 /// \param sin      the extents and the element type of cos
 /// \param out      the extents of x; may be x itself
-/// \param options  eps, num_heads (0: hidden/head_dim), norm, style, position_offset
+/// \param options  eps, num_heads (0: hidden/head_dim), norm, style, position_offset, rotary_dim
 /// \param extras   positions(view): see rope()
+///
+/// Without options.rotary_dim heads are as wide as the tables. With it tables are rotary_dim or
+/// rotary_dim/2 wide (one entry per pair), and with num_heads beside it heads have
+/// hidden/num_heads ≥ rotary_dim features, of which the first rotary_dim are rotated and the others
+/// only normalized.
 ///
 /// The mean square is that of all hidden features of a token, or with `norm = NormExtent::head`
 /// (QK-norm) that of each head by itself. Tables, positions and styles as for rope().
@@ -178,7 +198,7 @@ std::size_t rms_norm_rope_backward_workspace_size(X const& x, W const& weight, D
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
 /// \param x        [batch, seqlen, hidden]: what rms_norm_rope() had, like weight, cos and sin
 /// \param weight   [hidden]; [head_dim] with norm = head
-/// \param cos      [positions, head_dim] or [1, positions, 1, head_dim]
+/// \param cos      what rms_norm_rope() had
 /// \param sin      the extents and the element type of cos
 /// \param dout     the extents of x
 /// \param dx       the extents of x; may be x or dout itself

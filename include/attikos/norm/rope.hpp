@@ -86,9 +86,9 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
   auto const rx = to_const_ref(x);
   auto const ro = to_ref(out);
   check_extents_like(operation, out_name, ro, x_name, rx);
-  auto const rotation =
-      make_rotation<Exec>(operation, cos, sin, options.style, options.position_offset, rx.extent[0],
-                          rx.extent[2], transposed, extras...);
+  auto const rotation = make_rotation<Exec>(operation, cos, sin, options.style, options.rotary_dim,
+                                            options.position_offset, rx.extent[0], rx.extent[2],
+                                            transposed, extras...);
   if (rotation.dim() > rx.extent[3])
     raise<ShapeError>(operation, ": rotary_dim is ", rotation.dim(), "; expected at most ",
                       rx.extent[3], ", the head_dim of ", x_name, ", which is ", describe(rx));
@@ -108,18 +108,21 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
 /// \param x        [batch, heads, seqlen, head_dim]; heads_first() shows [batch, seqlen, heads,
 ///                 head_dim] that way
 /// \param cos      [positions, rotary_dim] or [1, positions, 1, rotary_dim]; rotary_dim is even and
-///                 at most head_dim
+///                 at most head_dim. With `options.rotary_dim` twice their width, tables hold one
+///                 entry per pair: [positions, rotary_dim/2], as flash-attention and Llama store
+///                 them
 /// \param sin      the extents and the element type of cos
 /// \param out      the extents of x; may be x itself
-/// \param options  style of the pairs, position_offset (see RopeOptions)
+/// \param options  style of the pairs, position_offset, rotary_dim (see RopeOptions)
 /// \param extras   positions(view): int32, [batch] with the position of each sequence's first
 ///                 token, or [batch, seqlen] with the position of every token
 ///
 /// half_split: rotate(x)_i = −x_{i+h} and rotate(x)_{i+h} = x_i for i < h = rotary_dim/2;
 /// interleaved: rotate(x)_{2i} = −x_{2i+1} and rotate(x)_{2i+1} = x_{2i}. Every feature has its own
-/// entry of cos and sin. Token s takes row position_offset + s of the tables, with positions row
-/// position_offset + positions_b + s or position_offset + positions_{b,s}; rows that positions
-/// lead past the table become its first or last one on the device.
+/// entry of cos and sin; in tables of half width entry i is that of both features of pair i. Token
+/// s takes row position_offset + s of the tables, with positions row position_offset + positions_b
+/// + s or position_offset + positions_{b,s}; rows that positions lead past the table become its
+/// first or last one on the device.
 ///
 /// Types: any floating-point element for x, for the tables and for out; computed in float, in
 /// double if x or out is double. Any strides, zero extents. Determinism: run to run, and for any

@@ -19,6 +19,9 @@ enum class RopeStyle : std::uint8_t {
 struct RopeOptions {
   RopeStyle style = RopeStyle::half_split;  ///< which features form pairs
   std::int64_t position_offset = 0;         ///< added to every position
+  /// How many leading features of a head are rotated: the width of the tables (which 0 stands for),
+  /// or twice that for tables that hold one entry per pair.
+  std::int64_t rotary_dim = 0;
 };
 
 /// What one root mean square is taken over.
@@ -30,10 +33,13 @@ enum class NormExtent : std::uint8_t {
 /// Options of rms_norm_rope() and rms_norm_rope_backward().
 struct RmsNormRopeOptions {
   double eps = 1e-6;                        ///< added to the mean square
-  std::int64_t num_heads = 0;               ///< 0: hidden/head_dim
+  std::int64_t num_heads = 0;               ///< 0: hidden over the number of rotated features
   NormExtent norm = NormExtent::hidden;     ///< what one root mean square is taken over
   RopeStyle style = RopeStyle::half_split;  ///< which features form pairs
   std::int64_t position_offset = 0;         ///< added to every position
+  /// As in RopeOptions. Less than head_dim only where it and num_heads are given: the other
+  /// features of a head are normalized and not rotated.
+  std::int64_t rotary_dim = 0;
 };
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

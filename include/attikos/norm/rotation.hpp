@@ -29,21 +29,38 @@ inline Vec<T, W> swap_neighbors(Vec<T, W> v) {
 #endif
 }
 
+/// `count` ≤ W/2 elements at a stride, each in two neighboring lanes; missing lanes are 0.
+template <class Acc, class T>
+inline Vec<Acc> load_twice(T const* p, std::int64_t stride, int count) {
+  constexpr int W = lanes<Acc>;
+  Vec<Acc> v{};
+  if (stride == 1 && count == W / 2) {
+    Vec<Acc, W / 2> const part = load<Acc, W / 2>(p);
+    std::memcpy(&v, &part, sizeof part);
+  } else {
+    v = load_partial<Acc, W>(p, stride, count, Acc(0));
+  }
+  return interleave<false, Acc, W>(v, v);
+}
+
 }  // namespace host
 
-/// Checked cosine and sine tables, [positions, rotary_dim] each, and how they are to be used.
+/// Checked cosine and sine tables, [positions, rotary_dim] or (`half_width`) [positions,
+/// rotary_dim/2] each, and how they are to be used.
 ///
 /// A pair (a, b) of features (i, j) becomes (a·cos_i − b·sin_i, b·cos_j + a·sin_j); `transposed`
-/// applies the transpose of that map, (a·cos_i + b·sin_j, b·cos_j − a·sin_i). The table's two
-/// halves need not agree.
+/// applies the transpose of that map, (a·cos_i + b·sin_j, b·cos_j − a·sin_i). The two halves of a
+/// table of full width need not agree; in one of half width both features of a pair have one entry.
 template <class Table>
 struct Rotation {
   TensorRef<Table const, 2> cos, sin;
   PositionsRef positions;
   std::int64_t offset;
-  bool interleaved, transposed;
+  bool interleaved, transposed, half_width;
 
-  KOKKOS_INLINE_FUNCTION std::int64_t dim() const { return cos.extent[1]; }
+  KOKKOS_INLINE_FUNCTION std::int64_t dim() const {
+    return half_width ? 2 * cos.extent[1] : cos.extent[1];
+  }
 
   /// Row of the tables for token s of sequence b.
   KOKKOS_INLINE_FUNCTION std::int64_t row(std::int64_t b, std::int64_t s) const {
@@ -63,11 +80,12 @@ struct Rotation {
   KOKKOS_INLINE_FUNCTION Pair<Acc> pair(std::int64_t row, std::int64_t i, Load const& load) const {
     std::int64_t const first = interleaved ? 2 * i : i;
     std::int64_t const second = interleaved ? first + 1 : i + dim() / 2;
+    std::int64_t const at_a = half_width ? i : first, at_b = half_width ? i : second;
     Acc const a = load(first), b = load(second);
-    Acc const sin_a = static_cast<Acc>(sin(row, first)), sin_b = static_cast<Acc>(sin(row, second));
+    Acc const sin_a = static_cast<Acc>(sin(row, at_a)), sin_b = static_cast<Acc>(sin(row, at_b));
     Acc const to_a = transposed ? sin_b : -sin_a, to_b = transposed ? -sin_a : sin_b;
-    return {first, second, a * static_cast<Acc>(cos(row, first)) + b * to_a,
-            b * static_cast<Acc>(cos(row, second)) + a * to_b};
+    return {first, second, a * static_cast<Acc>(cos(row, at_a)) + b * to_a,
+            b * static_cast<Acc>(cos(row, at_b)) + a * to_b};
   }
 
   /// Host only: use(j, vector, count) for every piece of a rotated head whose features from j on
@@ -78,12 +96,17 @@ struct Rotation {
     auto const table = [&](TensorRef<Table const, 2> const& t, std::int64_t j, int count) {
       return host::load_row<Acc>(t.ptr(row, j), t.stride[1], count);
     };
+    // Entries of neighboring features, each of them twice where a pair has one.
+    auto const pairs = [&](TensorRef<Table const, 2> const& t, std::int64_t j, int count) {
+      return half_width ? host::load_twice<Acc>(t.ptr(row, j / 2), t.stride[1], count / 2)
+                        : table(t, j, count);
+    };
     if (interleaved) {
       host::Vec<Acc> sign{};
       for (int l = 0; l < V; ++l) sign[l] = l % 2 == 0 ? Acc(-1) : Acc(1);
       for (std::int64_t j = 0; j < dim(); j += V) {
         int const count = dim() - j < V ? static_cast<int>(dim() - j) : V;
-        host::Vec<Acc> const v = load(j, count), c = table(cos, j, count), s = table(sin, j, count);
+        host::Vec<Acc> const v = load(j, count), c = pairs(cos, j, count), s = pairs(sin, j, count);
         host::Vec<Acc> const across =
             transposed ? -host::swap_neighbors<Acc, V>(v * s) : host::swap_neighbors<Acc, V>(v) * s;
         use(j, v * c + across * sign, count);
@@ -94,23 +117,27 @@ struct Rotation {
     for (std::int64_t i = 0; i < half; i += V) {
       int const count = half - i < V ? static_cast<int>(half - i) : V;
       host::Vec<Acc> const a = load(i, count), b = load(i + half, count);
-      host::Vec<Acc> const sin_a = table(sin, i, count), sin_b = table(sin, i + half, count);
+      host::Vec<Acc> const cos_a = table(cos, i, count), sin_a = table(sin, i, count);
+      host::Vec<Acc> const cos_b = half_width ? cos_a : table(cos, i + half, count);
+      host::Vec<Acc> const sin_b = half_width ? sin_a : table(sin, i + half, count);
       host::Vec<Acc> const to_a = transposed ? sin_b : -sin_a, to_b = transposed ? -sin_a : sin_b;
-      use(i, a * table(cos, i, count) + b * to_a, count);
-      use(i + half, b * table(cos, i + half, count) + a * to_b, count);
+      use(i, a * cos_a + b * to_a, count);
+      use(i + half, b * cos_b + a * to_b, count);
     }
   }
 };
 
-/// A table as [positions, rotary_dim].
+/// A table as [positions, width].
 template <ExecutionSpace Exec, TensorLike T>
 TensorRef<element_t<T> const, 2> table_ref(char const* operation, char const* name,
                                            T const& table) {
   check_tensor<Exec, T>();
   check_extents(operation, name, table);
   constexpr int rank = rank_of<T>;
-  static_assert(rank == 2 || rank == 4,
-                "attikos: cos and sin are [seqlen, rotary_dim] or [1, seqlen, 1, rotary_dim]");
+  static_assert(
+      rank == 2 || rank == 4,
+      "attikos: cos and sin are [positions, rotary_dim] or [1, positions, 1, rotary_dim], "
+      "with rotary_dim/2 in its place where options.rotary_dim says so");
   static_assert(is_floating_element<element_t<T>>, "attikos: cos and sin hold floating-point");
   auto const ref = to_const_ref(table);
   if constexpr (rank == 4) {
@@ -123,11 +150,13 @@ TensorRef<element_t<T> const, 2> table_ref(char const* operation, char const* na
   }
 }
 
-/// Checks tables, positions and offset for tokens [batch, seqlen].
+/// Checks tables, positions and offset for tokens [batch, seqlen]. A `rotary_dim` of 0 is the width
+/// of the tables; one that is twice their width makes them tables of half width.
 template <ExecutionSpace Exec, TensorLike Cos, TensorLike Sin, class... Extras>
 Rotation<element_t<Cos>> make_rotation(char const* operation, Cos const& cos, Sin const& sin,
-                                       RopeStyle style, std::int64_t position_offset,
-                                       std::int64_t batch, std::int64_t seqlen, bool transposed,
+                                       RopeStyle style, std::int64_t rotary_dim,
+                                       std::int64_t position_offset, std::int64_t batch,
+                                       std::int64_t seqlen, bool transposed,
                                        Extras const&... extras) {
   static_assert(std::is_same_v<element_t<Cos>, element_t<Sin>>,
                 "attikos: cos and sin hold the same element type");
@@ -137,10 +166,17 @@ Rotation<element_t<Cos>> make_rotation(char const* operation, Cos const& cos, Si
     if (rs.extent[r] != rc.extent[r])
       raise<ShapeError>(operation, ": sin is ", describe(rs),
                         "; expected the extents of cos, which is ", describe(rc));
-  std::int64_t const length = rc.extent[0];
-  if (rc.extent[1] % 2 != 0)
-    raise<ShapeError>(operation, ": rotary_dim is ", rc.extent[1],
-                      "; expected an even number. cos is ", describe(rc));
+  std::int64_t const length = rc.extent[0], width = rc.extent[1];
+  if (rotary_dim == 0) {
+    if (width % 2 != 0)
+      raise<ShapeError>(operation, ": rotary_dim is ", width, "; expected an even number. cos is ",
+                        describe(rc), "; tables of half width need options.rotary_dim");
+  } else if (rotary_dim < 0 || rotary_dim % 2 != 0 ||
+             (rotary_dim != width && rotary_dim / 2 != width)) {
+    raise<ShapeError>(operation, ": options.rotary_dim is ", rotary_dim,
+                      "; expected an even number that is the width of cos or twice that, or 0 for ",
+                      "the width. cos is ", describe(rc));
+  }
   auto const positions = positions_ref<Exec>(operation, batch, seqlen, extras...);
   if (position_offset < 0 || position_offset > length)
     raise<ShapeError>(operation, ": position_offset is ", position_offset,
@@ -153,7 +189,13 @@ Rotation<element_t<Cos>> make_rotation(char const* operation, Cos const& cos, Si
                       " and seqlen ", seqlen, ". cos is ", describe(rc));
   if (!empty && length == 0)
     raise<ShapeError>(operation, ": cos has 0 rows; expected at least 1. cos is ", describe(rc));
-  return {rc, rs, positions, position_offset, style == RopeStyle::interleaved, transposed};
+  return {rc,
+          rs,
+          positions,
+          position_offset,
+          style == RopeStyle::interleaved,
+          transposed,
+          rotary_dim != 0 && rotary_dim != width};
 }
 
 }  // namespace detail

@@ -203,8 +203,16 @@ struct DequantizePiece {
     float const scale = grid.at(piece.batch, piece.row, piece.col);
     X const* const from = x.ptr(piece.batch, piece.row, piece.col);
     Out* const to = out.ptr(piece.batch, piece.row, piece.col);
-    for (std::int64_t j = 0; j < piece.size; ++j)
-      to[j * out.stride[2]] = dequantized(from[j * x.stride[2]], scale);
+    if constexpr (std::is_same_v<Value, float>) {
+      host::for_each_vector<float>(from, x.stride[2], piece.size, 0.0f,
+                                   [&](std::int64_t j, host::Vec<float> v, int count) {
+                                     host::put<float>(to + j * out.stride[2], out.stride[2], count,
+                                                      host::Vec<float>(v * scale));
+                                   });
+    } else {
+      for (std::int64_t j = 0; j < piece.size; ++j)
+        to[j * out.stride[2]] = dequantized(from[j * x.stride[2]], scale);
+    }
   }
   template <class Team>
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {

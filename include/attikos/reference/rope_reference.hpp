@@ -51,13 +51,23 @@ inline RopeHead rope_head(std::vector<double> const& x, std::vector<double> cons
   return head;
 }
 
-/// rope_head for each stretch of cos.size() features.
+/// A row of a table with one entry per pair, as one with an entry for every feature.
+inline std::vector<double> rope_full_width(std::vector<double> const& half, bool interleaved) {
+  std::vector<double> full(2 * half.size());
+  for (std::size_t i = 0; i < full.size(); ++i)
+    full[i] = half[interleaved ? i / 2 : i % half.size()];
+  return full;
+}
+
+/// rope_head for each stretch of head_dim features, 0: of cos.size().
 inline RopeHead rope_heads(std::vector<double> const& x, std::vector<double> const& cos,
-                           std::vector<double> const& sin, bool interleaved, bool transposed) {
+                           std::vector<double> const& sin, bool interleaved, bool transposed,
+                           std::size_t head_dim = 0) {
   RopeHead row;
-  for (std::size_t first = 0; first < x.size(); first += cos.size()) {
+  if (head_dim == 0) head_dim = cos.size();
+  for (std::size_t first = 0; first < x.size(); first += head_dim) {
     std::vector<double> const head(x.begin() + static_cast<std::ptrdiff_t>(first),
-                                   x.begin() + static_cast<std::ptrdiff_t>(first + cos.size()));
+                                   x.begin() + static_cast<std::ptrdiff_t>(first + head_dim));
     RopeHead const part = rope_head(head, cos, sin, interleaved, transposed);
     row.out.insert(row.out.end(), part.out.begin(), part.out.end());
     row.magnitude.insert(row.magnitude.end(), part.magnitude.begin(), part.magnitude.end());
@@ -68,8 +78,9 @@ inline RopeHead rope_heads(std::vector<double> const& x, std::vector<double> con
 /// RMSNorm over all of x, then the rotation of each of its heads.
 inline RopeHead rms_norm_rope_row(std::vector<double> const& x, std::vector<double> const& weight,
                                   double eps, std::vector<double> const& cos,
-                                  std::vector<double> const& sin, bool interleaved) {
-  return rope_heads(rms_norm_row(x, weight, eps), cos, sin, interleaved, false);
+                                  std::vector<double> const& sin, bool interleaved,
+                                  std::size_t head_dim = 0) {
+  return rope_heads(rms_norm_row(x, weight, eps), cos, sin, interleaved, false, head_dim);
 }
 
 }  // namespace reference

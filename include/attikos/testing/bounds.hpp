@@ -181,7 +181,7 @@ double layer_norm_bound(reference::LayerNormRow const& row, std::size_t c, doubl
   double const h = static_cast<double>(row.out.size());
   double const mean_error = (growth(h) + 1) * u * row.magnitude;
   double const spread = row.variance + eps;
-  double const centered = std::sqrt(row.variance * (row.variance + row.mean * row.mean));
+  double const centered = std::sqrt(row.variance) * std::sqrt(row.variance + row.mean * row.mean);
   double const r = ((growth(h) + 4) * u * centered + mean_error * mean_error) / spread;
   double const slope = std::abs(weight) / std::sqrt(spread);
   double const scaled = slope * std::abs(x - row.mean);

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Attention over sequences so short that a batch of them is bound by what happens around the
+/// sums: on a host, several heads to a team, each from beginning to end by one thread.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <attikos/abi/verdict.hpp>
+#include <attikos/attention/attention_arguments.hpp>
+#include <attikos/attention/team_attention_problem.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+#include <attikos/core/launch.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// The longest sequence and the largest head_dim that count as small. Measured: at 48 positions the
+/// flash kernel is as fast.
+inline constexpr int small_attention_seqlen = 32;
+inline constexpr int small_attention_head_dim = 128;
+
+/// The head as team_attention() takes it.
+template <class T, class Out>
+KOKKOS_INLINE_FUNCTION TeamAttentionProblem<T, Out> small_attention_problem(
+    abi::AttentionArgs const& g, std::int64_t group) {
+  using Acc = AttentionAccumulator<T>;
+  AttentionHead<T, Out> const head(g, {group / g.heads_q, 0, g.seqlen_q}, group % g.heads_q);
+  TeamAttentionProblem<T, Out> x{};
+  x.rows = static_cast<int>(g.seqlen_q);
+  x.d = static_cast<int>(g.head_dim);
+  x.dv = static_cast<int>(g.head_dim_v);
+  x.len_q = head.len_q;
+  x.len_kv = head.len_kv;
+  x.q = head.q;
+  x.k = head.k;
+  x.v = head.v;
+  x.out = head.out;
+  if (g.lse != nullptr)
+    x.lse = static_cast<Acc*>(g.lse) + head.batch * g.lse_stride[0] + head.head * g.lse_stride[1];
+  x.lse_stride = g.lse_stride[2];
+  x.scale = head.scale;
+  x.value_scale = head.value_scale;
+  x.softcap = static_cast<Acc>(g.softcap);
+  x.offset = head.offset;
+  x.causal_limit = head.causal_limit;
+  x.window_left = head.window_left;
+  return x;
+}
+
+/// A dispatch candidate on host spaces. What it accepts depends on the problem alone, so that the
+/// same call gives the same bits whatever the number of threads.
+template <class Exec, class T, class Out>
+struct AttentionSmall {
+  static constexpr char const* name = "portable/small";
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
+  using Team = typename Policy::member_type;
+
+  abi::AttentionArgs g;
+  int per_team;
+
+  static abi::Verdict accepts(abi::AttentionArgs const& g, Exec const&) {
+    if (g.seqlen_q > small_attention_seqlen) return abi::refused("seqlen_q is above 32");
+    if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
+    if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)
+      return abi::refused("head_dim is above 128");
+    if (g.cu_seqlens_q.data != nullptr) return abi::refused("it takes no packed sequences");
+    if (g.page_table != nullptr) return abi::refused("it takes no pages");
+    if (g.bias != nullptr || g.mask != nullptr || g.alibi != nullptr)
+      return abi::refused("it has no bias, mask or ALiBi");
+    if (g.sinks != nullptr) return abi::refused("it has no sinks");
+    return abi::accepted();
+  }
+
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
+    KOKKOS_IF_ON_HOST((std::int64_t const groups = query_groups(g);
+                       std::int64_t const first = std::int64_t{team.league_rank()} * per_team;
+                       std::int64_t const end = std::min(first + per_team, groups);
+                       for (std::int64_t group = first; group < end; ++group)
+                           host::team_attention_all(small_attention_problem<T, Out>(g, group));))
+    (void)team;
+  }
+
+  static void run(abi::AttentionArgs const& args, Exec const& exec) {
+    std::int64_t const groups = query_groups(args);
+    if (groups == 0 || args.seqlen_q == 0) return;
+    std::int64_t const share = groups / (8 * exec.concurrency());
+    AttentionSmall const kernel{args, static_cast<int>(std::clamp<std::int64_t>(share, 1, 64))};
+    Policy const policy(
+        exec, checked_league("attention", (groups + kernel.per_team - 1) / kernel.per_team), 1, 1);
+    launch("attention", name, policy, kernel);
+  }
+};
+
+template <class Exec, class T, class Out>
+requires(is_host_space<Exec>&& attention_types_supported<T, Out>()) struct Specializations<
+    op::Attention, Exec, T, Out> {
+  using kernels = KernelList<AttentionSmall<Exec, T, Out>>;
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

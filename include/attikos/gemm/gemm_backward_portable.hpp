@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The kernels of gemm_backward() that are no products of gemm(): gradients of the epilogue, and
+/// products that are summed over the rows of a group.
+#pragma once
+
+#include <attikos/core/row_sums.hpp>
+#include <attikos/epilogue/activation_gradient.hpp>
+#include <attikos/gemm/gemm_portable.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Rows of a matrix that take part, where groups or counts of rows are known to the device alone.
+struct CountedRows {
+  std::int64_t rows = 0;          ///< of one matrix
+  void const* offsets = nullptr;  ///< of groups, which share one matrix; null: none
+  DType type_offsets = DType::int32;
+  std::int64_t offsets_stride = 0, groups = 0;
+  std::int32_t const* counts = nullptr;  ///< of each matrix; null: all rows take part
+  std::int64_t counts_stride = 0;
+
+  struct Range {
+    std::int64_t first, last;
+    KOKKOS_INLINE_FUNCTION bool holds(std::int64_t i) const { return i >= first && i < last; }
+  };
+  bool all() const { return offsets == nullptr && counts == nullptr; }
+
+  KOKKOS_INLINE_FUNCTION std::int64_t offset(std::int64_t group) const {
+    std::int64_t const at = group * offsets_stride;
+    std::int64_t const value = type_offsets == DType::int64
+                                   ? static_cast<std::int64_t const*>(offsets)[at]
+                                   : std::int64_t{static_cast<std::int32_t const*>(offsets)[at]};
+    return value < 0 ? 0 : (value > rows ? rows : value);
+  }
+  /// Rows of matrix `batch`.
+  KOKKOS_INLINE_FUNCTION Range of_matrix(std::int64_t batch) const {
+    if (offsets != nullptr) return groups == 0 ? Range{0, 0} : Range{offset(0), offset(groups)};
+    if (counts == nullptr) return {0, rows};
+    std::int64_t const count = counts[batch * counts_stride];
+    return {0, count < 0 ? 0 : (count > rows ? rows : count)};
+  }
+  /// Rows of group (or matrix) `s`.
+  KOKKOS_INLINE_FUNCTION Range of_group(std::int64_t s) const {
+    return offsets != nullptr ? Range{offset(s), offset(s + 1)} : of_matrix(s);
+  }
+};
+
+/// dx = dout·act'(x), one row of one matrix.
+template <class T>
+struct ActivationGradientRow {
+  using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+  Rows<T const> dout;
+  Rows<T> dx;
+  DType type_x;
+  void const* x;
+  std::int64_t x_batch, x_row, x_col;
+  Activation activation;
+  CountedRows counted;
+
+  KOKKOS_INLINE_FUNCTION T element(T d, std::int64_t offset) const {
+    if (activation == Activation::none) return d;
+    return static_cast<T>(static_cast<Acc>(d) *
+                          apply_activation_gradient(activation, load_any<Acc>(type_x, x, offset)));
+  }
+  KOKKOS_INLINE_FUNCTION bool counts(std::int64_t index) const {
+    return counted.of_matrix(index / dout.inner).holds(index % dout.inner);
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t row_offset(std::int64_t index) const {
+    return index / dout.inner * x_batch + index % dout.inner * x_row;
+  }
+  void host_row(std::int64_t index) const {
+    if (!counts(index)) return;
+    Row<T const> const from = dout(index);
+    Row<T> const to = dx(index);
+    std::int64_t const offset = row_offset(index);
+    for (std::int64_t j = 0; j < from.size; ++j) to[j] = element(from[j], offset + j * x_col);
+  }
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    if (!counts(index)) return;
+    Row<T const> const from = dout(index);
+    Row<T> const to = dx(index);
+    std::int64_t const offset = row_offset(index);
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size),
+                         [&](std::int64_t j) { to[j] = element(from[j], offset + j * x_col); });
+  }
+};
+
+/// dC = factor·dx, one row of one matrix. A factor of 0 reads nothing.
+template <class T, class Out>
+struct ScaledGradientRow {
+  using Acc = RowAccumulator<T, Out>;
+
+  Rows<T const> dx;
+  Rows<Out> dc;
+  Acc factor;
+  float const* device_scale;  ///< null: 1
+  CountedRows counted;
+
+  KOKKOS_INLINE_FUNCTION bool counts(std::int64_t index) const {
+    return counted.of_matrix(index / dx.inner).holds(index % dx.inner);
+  }
+  KOKKOS_INLINE_FUNCTION Acc scaled() const {
+    return device_scale == nullptr ? factor : factor * static_cast<Acc>(*device_scale);
+  }
+  KOKKOS_INLINE_FUNCTION Out element(Row<T const> const& from, std::int64_t j, Acc by) const {
+    return static_cast<Out>(factor == Acc(0) ? Acc(0) : by * static_cast<Acc>(from[j]));
+  }
+  void host_row(std::int64_t index) const {
+    if (!counts(index)) return;
+    Row<T const> const from = dx(index);
+    Row<Out> const to = dc(index);
+    Acc const by = scaled();
+    for (std::int64_t j = 0; j < from.size; ++j) to[j] = element(from, j, by);
+  }
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
+    if (!counts(index)) return;
+    Row<T const> const from = dx(index);
+    Row<Out> const to = dc(index);
+    Acc const by = scaled();
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size),
+                         [&](std::int64_t j) { to[j] = element(from, j, by); });
+  }
+};
+
+/// Partial sums of a chunk of rows of dx, or of its columns where `by_column`; what lies in rows
+/// that do not count is not read.
+template <class Acc, class T>
+struct RowChunkSum {
+  Rows<T const> rows;
+  RowChunks chunks;
+  Acc* partial;
+  CountedRows counted;
+  bool by_column;
+
+  /// Which elements of "row" r count: all or none of them, or those of a column.
+  KOKKOS_INLINE_FUNCTION CountedRows::Range elements(std::int64_t r) const {
+    CountedRows::Range const range = counted.of_matrix(r / rows.inner);
+    if (by_column) return range;
+    return range.holds(r % rows.inner) ? CountedRows::Range{0, rows.size}
+                                       : CountedRows::Range{0, 0};
+  }
+
+  void host_chunk(std::int64_t chunk) const {
+    constexpr int V = host::lanes<Acc>;
+    Acc* const out = partial + chunk * rows.size;
+    for (std::int64_t j = 0; j < rows.size; j += V) {
+      int const count = rows.size - j < V ? static_cast<int>(rows.size - j) : V;
+      host::Vec<Acc> sum{};
+      for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+        CountedRows::Range const range = elements(r);
+        T const* const from = rows(r).data;
+        if (range.first <= j && j + count <= range.last) {
+          sum += host::load_row<Acc>(from + j * rows.stride, rows.stride, count);
+        } else {
+          for (int l = 0; l < count; ++l)
+            if (range.holds(j + l)) sum[l] += static_cast<Acc>(from[(j + l) * rows.stride]);
+        }
+      }
+      host::put<Acc>(out + j, 1, count, sum);
+    }
+  }
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void device_chunk(Team const& team, std::int64_t chunk) const {
+    Acc* const out = partial + chunk * rows.size;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, rows.size), [&](std::int64_t j) {
+      Acc sum = 0;
+      for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r)
+        if (elements(r).holds(j)) sum += static_cast<Acc>(rows(r)[j]);
+      out[j] = sum;
+    });
+  }
+};
+
+/// C of group s = factor·Σ over the rows p of the group of A[:, p]·B[p, :]; where there is one C
+/// for all groups, it sums over these too. The arguments are those of a product whose k counts the
+/// rows of a matrix.
+template <class Exec, class A, class B, class C>
+struct GemmGroupSum {
+  using Product = GemmPortable<Exec, A, B, C>;
+  using Acc = typename Product::Acc;
+  using Traits = typename Product::Traits;
+  using Policy = typename Product::Policy;
+  using Team = typename Policy::member_type;
+  static_assert(!Product::converts);
+
+  Product product;
+  CountedRows counted;
+  std::int64_t summed;  ///< groups that go into one C: 1 or all
+
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
+    abi::GemmArgs const& g = product.g;
+    GemmTile const tile = product.tile;
+    constexpr int level = Traits::scratch_level;
+    int const padded = product.padded_n(), ldb = Traits::host ? tile.k : padded;
+    Acc* const packed_a = scratch<Acc>(team, level, std::int64_t{tile.m} * product.lda());
+    Acc* const packed_b = scratch<Acc>(team, level, std::int64_t{tile.k} * padded);
+    Acc* const sums = scratch<Acc>(team, level, std::int64_t{tile.m} * padded);
+    std::int64_t const rank = team.league_rank();
+    std::int64_t const row0 = rank % product.tiles_m * tile.m;
+    std::int64_t const col0 = rank / product.tiles_m % product.tiles_n * tile.n;
+    std::int64_t const batch = rank / (product.tiles_m * product.tiles_n);
+    int const rows = static_cast<int>(g.m - row0 < tile.m ? g.m - row0 : tile.m);
+    int const cols = static_cast<int>(g.n - col0 < tile.n ? g.n - col0 : tile.n);
+
+    bool empty = true;
+    for (std::int64_t s = batch; s < batch + summed; ++s) {
+      CountedRows::Range const range = counted.of_group(s);
+      Block<A const> const a{static_cast<A const*>(g.a) + s * g.a_batch + row0 * g.a_m, g.a_m,
+                             g.a_k};
+      Block<B const> const b{static_cast<B const*>(g.b) + s * g.b_batch + col0 * g.b_n, g.b_k,
+                             g.b_n};
+      for (std::int64_t p = range.first; p < range.last; p += tile.k) {
+        int const depth = static_cast<int>(range.last - p < tile.k ? range.last - p : tile.k);
+        pack_rows<Traits>(team, packed_a, product.lda(), Block<A const>{a.at(0, p), g.a_m, g.a_k},
+                          rows, depth);
+        pack_panels<Traits>(team, packed_b, ldb, Block<B const>{b.at(p, 0), g.b_k, g.b_n}, depth,
+                            cols);
+        team.team_barrier();
+        multiply<Traits>(team, packed_a, product.lda(), packed_b, ldb, sums, padded, rows,
+                         Traits::host ? cols : padded, depth, !empty);
+        empty = false;
+        team.team_barrier();
+      }
+    }
+    if (empty) {
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded),
+                           [&](int i) { sums[i] = Acc(0); });
+      team.team_barrier();
+    }
+    product.store_tile(team, sums, {batch, batch}, row0, col0, rows, cols);
+  }
+};
+
+/// Launches the sums over groups. Asynchronous on `exec`.
+template <class A, class B, class C, class Exec>
+void gemm_group_sum(Exec const& exec, abi::GemmArgs const& args, CountedRows const& counted,
+                    std::int64_t summed) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+  using Kernel = GemmGroupSum<Exec, A, B, C>;
+  using Traits = typename Kernel::Traits;
+  typename Kernel::Product product{args, {}, {}, 0, 0};
+  product.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, exec.concurrency(),
+                                          sizeof(typename Kernel::Acc));
+  product.tiles_m = (args.m + product.tile.m - 1) / product.tile.m;
+  product.tiles_n = (args.n + product.tile.n - 1) / product.tile.n;
+  typename Kernel::Policy policy(
+      exec, checked_league("gemm_backward", product.tiles_m * product.tiles_n * args.batch),
+      Traits::team_size, Traits::vector_length);
+  policy.set_scratch_size(Traits::scratch_level,
+                          Kokkos::PerTeam(checked_scratch("gemm_backward", product.bytes())));
+  launch("gemm_backward", "portable", policy, Kernel{product, counted, summed});
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

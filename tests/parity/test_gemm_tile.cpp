@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Tiles of gemm that the caller chose: same bits, what is refused, and the fastest found by timing.
+#include <attikos/gemm/autotune_gemm.hpp>
+#include <vector>
+
+#include "../support/messages.hpp"
+#include "../support/shapes.hpp"
+#include "gemm_checks.hpp"
+
+namespace attikos::test {
+namespace {
+
+using tune::TileConfig;
+
+/// Register block of a space's kernel, of which tiles are multiples.
+template <class Exec, class T>
+struct Unit {
+  using Traits = detail::TileTraits<Exec, Accumulator<T>>;
+  static constexpr int m = Traits::rows, n = Traits::cols;
+};
+
+template <class C>
+class GemmTile : public testing::Test {};
+TYPED_TEST_SUITE(GemmTile, FloatingCases, CaseName);
+
+/// Two matrices, more than a tile in every direction.
+template <class Exec, class T>
+struct Product {
+  std::int64_t m, n, k;
+  Tensor<T, 3, Exec> a{{2, m, k}}, b{{2, k, n}, Layout::left}, c{{2, m, n}, Layout::padded};
+  Product(std::int64_t m_, std::int64_t n_, std::int64_t k_) : m(m_), n(n_), k(k_) {
+    Random random(5);
+    a.fill_uniform(random);
+    b.fill_uniform(random);
+  }
+  TileConfig tile(GemmOptions const& options = {}) {
+    return gemm_tile(Exec(), a.const_view(), b.const_view(), c.view(), options);
+  }
+  std::vector<T> run(GemmOptions const& options) {
+    c.fill(3);
+    gemm(Exec(), a.const_view(), b.const_view(), c.view(), options);
+    c.download();
+    EXPECT_EQ(c.writes_outside(), 0u);
+    return c.elements();
+  }
+};
+
+TYPED_TEST(GemmTile, EveryTileGivesTheSameBits) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  using U = Unit<Exec, T>;
+  Product<Exec, T> p(101, 131, 300);
+  GemmOptions const plain{.kernel = "portable"};
+  auto const automatic = p.tile(plain);
+  EXPECT_GT(automatic.tile_m, 0);
+  EXPECT_GT(automatic.tile_n, 0);
+  EXPECT_GT(automatic.tile_k, 0);
+  auto const want = p.run(plain);
+  for (TileConfig const& tile : {automatic, TileConfig{U::m, U::n, 1}, TileConfig{U::m * 2, 0, 0},
+                                 TileConfig{0, U::n * 3, 0}, TileConfig{0, 0, 7},
+                                 TileConfig{U::m * 3, U::n, 300}, TileConfig{0, 0, 299}}) {
+    GemmOptions const options = with_tile({}, tile);
+    auto const used = p.tile(options);
+    EXPECT_EQ(used, tune::completed(tile, automatic)) << to_string(tile);
+    EXPECT_EQ(
+        explain(op::gemm, Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), options).kernel,
+        "portable");
+    EXPECT_TRUE(same_bits(p.run(options), want)) << to_string(tile);
+  }
+}
+
+TYPED_TEST(GemmTile, WithinTheBound) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  using U = Unit<Exec, T>;
+  int turn = 0;
+  for (MatrixShape const& s :
+       {MatrixShape{1, 1, 1}, MatrixShape{17, 9, 31}, MatrixShape{70, 90, 129}})
+    for (TileConfig const& tile :
+         {TileConfig{U::m, U::n, 1}, TileConfig{U::m, 0, 0}, TileConfig{0, U::n, 0},
+          TileConfig{0, 0, static_cast<int>(s.k)}}) {
+      GemmCase p{.batch = 2, .m = s.m, .n = s.n, .k = s.k};
+      p.options = with_tile({.alpha = 2, .beta = 0.5, .trans_a = turn % 2 == 1}, tile);
+      p.a = all_layouts[static_cast<std::size_t>(turn) % 5];
+      p.b = all_layouts[static_cast<std::size_t>(turn + 1) % 5];
+      p.c = all_layouts[static_cast<std::size_t>(turn + 2) % 5];
+      check_gemm<Exec, T>(p);
+      ++turn;
+    }
+}
+
+TYPED_TEST(GemmTile, AutotuneRemembers) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  using U = Unit<Exec, T>;
+  Product<Exec, T> p(40, 50, 60);
+  auto const tune_with = [&](tune::TileCache& cache, std::vector<TileConfig> const& candidates,
+                             GemmOptions const& options = {.kernel = "portable"}) {
+    return autotune_gemm(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), options, cache,
+                         candidates);
+  };
+  auto const want = p.run({});
+  tune::TileCache cache;
+  // Refused candidates are left out, zeros filled in.
+  TileConfig const good{U::m, U::n, 0};
+  std::vector<TileConfig> const candidates{{-1, 0, 0}, good, {U::m, U::n, 61}};
+  p.c.fill(3);
+  auto const first = tune_with(cache, candidates);
+  EXPECT_EQ(first, p.tile(with_tile({}, good)));
+  EXPECT_EQ(cache.size(), 1u);
+  p.c.download();
+  EXPECT_TRUE(same_bits(p.c.elements(), want)) << "real calls were timed";
+  p.c.fill(3);
+  EXPECT_EQ(tune_with(cache, candidates), first);
+  p.c.download();
+  EXPECT_TRUE(p.c.unchanged()) << "the cache answers";
+  // Another problem is another entry; what the cache holds is taken, whatever the clock would say.
+  auto const args = detail::gemm_arguments<Exec>(p.a.const_view(), p.b.const_view(), p.c.view(),
+                                                 GemmOptions{.beta = 1});
+  auto const key = tune::make_key(Exec(), "gemm", detail::gemm_tile_types(args), 2, 40, 50, 60);
+  EXPECT_FALSE(cache.lookup(key));
+  std::vector<TileConfig> const two{{U::m, U::n, 1}, {U::m, U::n, 60}};
+  for (auto const& tile : two) {
+    cache.store(key, {tile, 1.0});
+    EXPECT_EQ(tune_with(cache, two, {.beta = 1, .kernel = "portable"}), tile);
+  }
+  // Without candidates the library has some, the automatic tile among them.
+  auto const best = tune_with(cache, {});
+  EXPECT_TRUE(same_bits(p.run(with_tile({}, best)), want));
+  expect_error<ResourceError>(
+      [&] {
+        tune_with(cache, {{-1, 4, 4}, {-2, 0, 0}});
+      },
+      {"none of 2 tiles runs for gemm", "tile_m is -2"});
+}
+
+template <class Exec>
+class GemmTileChecks : public testing::Test {};
+TYPED_TEST_SUITE(GemmTileChecks, SpaceCases, CaseName);
+
+TYPED_TEST(GemmTileChecks, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
+  using Exec = TypeParam;
+  using U = Unit<Exec, float>;
+  Product<Exec, float> p(100, 100, 30);
+  auto const refuse = [&]<class E>(std::type_identity<E>, GemmOptions const& options,
+                                   std::initializer_list<std::string> parts) {
+    auto const call = [&](bool runs) {
+      if (runs)
+        gemm(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), options);
+      else
+        p.tile(options);
+    };
+    expect_error<E>([&] { call(true); }, parts);
+    expect_error<E>([&] { call(false); }, parts);
+    p.c.download();
+    EXPECT_TRUE(p.c.unchanged());
+  };
+  std::type_identity<ShapeError> const shape;
+  std::type_identity<UnsupportedError> const unsupported;
+  auto const text = [](int number) { return std::to_string(number); };
+  refuse(shape, {.tile_m = -1}, {"attikos::gemm: tile_m is -1; expected 1 or more, or 0"});
+  refuse(shape, {.tile_n = 100 * U::n},
+         {"attikos::gemm: tile_n is " + text(100 * U::n), "since n is 100"});
+  refuse(shape, {.tile_k = 31}, {"attikos::gemm: tile_k is 31; expected at most 30 since k is 30"});
+  refuse(unsupported, {.tile_m = U::m + 1},
+         {"attikos::gemm: tile_m is " + text(U::m + 1) + "; expected a multiple of " + text(U::m)});
+  // An extent of 0 strides costs nothing, but its tile would.
+  Tensor<float, 2, Exec> one({1, 1}), c({1, 1});
+  std::size_t const large = 1 << 20;
+  Kokkos::View<float const**, Kokkos::LayoutStride, Exec> const wide(
+      one.const_view().data(), Kokkos::LayoutStride(1, 0, large, 0));
+  Kokkos::View<float const**, Kokkos::LayoutStride, Exec> const tall(
+      one.const_view().data(), Kokkos::LayoutStride(large, 0, 1, 0));
+  GemmOptions const deep{.tile_k = 1 << 20};
+  expect_error<ResourceError>([&] { gemm(Exec(), wide, tall, c.view(), deep); },
+                              {"attikos::gemm: a tile of ", " x 1048576 needs ", "bytes"});
+  expect_error<ResourceError>([&] { explain(op::gemm, Exec(), wide, tall, c.view(), deep); },
+                              {"attikos::gemm: a tile of "});
+  // An empty product is checked too.
+  Tensor<float, 2, Exec> none_a({0, 4}), none_b({4, 5}), none_c({0, 5});
+  expect_error<ShapeError>(
+      [&] {
+        gemm(Exec(), none_a.const_view(), none_b.const_view(), none_c.view(),
+             GemmOptions{.tile_k = 5});
+      },
+      {"tile_k is 5; expected at most 4"});
+  gemm(Exec(), none_a.const_view(), none_b.const_view(), none_c.view(), GemmOptions{.tile_k = 4});
+  // The products of a gradient have other extents.
+  Tensor<float, 3, Exec> da({2, 100, 30});
+  expect_error<UnsupportedError>(
+      [&] {
+        gemm_backward(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), da.view(), none,
+                      GemmOptions{.tile_m = 4});
+      },
+      {"attikos::gemm_backward: tile_m, tile_n, tile_k are 4, 0, 0; expected 0"});
+}
+
+TYPED_TEST(GemmTileChecks, SmallProductsHaveNoTileUnlessOneIsSet) {
+  using Exec = TypeParam;
+  Product<Exec, float> p(8, 9, 10);
+  GemmOptions const portable{.kernel = "portable"};
+  tune::TileCache cache;
+  if (is_host_space<Exec>) {
+    EXPECT_EQ(p.tile(portable), TileConfig{});
+    EXPECT_EQ(
+        autotune_gemm(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), portable, cache),
+        TileConfig{});
+    EXPECT_EQ(cache.size(), 0u);
+  }
+  EXPECT_EQ(p.tile({.tile_k = 5}).tile_k, 5);
+  EXPECT_EQ(p.run({.tile_k = 5}), p.run(portable));
+  Product<Exec, float> empty(0, 9, 10);
+  EXPECT_EQ(empty.tile(portable), TileConfig{});
+}
+
+// A kernel that does not know tiles must not take the call.
+TEST(GemmTileDispatch, OtherKernelsRefuseATile) {
+  EXPECT_EQ(abi::beyond_plain_gemm(abi::GemmArgs{}), nullptr);
+  for (int extent = 0; extent < 3; ++extent) {
+    abi::GemmArgs g{};
+    (extent == 0 ? g.tile_m : extent == 1 ? g.tile_n : g.tile_k) = 4;
+    ASSERT_NE(abi::beyond_plain_gemm(g), nullptr);
+    EXPECT_EQ(std::string(abi::beyond_plain_gemm(g)), "its tile cannot be set");
+  }
+}
+
+TYPED_TEST(GemmTileChecks, ScalesAlongKKeepTheirBlocks) {
+  using Exec = TypeParam;
+  Tensor<float8_e4m3, 2, Exec> a({50, 300}), b({300, 40}, Layout::left);
+  Tensor<float, 2, Exec> sa({50, 3}), sb({3, 1}), c({50, 40});
+  Random random(4);
+  a.fill_uniform(random);
+  b.fill_uniform(random);
+  sa.fill_uniform(random, 0.5, 2);
+  sb.fill_uniform(random, 0.5, 2);
+  auto const run = [&](GemmOptions const& options) {
+    c.fill(3);
+    gemm(Exec(), a.const_view(), b.const_view(), c.view(), options, scale_a(sa.const_view()),
+         scale_b(sb.const_view()));
+    c.download();
+    return c.elements();
+  };
+  auto const want = run({});
+  for (int k : {1, 16, 128}) EXPECT_TRUE(same_bits(run({.tile_k = k}), want)) << k;
+  for (int k : {48, 129, 256})
+    expect_error<UnsupportedError>([&] { run({.tile_k = k}); }, {"tile_k is " + std::to_string(k) +
+                                                                 "; expected a divisor of 128"});
+  tune::TileCache cache;
+  auto const best = autotune_gemm(Exec(), a.const_view(), b.const_view(), c.view(), {}, cache, {},
+                                  scale_a(sa.const_view()), scale_b(sb.const_view()));
+  EXPECT_EQ(128 % best.tile_k, 0);
+}
+
+}  // namespace
+}  // namespace attikos::test
