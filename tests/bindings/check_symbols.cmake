@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# The library shows exactly the functions that its header declares.
-#   cmake -D NM=<nm> -D LIBRARY=<file> -D HEADER=<attikos.h> -P check_symbols.cmake
+# The library shows exactly the functions that its headers declare.
+#   cmake -D NM=<nm> -D LIBRARY=<file> -D HEADERS=<folder of attikos.h> -P check_symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[0-9a-f]+ [A-Za-z] [^\n]+" lines "${text}")
@@ -11,7 +11,12 @@ foreach(line IN LISTS lines)
     list(APPEND shown "${symbol}")
   endif()
 endforeach()
-file(READ "${HEADER}" header)
+file(GLOB files "${HEADERS}/*.h")
+set(header "")
+foreach(file IN LISTS files)
+  file(READ "${file}" text)
+  string(APPEND header "${text}")
+endforeach()
 string(REGEX MATCHALL "ATTIKOS_API [^;(]*[ *](attikos_[a-z0-9_]+)\\(" declarations "${header}")
 set(declared "")
 foreach(declaration IN LISTS declarations)

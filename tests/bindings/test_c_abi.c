@@ -4,29 +4,9 @@
 #include <attikos/attikos.h>
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-static int failures = 0;
-
-#define CHECK(condition)                                                             \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
-      printf("%s:%d: not true: %s (last error: %s)\n", __FILE__, __LINE__, #condition, attikos_last_error()); \
-      ++failures;                                                                    \
-    }                                                                                \
-  } while (0)
-
-#define CHECK_STATUS(call, wanted)                                                       \
-  do {                                                                                   \
-    attikos_status const got_ = (call);                                                  \
-    if (got_ != (wanted)) {                                                              \
-      printf("%s:%d: %s is \"%s\", expected \"%s\" (%s)\n", __FILE__, __LINE__, #call,   \
-             attikos_status_string(got_), attikos_status_string(wanted), attikos_last_error()); \
-      ++failures;                                                                        \
-    }                                                                                    \
-  } while (0)
+#include "c_checks.h"
 
 /* 2 x 3 times 3 x 2 */
 static float a_data[6] = {1, 2, 3, 4, 5, 6};

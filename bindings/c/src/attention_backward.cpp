@@ -55,10 +55,9 @@ struct Call {
     }
     auto const valid = padded_lengths(setup, q.extent[0], k.extent[0]);
     auto const check = [&](auto const& exec) {
-      if (!setup.has_lengths) return;
       auto const at = static_cast<std::size_t>(q.rank - 2);
-      validate_lengths(exec, valid.q, q.extent[at]);
-      validate_lengths(exec, valid.kv, k.extent[at]);
+      if (setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[at]);
+      if (setup.has_lengths) validate_lengths(exec, valid.kv, k.extent[at]);
     };
     if (q.rank == 4) {
       run<T, 4>(q.extent[0], check, valid);

@@ -18,7 +18,8 @@ AttentionSetup read_attention_options(char const* operation,
                                       attikos_attention_options const* options,
                                       attikos_context const& context) {
   attikos_attention_options const defaults = ATTIKOS_ATTENTION_OPTIONS_INIT;
-  auto const o = read_options(operation, options, defaults, sizeof defaults);
+  auto const o =
+      read_options(operation, options, defaults, offsetof(attikos_attention_options, descale_q));
   if (o.algorithm < ATTIKOS_FLASH || o.algorithm > ATTIKOS_NAIVE)
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": algorithm is ", o.algorithm,
          "; expected an attikos_attention_algorithm");
@@ -51,11 +52,13 @@ AttentionSetup read_attention_options(char const* operation,
       read_optional(operation, "lengths of q", o.lengths_q, 1, 1, context, s.lengths_q);
   bool const of_kv =
       read_optional(operation, "lengths of kv", o.lengths_kv, 1, 1, context, s.lengths_kv);
+  s.has_lengths_q = of_q;
   s.has_lengths = of_kv;
-  if (s.has_cu_kv ? of_q || of_kv : s.has_cu_q ? of_q : of_q != of_kv)
-    fail(s.has_cu_q ? ATTIKOS_UNSUPPORTED : ATTIKOS_NULL_ARGUMENT, operation, ": ",
-         s.has_cu_q ? "packed tensors have their lengths in cu_seqlens"
-                    : "lengths of q and kv are given both or none");
+  if (s.has_cu_kv ? of_q || of_kv : s.has_cu_q && of_q)
+    fail(ATTIKOS_UNSUPPORTED, operation, ": packed tensors have their lengths in cu_seqlens");
+  if (of_q && !of_kv)
+    fail(ATTIKOS_NULL_ARGUMENT, operation,
+         ": lengths of kv are null; expected them beside those of q");
   if (of_q) visit_dtype<std::int32_t>(operation, s.lengths_q, [](auto) {});
   if (of_kv) visit_dtype<std::int32_t>(operation, s.lengths_kv, [](auto) {});
 
@@ -63,6 +66,14 @@ AttentionSetup read_attention_options(char const* operation,
   s.has_mask = read_optional(operation, "mask", o.mask, 2, 4, context, s.mask);
   s.has_alibi = read_optional(operation, "alibi slopes", o.alibi_slopes, 1, 2, context, s.alibi);
   s.has_sinks = read_optional(operation, "sinks", o.sinks, 1, 1, context, s.sinks);
+  auto const factors = [&](char const* name, attikos_tensor const* given, bool& has,
+                           Tensor& tensor) {
+    has = read_optional(operation, name, given, 1, 2, context, tensor);
+    if (has) visit_dtype<float>(operation, tensor, [](auto) {});
+  };
+  factors("descale of q", o.descale_q, s.has_descale_q, s.descale_q);
+  factors("descale of k", o.descale_k, s.has_descale_k, s.descale_k);
+  factors("descale of v", o.descale_v, s.has_descale_v, s.descale_v);
   if (s.has_mask && s.mask.dtype != ATTIKOS_BOOL) {
     if (s.mask.dtype != ATTIKOS_UINT8) refuse_dtype(operation, s.mask, "bool, uint8");
   }

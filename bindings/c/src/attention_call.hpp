@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What forward and backward attention share: options, storage of the sequences, terms of the
-// scores.
+// What forward and backward attention and decode share: options, storage of the sequences, terms
+// of the scores.
 #pragma once
 
 #include <attikos/attention/attention_options.hpp>
@@ -17,9 +17,14 @@ namespace attikos::c {
 struct AttentionSetup {
   AttentionOptions options;
   bool check = false;
-  bool has_lengths = false, has_cu_q = false, has_cu_kv = false, has_pages = false;
+  bool has_lengths_q = false, has_lengths = false;  ///< has_lengths: those of the keys
+  bool has_cu_q = false, has_cu_kv = false, has_pages = false;
   bool has_bias = false, has_mask = false, has_alibi = false, has_sinks = false;
+  bool has_descale_q = false, has_descale_k = false, has_descale_v = false;
   Tensor lengths_q, lengths_kv, cu_q, cu_kv, pages, bias, mask, alibi, sinks;
+  Tensor descale_q, descale_k, descale_v;
+
+  bool has_descale() const { return has_descale_q || has_descale_k || has_descale_v; }
 };
 
 AttentionSetup read_attention_options(char const* operation,
@@ -45,43 +50,66 @@ void expect_attention_ranks(char const* operation, AttentionSetup const& setup, 
                             std::initializer_list<Tensor const*> like_q, Tensor const& k,
                             Tensor const& v);
 
-/// Terms of the scores for elements of type T: all four wrappers, with null data where the caller
-/// gave nothing. `batch` and `heads` are those of the queries.
-template <class T>
-auto attention_terms(AttentionSetup const& setup, std::int64_t batch, std::int64_t heads) {
-  auto const broadcast = std::array<std::int64_t, 4>{1, 1, 1, 1};
-  auto slopes = Span<float const, 2>(nullptr, {batch, heads}, {0, 0});
-  if (setup.has_alibi) {
-    auto const given = setup.alibi.span<float const, 2>();
-    // [heads] and [1] serve every sequence; a wrong extent stays wrong and is refused.
-    bool const every = setup.alibi.rank == 1;
-    bool const one = every && given.extent(1) == 1;
-    slopes = Span<float const, 2>(given.data_handle(),
-                                  {every ? batch : given.extent(0), one ? heads : given.extent(1)},
-                                  {every ? 0 : given.stride(0), one ? 0 : given.stride(1)});
-  }
-  return std::tuple{
-      bias(optional_span<T const, 4>(setup.has_bias, setup.bias, broadcast)),
-      mask(optional_span<std::uint8_t const, 4>(setup.has_mask, setup.mask, broadcast)),
-      alibi(slopes),
-      sinks(optional_span<SinkType<T> const, 1>(setup.has_sinks, setup.sinks, {heads}))};
+/// [batch, heads] numbers. [heads] and [1] serve every sequence; a wrong extent stays wrong and is
+/// refused.
+inline Span<float const, 2> per_head(bool has, Tensor const& tensor, std::int64_t batch,
+                                     std::int64_t heads) {
+  if (!has) return Span<float const, 2>(nullptr, {batch, heads}, {0, 0});
+  auto const given = tensor.span<float const, 2>();
+  bool const every = tensor.rank == 1;
+  bool const one = every && given.extent(1) == 1;
+  return Span<float const, 2>(given.data_handle(),
+                              {every ? batch : given.extent(0), one ? heads : given.extent(1)},
+                              {every ? 0 : given.stride(0), one ? 0 : given.stride(1)});
 }
 
-/// Refuses a bias or sinks of another type than goes with elements of type T.
-template <class T>
+/// Terms of the scores for elements of type T, which a bias has too (beside float8 that of the
+/// output, `Out`): all wrappers, with null data where the caller gave nothing. `batch` and `heads`
+/// are those of the queries.
+template <class T, class Out = T>
+auto attention_terms(AttentionSetup const& setup, std::int64_t batch, std::int64_t heads,
+                     [[maybe_unused]] std::int64_t heads_kv = 0) {
+  auto const broadcast = std::array<std::int64_t, 4>{1, 1, 1, 1};
+  auto const terms =
+      std::tuple{bias(optional_span<Out const, 4>(setup.has_bias, setup.bias, broadcast)),
+                 mask(optional_span<std::uint8_t const, 4>(setup.has_mask, setup.mask, broadcast)),
+                 alibi(per_head(setup.has_alibi, setup.alibi, batch, heads)),
+                 sinks(optional_span<SinkType<T> const, 1>(setup.has_sinks, setup.sinks, {heads}))};
+  if constexpr (sizeof(T) == 1) {
+    return std::tuple_cat(
+        terms,
+        std::tuple{descale(per_head(setup.has_descale_q, setup.descale_q, batch, heads_kv),
+                           per_head(setup.has_descale_k, setup.descale_k, batch, heads_kv),
+                           per_head(setup.has_descale_v, setup.descale_v, batch, heads_kv))});
+  } else {
+    return terms;
+  }
+}
+
+/// Refuses a bias or sinks of another type than goes with elements of type T, and factors of float8
+/// beside other elements.
+template <class T, class Out = T>
 void expect_term_types(char const* operation, AttentionSetup const& setup) {
   if (setup.has_sinks) visit_dtype<SinkType<T>>(operation, setup.sinks, [](auto) {});
-  if (setup.has_bias) visit_dtype<T>(operation, setup.bias, [](auto) {});
+  if (setup.has_bias) visit_dtype<Out>(operation, setup.bias, [](auto) {});
+  if (sizeof(T) != 1 && setup.has_descale())
+    fail(ATTIKOS_UNSUPPORTED, operation, ": descale factors go with float8 tensors");
 }
 
 /// Offsets of packed sequences.
 inline auto offsets(Tensor const& tensor) { return tensor.span<std::int32_t const, 1>(); }
 
+/// A page table; null data where the cache is not paged.
+inline auto page_table(AttentionSetup const& setup, std::int64_t page_size) {
+  return attikos::paged(optional_span<std::int32_t const, 2>(setup.has_pages, setup.pages, {1, 1}),
+                        page_size);
+}
+
 /// Lengths for padded tensors; null data for those that were not given.
 inline auto padded_lengths(AttentionSetup const& setup, std::int64_t entries_q,
                            std::int64_t entries_kv) {
   using Int = std::int32_t const;
-  return lengths(optional_span<Int, 1>(setup.has_lengths, setup.lengths_q, {entries_q}),
+  return lengths(optional_span<Int, 1>(setup.has_lengths_q, setup.lengths_q, {entries_q}),
                  optional_span<Int, 1>(setup.has_lengths, setup.lengths_kv, {entries_kv}));
 }
 

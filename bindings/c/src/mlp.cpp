@@ -2,6 +2,7 @@
 #include <attikos/mlp/gated_mlp.hpp>
 #include <attikos/mlp/gated_mlp_backward.hpp>
 
+#include "explanation.hpp"
 #include "tensor.hpp"
 
 namespace attikos::c {
@@ -23,6 +24,33 @@ Tensor read_like(char const* operation, char const* name, attikos_tensor const* 
   return result;
 }
 
+/// Runs, or finds out what would run (log given).
+void run_mlp(attikos_context* context, attikos_tensor const* x, attikos_tensor const* gate_weight,
+             attikos_tensor const* up_weight, attikos_tensor const* out, std::int32_t activation,
+             Explanation* log) {
+  constexpr char const* operation = "gated_mlp";
+  auto const& where = expect_context(operation, context);
+  auto const options = mlp_options(operation, activation);
+  Tensor const in = read_tensor(operation, "x", x, 2, 3, where);
+  Tensor const gate = read_like(operation, "gate_weight", gate_weight, 2, in, where);
+  Tensor const up = read_like(operation, "up_weight", up_weight, 2, in, where);
+  Tensor const to = read_like(operation, "out", out, in.rank, in, where);
+  visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
+    run_on(where, [&](auto const& exec) {
+      auto const call = [&](auto const& f) {
+        f(in.span<T const, 3>(), gate.span<T const, 2>(), up.span<T const, 2>(), to.span<T, 3>());
+      };
+      if (log != nullptr) {
+        call([&](auto const&... tensors) {
+          *log = explain(op::gated_mlp, exec, tensors..., options);
+        });
+      } else {
+        call([&](auto const&... tensors) { gated_mlp(exec, tensors..., options); });
+      }
+    });
+  });
+}
+
 }  // namespace
 }  // namespace attikos::c
 
@@ -33,20 +61,20 @@ using namespace attikos::c;
 attikos_status attikos_gated_mlp(attikos_context* context, attikos_tensor const* x,
                                  attikos_tensor const* gate_weight, attikos_tensor const* up_weight,
                                  attikos_tensor const* out, int32_t activation) {
+  return guarded([&] { run_mlp(context, x, gate_weight, up_weight, out, activation, nullptr); });
+}
+
+attikos_status attikos_explain_gated_mlp(attikos_context* context, attikos_tensor const* x,
+                                         attikos_tensor const* gate_weight,
+                                         attikos_tensor const* up_weight, attikos_tensor const* out,
+                                         int32_t activation, char* text, size_t size,
+                                         size_t* length) {
   return guarded([&] {
-    constexpr char const* operation = "gated_mlp";
-    auto const& where = expect_context(operation, context);
-    auto const options = mlp_options(operation, activation);
-    Tensor const in = read_tensor(operation, "x", x, 2, 3, where);
-    Tensor const gate = read_like(operation, "gate_weight", gate_weight, 2, in, where);
-    Tensor const up = read_like(operation, "up_weight", up_weight, 2, in, where);
-    Tensor const to = read_like(operation, "out", out, in.rank, in, where);
-    visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
-      run_on(where, [&](auto const& exec) {
-        attikos::gated_mlp(exec, in.span<T const, 3>(), gate.span<T const, 2>(),
-                           up.span<T const, 2>(), to.span<T, 3>(), options);
-      });
-    });
+    TextResult const result{text, size, length};
+    result.check("explain_gated_mlp");
+    attikos::Explanation log;
+    run_mlp(context, x, gate_weight, up_weight, out, activation, &log);
+    result.put(log.to_string());
   });
 }
 

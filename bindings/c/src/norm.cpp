@@ -72,6 +72,20 @@ attikos_status attikos_l2_normalize(attikos_context* context, attikos_tensor con
   });
 }
 
+attikos_status attikos_l2_normalize_backward(attikos_context* context, attikos_tensor const* x,
+                                             attikos_tensor const* dout, attikos_tensor const* dx,
+                                             double eps) {
+  return guarded([&] {
+    constexpr char const* operation = "l2_normalize_backward";
+    RowCall const call(operation, context, x, dx, "dx");
+    Tensor const given = call.rows("dout", dout);
+    expect_finite(operation, "eps", eps);
+    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+      attikos::l2_normalize_backward(exec, in, given.span<T const, 3>(), to, {.eps = eps});
+    });
+  });
+}
+
 attikos_status attikos_rms_norm_backward(attikos_context* context, attikos_tensor const* x,
                                          attikos_tensor const* weight, attikos_tensor const* dout,
                                          attikos_tensor const* dx, attikos_tensor const* dweight,

@@ -27,6 +27,26 @@ attikos_status attikos_quantize(attikos_context* context, attikos_tensor const* 
   });
 }
 
+attikos_status attikos_quantize_with_scale(attikos_context* context, attikos_tensor const* x,
+                                           attikos_tensor const* scale, attikos_tensor const* out) {
+  return guarded([&] {
+    constexpr char const* operation = "quantize_with_scale";
+    auto const& where = expect_context(operation, context);
+    Tensor const in = read_tensor(operation, "x", x, 2, 3, where);
+    Tensor const factors = read_scale(operation, "scale", scale, in, where);
+    Tensor const to = read_tensor(operation, "out", out, in.rank, in.rank, where);
+    visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
+      visit_dtype<attikos::float8_e4m3, attikos::float8_e5m2, std::int8_t>(
+          operation, to, [&]<class Q>(std::type_identity<Q>) {
+            run_on(where, [&](auto const& exec) {
+              attikos::quantize_with_scale(exec, in.span<T const, 3>(),
+                                           factors.span<float const, 3>(), to.span<Q, 3>());
+            });
+          });
+    });
+  });
+}
+
 attikos_status attikos_dequantize(attikos_context* context, attikos_tensor const* x,
                                   attikos_tensor const* scale, attikos_tensor const* out) {
   return guarded([&] {

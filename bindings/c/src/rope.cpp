@@ -3,6 +3,7 @@
 #include <attikos/norm/rope.hpp>
 
 #include "options.hpp"
+#include "rope_table.hpp"
 #include "row_call.hpp"
 
 namespace attikos::c {
@@ -17,31 +18,15 @@ struct RopeSetup {
   RopeSetup(char const* operation, attikos_rope_options const* options, attikos_tensor const* c,
             attikos_tensor const* s, attikos_context const& context) {
     attikos_rope_options const defaults = ATTIKOS_ROPE_OPTIONS_INIT;
-    given = read_options(operation, options, defaults, sizeof defaults);
+    given = read_options(operation, options, defaults, offsetof(attikos_rope_options, rotary_dim));
     expect_finite(operation, "eps", given.eps);
-    cos = table(operation, "cos", c, context);
-    sin = table(operation, "sin", s, context);
+    cos = read_rope_table(operation, "cos", c, context);
+    sin = read_rope_table(operation, "sin", s, context);
     expect_same_dtype(operation, sin, cos);
     if (given.positions == nullptr) return;
     has_positions = true;
     positions = read_tensor(operation, "positions", given.positions, 1, 2, context);
     visit_dtype<std::int32_t>(operation, positions, [](auto) {});
-  }
-
-  /// [1, positions, 1, n] becomes [positions, n]: one rank is compiled.
-  static Tensor table(char const* operation, char const* name, attikos_tensor const* tensor,
-                      attikos_context const& context) {
-    Tensor t = read_tensor(operation, name, tensor, 2, 4, context);
-    if (t.rank == 2) return t;
-    if (t.rank != 4 || t.extent[0] != 1 || t.extent[2] != 1)
-      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", name, " is ", t.describe(),
-           "; expected [positions, features] or [1, positions, 1, features]");
-    t.extent[0] = t.extent[1];
-    t.stride[0] = t.stride[1];
-    t.extent[1] = t.extent[3];
-    t.stride[1] = t.stride[3];
-    t.rank = 2;
-    return t;
   }
 
   void refuse_positions(char const* operation) const {
@@ -64,26 +49,25 @@ struct RopeSetup {
   RopeStyle style() const {
     return given.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split;
   }
-  RopeOptions rope() const { return {.style = style(), .position_offset = given.position_offset}; }
+  RopeOptions rope() const {
+    return {
+        .style = style(), .position_offset = given.position_offset, .rotary_dim = given.rotary_dim};
+  }
   RmsNormRopeOptions rms_norm_rope() const {
     return {.eps = given.eps,
             .num_heads = given.num_heads,
             .norm = given.norm_each_head != 0 ? NormExtent::head : NormExtent::hidden,
             .style = style(),
-            .position_offset = given.position_offset};
+            .position_offset = given.position_offset,
+            .rotary_dim = given.rotary_dim};
   }
 
   /// Calls f(cos, sin) with tables of type T or, beside 16-bit elements, float.
   template <class T, class F>
   void with_tables(char const* operation, F const& f) const {
-    auto const with = [&]<class Table>(std::type_identity<Table>) {
+    visit_table<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
       f(cos.span<Table const, 2>(), sin.span<Table const, 2>());
-    };
-    if constexpr (sizeof(T) == 2) {
-      visit_dtype<T, float>(operation, cos, with);
-    } else {
-      visit_dtype<T>(operation, cos, with);
-    }
+    });
   }
 };
 

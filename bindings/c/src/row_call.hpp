@@ -20,14 +20,14 @@ struct RowCall {
   Tensor x, out;
 
   RowCall(char const* name, attikos_context* given, attikos_tensor const* given_x,
-          attikos_tensor const* given_out, char const* out_name = "out")
+          attikos_tensor const* given_out, char const* out_name = "out", char const* x_name = "x")
       : operation(name),
         context(expect_context(name, given)),
-        x(read_tensor(name, "x", given_x, 1, 3, context)),
+        x(read_tensor(name, x_name, given_x, 1, 3, context)),
         out(read_tensor(name, out_name, given_out, 1, 3, context)) {
     if (out.rank != x.rank)
       fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", out.name, " is ", out.describe(),
-           "; expected the extents of x, which is ", x.describe());
+           "; expected the extents of ", x.name, ", which is ", x.describe());
     expect_same_dtype(operation, out, x);
   }
 

@@ -16,6 +16,7 @@ from ._dtypes import DType
 from ._library import library as _loaded
 from .attention import attention, attention_backward, flash_attention, naive_attention, tiled_attention
 from .benchmark import BenchmarkResult, BenchmarkRunner, benchmark_fn
+from .cache import append_kv, decode, merge_split_states, merge_states
 from .device import (
     AdaptiveKernelSelector,
     GPUArch,
@@ -40,18 +41,31 @@ from .errors import (
     UnsupportedDtypeError,
     UnsupportedError,
 )
-from .fp8 import dequantize_fp8, fp8_gemm, quantize_fp8
+from .explain import explain, list_kernels
+from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
-from .matmul import gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul
+from .matmul import (
+    gemm,
+    gemm_backward,
+    grouped_gemm,
+    masked_gemm,
+    tensor_core_gemm,
+    tensor_core_gemm_int8,
+    triton_matmul,
+)
 from .rows import (
     l2_normalize,
+    l2_normalize_backward,
     layer_norm,
     layer_norm_backward,
     log_softmax,
+    log_softmax_backward,
     mean_pool,
+    mean_pool_backward,
     rms_norm,
     rms_norm_backward,
     softmax,
+    softmax_backward,
 )
 from .validation import reference_attention, validate_attention, validate_matmul
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import ctypes
 import sys
 import weakref
@@ -35,6 +36,7 @@ class Operand:
     ) -> None:
         self.data, self.shape, self.strides, self.dtype = data, tuple(shape), tuple(strides), dtype
         self.place, self.kind, self.owner = place, kind, owner
+        self.writable = True
         self._tensor: _library.Tensor | None = None
 
     @property
@@ -59,7 +61,9 @@ class Operand:
     def view(self, shape: Shape, strides: Shape, offset: int = 0) -> "Operand":
         """The same memory seen with other extents and strides, `offset` elements in."""
         data = self.data + offset * self.dtype.itemsize if self.data else self.data
-        return Operand(data, shape, strides, self.dtype, self.place, self.kind, self.owner)
+        other = Operand(data, shape, strides, self.dtype, self.place, self.kind, self.owner)
+        other.writable = self.writable
+        return other
 
     def swap(self, first: int, second: int) -> "Operand":
         """The same memory with two dimensions exchanged."""
@@ -171,7 +175,9 @@ def _numpy_operand(array: Any, name: str) -> Operand:
         raise StrideError(f"attikos: {name} has strides {array.strides} in bytes; expected multiples of "
                           f"its element's {array.itemsize}")  # fmt: skip
     strides = tuple(step // array.itemsize for step in array.strides)
-    return Operand(array.ctypes.data, array.shape, strides, dtype, CPU, NUMPY, array)
+    operand = Operand(array.ctypes.data, array.shape, strides, dtype, CPU, NUMPY, array)
+    operand.writable = bool(array.flags.writeable)
+    return operand
 
 
 def _make_numpy(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
@@ -251,7 +257,9 @@ def _dlpack_operand(array: Any, name: str) -> Operand:
     shape = tuple(tensor.shape[r] for r in range(tensor.ndim))
     strides = tuple(tensor.strides[r] for r in range(tensor.ndim)) if tensor.strides else dense_strides(shape)
     data = (tensor.data or 0) + tensor.byte_offset
-    return Operand(data, shape, strides, dtype, place, _kind_of_dlpack(array), (array, capsule))
+    operand = Operand(data, shape, strides, dtype, place, _kind_of_dlpack(array), (array, capsule))
+    operand.writable = not _dlpack.is_read_only(capsule)
+    return operand
 
 
 def _cuda_interface_operand(array: Any, name: str) -> Operand:
@@ -269,7 +277,9 @@ def _cuda_interface_operand(array: Any, name: str) -> Operand:
     producer = interface.get("stream")
     if producer is not None and (0 if producer == 1 else producer) != stream_for(place):
         Context(place, 0 if producer == 1 else int(producer)).synchronize()
-    return Operand(data, shape, strides, dtype, place, OWN, array)
+    operand = Operand(data, shape, strides, dtype, place, OWN, array)
+    operand.writable = not interface["data"][1]
+    return operand
 
 
 NUMPY, TORCH, OWN = Kind(_make_numpy), Kind(_make_torch), Kind(_make_own)
@@ -291,11 +301,17 @@ def operand_of(array: Any, name: str) -> Operand:
     if hasattr(array, "__cuda_array_interface__"):
         return _cuda_interface_operand(array, name)
     if hasattr(array, "__array_interface__") or hasattr(array, "__array__"):
-        return _numpy_operand(np.asarray(array), name)
+        operand = _numpy_operand(np.asarray(array), name)
+        operand.writable = operand.writable and hasattr(array, "__array_interface__")  # else maybe a copy
+        return operand
     raise UnsupportedDtypeError(
         f"attikos: {name} is a {type(array).__name__}; expected an array with DLPack, "
         "__cuda_array_interface__ or __array_interface__"
     )
+
+
+# Inside explain(): where the answers of calls go that are not to run.
+explained: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("attikos_explained", default=None)
 
 
 class Call:
@@ -321,19 +337,55 @@ class Call:
     def get(self, name: str) -> Operand | None:
         return self.operands.get(name)
 
-    def result(self, shape: Sequence[int], dtype: DType) -> Operand:
+    def result(self, shape: Sequence[int], dtype: DType, zeros: bool = False) -> Operand:
         """A new array of the caller's kind, to be returned by finish()."""
         array, operand = self.kind.make(tuple(shape), dtype, self.place)
         self._results.append(array)
+        if zeros and self.kind is TORCH:
+            array.zero_()
+        elif zeros and operand.data:
+            empty = np.zeros(int(np.prod(operand.shape, dtype=np.int64)) * dtype.itemsize, np.uint8)
+            _lib.attikos_copy(self.context.handle, operand.data, empty.ctypes.data, empty.nbytes)
+        return operand
+
+    def scratch(self, shape: Sequence[int], dtype: DType) -> Operand:
+        """A new array for the length of the call."""
+        array, operand = self.kind.make(tuple(shape), dtype, self.place)
+        operand.owner = (operand.owner, array)
+        return operand
+
+    def written(self, name: str) -> Operand:
+        """An array of the caller's that the call writes."""
+        operand = self.operands[name]
+        if not operand.writable:
+            raise ArgumentError(f"attikos.{self.operation}: {name} is read-only; expected an array to write to")
         return operand
 
     def run(self, function: str, *arguments: Any) -> None:
         """Calls libattikos; operands become pointers to tensors, options pointers to structs."""
+        told = explained.get()
+        if told is not None:
+            name = function.replace("attikos_", "attikos_explain_")
+            if name in _library.FUNCTIONS:
+                told.append(self.text(name, *arguments))
+            return
         getattr(_lib, function)(self.context.handle, *(_argument(a) for a in arguments))
+
+    def text(self, function: str, *arguments: Any) -> str:
+        """The answer of a function of libattikos whose last three arguments take text."""
+        return text_of(getattr(_lib, function), self.context.handle, *(_argument(a) for a in arguments))
 
     def finish(self) -> Any:
         done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
         return done[0] if len(done) == 1 else tuple(done)
+
+
+def text_of(function: Any, *arguments: Any) -> str:
+    length = ctypes.c_size_t()
+    function(*arguments, None, 0, ctypes.byref(length))
+    memory = ctypes.create_string_buffer(length.value + 1)
+    function(*arguments, memory, len(memory), None)
+    return memory.value.decode()
 
 
 def _argument(value: Any) -> Any:
@@ -352,22 +404,56 @@ def _spell(place: Place) -> str:
     return "the CPU" if place == CPU else f"cuda:{place[1]}"
 
 
+def to_device(values: np.ndarray[Any, Any], like: Operand) -> Any:
+    """An array of the host as one on the device of `like`."""
+    if like.place == CPU:
+        return values
+    torch = sys.modules.get("torch")
+    if torch is not None and like.kind is TORCH:
+        return torch.from_numpy(values).to(like.owner.device)
+    array = Array(values.shape, dtype_of(values.dtype), like.place)
+    _lib.attikos_copy(context_for(like.place).handle, array.data, values.ctypes.data, values.nbytes)
+    return array
+
+
+def to_host(x: Operand, name: str) -> np.ndarray[Any, Any]:
+    """A dense array as NumPy's own; waits for the device."""
+    if x.strides != dense_strides(x.shape) and x.shape != (1,):
+        raise StrideError(f"attikos: {name} has strides {x.strides}; expected a dense array")
+    values = np.empty(x.shape, to_numpy(x.dtype))
+    _lib.attikos_copy(context_for(x.place).handle, values.ctypes.data, x.data, values.nbytes)
+    return values
+
+
+def is_on_host(values: Any) -> bool:
+    """Whether these are numbers that are there to be looked at."""
+    return isinstance(values, (int, float, np.generic, list, tuple, np.ndarray))
+
+
 def int32_array(values: Any, like: Operand, name: str) -> Any:
     """Lengths and offsets: an int32 array as it is; numbers on the host become one."""
     if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype.kind in "iu"):
         numbers = np.asarray(values)
         if numbers.size and (numbers.max() > 2**31 - 1 or numbers.min() < -(2**31)):
             raise ArgumentError(f"attikos: {name} holds a number beyond int32")
-        numbers = np.ascontiguousarray(numbers, np.int32)
-        if like.place == CPU:
-            return numbers
-        torch = sys.modules.get("torch")
-        if torch is not None and like.kind is TORCH:
-            return torch.from_numpy(numbers).to(like.owner.device)
-        array = Array(numbers.shape, DType.int32, like.place)
-        _lib.attikos_copy(context_for(like.place).handle, array.data, numbers.ctypes.data, numbers.nbytes)
-        return array
+        return to_device(np.ascontiguousarray(numbers, np.int32), like)
     operand = operand_of(values, name)
     if operand.dtype is DType.int64 and like.kind is TORCH and operand.kind is TORCH:
         return values.to(sys.modules["torch"].int32)
+    return values
+
+
+def int32_numbers(values: Any, like: Operand, name: str) -> Any:
+    """As int32_array(); one number becomes an array of one."""
+    if isinstance(values, (int, np.integer)):
+        values = [int(values)]
+    return int32_array(values, like, name)
+
+
+def float32_numbers(values: Any, like: Operand) -> Any:
+    """A factor or factors: numbers on the host become a float32 array, others stay as they are."""
+    if isinstance(values, (int, float, np.floating, np.integer)):
+        values = [float(values)]
+    if isinstance(values, (list, tuple)):
+        return to_device(np.ascontiguousarray(values, np.float32), like)
     return values

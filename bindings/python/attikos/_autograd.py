@@ -49,3 +49,13 @@ def apply(
     """run(*inputs) with a gradient: back(inputs, outputs, gradients, needed) gives one for every input, None
     where none is needed. Only the first `differentiable` outputs have gradients. Inputs may be None."""
     return _function().apply(run, back, differentiable, *inputs)
+
+
+def mark_written(*arrays: Any) -> None:
+    """Lets PyTorch know that its tensors were changed behind its back."""
+    torch = sys.modules.get("torch")
+    increment = getattr(getattr(getattr(torch, "autograd", None), "graph", None), "increment_version", None)
+    for array in arrays:
+        if increment is not None and torch is not None and isinstance(array, torch.Tensor):
+            if not array.is_inference():
+                increment(array)

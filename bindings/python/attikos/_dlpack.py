@@ -78,6 +78,13 @@ def tensor_of(capsule: Any) -> DLTensor | None:
     return None
 
 
+def is_read_only(capsule: Any) -> bool:
+    """Whether the exporter says so; versions before 1 cannot."""
+    if not _is_valid(capsule, _NAME_VERSIONED):
+        return False
+    return bool(ManagedVersioned.from_address(_get_pointer(capsule, _NAME_VERSIONED)).flags & READ_ONLY)
+
+
 # What an exported tensor needs until its consumer calls the deleter, by the struct's address.
 _exported: dict[int, Any] = {}
 

@@ -70,8 +70,29 @@ class GemmOptions(SizedStruct):
         ("scale_a", TensorPointer),
         ("scale_b", TensorPointer),
         ("kernel", c_char_p),
+        ("compute", c_int32),
+        ("accumulate", c_int32),
+        ("zero_point_a", TensorPointer),
+        ("zero_point_b", TensorPointer),
+        ("device_scale", TensorPointer),
+        ("scale_out", TensorPointer),
+        ("pre_activation", TensorPointer),
+        ("group_offsets", TensorPointer),
+        ("row_counts", TensorPointer),
+        ("tile_m", c_int32),
+        ("tile_n", c_int32),
+        ("tile_k", c_int32),
     ]
     DEFAULTS = {"alpha": 1.0, "scale": 1.0}
+
+
+class GemmGradients(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("da", TensorPointer),
+        ("db", TensorPointer),
+        ("d_bias", TensorPointer),
+    ]
 
 
 class AttentionOptions(SizedStruct):
@@ -95,8 +116,53 @@ class AttentionOptions(SizedStruct):
         ("alibi_slopes", TensorPointer),
         ("sinks", TensorPointer),
         ("kernel", c_char_p),
+        ("descale_q", TensorPointer),
+        ("descale_k", TensorPointer),
+        ("descale_v", TensorPointer),
     ]
     DEFAULTS = {"window_left": -1, "window_right": -1}
+
+
+class DecodeOptions(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("softmax_scale", c_double),
+        ("softcap", c_double),
+        ("window_left", c_int64),
+        ("window_right", c_int64),
+        ("splits", c_int64),
+        ("causal", c_int32),
+        ("causal_top_left", c_int32),
+        ("check", c_int32),
+        ("lengths_q", TensorPointer),
+        ("lengths_kv", TensorPointer),
+        ("page_table", TensorPointer),
+        ("bias", TensorPointer),
+        ("mask", TensorPointer),
+        ("alibi_slopes", TensorPointer),
+        ("sinks", TensorPointer),
+        ("descale_q", TensorPointer),
+        ("descale_k", TensorPointer),
+        ("descale_v", TensorPointer),
+        ("kernel", c_char_p),
+    ]
+    DEFAULTS = {"window_left": -1, "window_right": -1}
+
+
+class AppendKvOptions(SizedStruct):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("interleaved", c_int32),
+        ("queries_share_position", c_int32),
+        ("check", c_int32),
+        ("cache_lengths", TensorPointer),
+        ("page_table", TensorPointer),
+        ("rotary_cos", TensorPointer),
+        ("rotary_sin", TensorPointer),
+        ("q", TensorPointer),
+        ("q_out", TensorPointer),
+        ("rotary_dim", c_int64),
+    ]
 
 
 class AttentionGradients(SizedStruct):
@@ -119,13 +185,15 @@ class RopeOptions(SizedStruct):
         ("norm_each_head", c_int32),
         ("interleaved", c_int32),
         ("positions", TensorPointer),
+        ("rotary_dim", c_int64),
     ]
     DEFAULTS = {"eps": 1e-6}
 
 
 # name: (result, arguments). Functions that return a status have None for their result here.
 _T = TensorPointer
-_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
+_TEXT = [c_void_p, c_size_t, POINTER(c_size_t)]
+FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_version": (c_int, []),
     "attikos_version_string": (c_char_p, []),
     "attikos_status_string": (c_char_p, [c_int]),
@@ -141,7 +209,18 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_copy": (None, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "attikos_get_device_info": (None, [c_int32, c_int32, POINTER(DeviceInfo)]),
     "attikos_gemm": (None, [c_void_p, _T, _T, _T, POINTER(GemmOptions)]),
+    "attikos_explain_gemm": (None, [c_void_p, _T, _T, _T, POINTER(GemmOptions), *_TEXT]),
+    "attikos_gemm_backward": (
+        None, [c_void_p, _T, _T, _T, POINTER(GemmGradients), POINTER(GemmOptions)],
+    ),
+    "attikos_list_kernels": (None, [c_char_p, *_TEXT]),
     "attikos_attention": (None, [c_void_p, _T, _T, _T, _T, _T, POINTER(AttentionOptions)]),
+    "attikos_explain_attention": (None, [c_void_p, *[_T] * 5, POINTER(AttentionOptions), *_TEXT]),
+    "attikos_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions)]),
+    "attikos_explain_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions), *_TEXT]),
+    "attikos_append_kv": (None, [c_void_p, *[_T] * 4, POINTER(AppendKvOptions)]),
+    "attikos_merge_states": (None, [c_void_p, *[_T] * 6]),
+    "attikos_merge_split_states": (None, [c_void_p, *[_T] * 4]),
     "attikos_attention_backward": (
         None, [c_void_p, *[_T] * 6, POINTER(AttentionGradients), POINTER(AttentionOptions)],
     ),
@@ -150,17 +229,23 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_rms_norm_rope": (None, [c_void_p, *[_T] * 5, POINTER(RopeOptions)]),
     "attikos_rms_norm_rope_backward": (None, [c_void_p, *[_T] * 7, POINTER(RopeOptions)]),
     "attikos_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32]),
+    "attikos_explain_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32, *_TEXT]),
     "attikos_gated_mlp_backward": (None, [c_void_p, *[_T] * 7, c_int32]),
     "attikos_quantize": (None, [c_void_p, _T, _T, _T]),
+    "attikos_quantize_with_scale": (None, [c_void_p, _T, _T, _T]),
     "attikos_dequantize": (None, [c_void_p, _T, _T, _T]),
     "attikos_rms_norm_backward": (None, [c_void_p, *[_T] * 5, c_double]),
     "attikos_layer_norm_backward": (None, [c_void_p, *[_T] * 6, c_double]),
+    "attikos_l2_normalize_backward": (None, [c_void_p, _T, _T, _T, c_double]),
+    "attikos_softmax_backward": (None, [c_void_p, _T, _T, _T, c_double]),
+    "attikos_log_softmax_backward": (None, [c_void_p, _T, _T, _T, c_double]),
     "attikos_log_softmax": (None, [c_void_p, _T, _T, c_double]),
     "attikos_rms_norm": (None, [c_void_p, _T, _T, _T, c_double]),
     "attikos_layer_norm": (None, [c_void_p, _T, _T, _T, _T, c_double]),
     "attikos_l2_normalize": (None, [c_void_p, _T, _T, c_double]),
     "attikos_softmax": (None, [c_void_p, _T, _T, c_double]),
     "attikos_mean_pool": (None, [c_void_p, _T, _T, _T]),
+    "attikos_mean_pool_backward": (None, [c_void_p, _T, _T, _T]),
 }
 
 _STATUS_ERRORS: dict[int, type[errors.Error]] = {
@@ -191,7 +276,7 @@ def _load() -> ctypes.CDLL:
             f"attikos: {name} is neither in {beside.parent} nor where the system looks ({problem}); "
             "`pip install .` in the repository of Attikos builds it"
         ) from problem
-    for function, (result, arguments) in _FUNCTIONS.items():
+    for function, (result, arguments) in FUNCTIONS.items():
         entry = getattr(library, function)
         entry.argtypes = arguments
         if result is None:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _library
-from ._arrays import Call, Operand, int32_array, operand_of, pointer_or_none
-from ._dtypes import FLOATING, DType
+from ._arrays import Call, Operand, float32_numbers, int32_array, operand_of, pointer_or_none
+from ._dtypes import FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
 _ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
@@ -28,10 +28,25 @@ def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, paged: 
         raise ShapeMismatchError(f"attikos.{operation}: q, k and v have one number of dimensions.{shapes}")
     if k.dtype is not q.dtype or v.dtype is not q.dtype:
         raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of q, k and v must match.{shapes}")
-    if q.dtype not in FLOATING:
+    if q.dtype not in FLOATING and q.dtype is not DType.float8_e4m3:
         raise UnsupportedDtypeError(
-            f"attikos.{operation}: unsupported dtype; expected float64, float32, float16 or bfloat16.{shapes}"
+            f"attikos.{operation}: unsupported dtype; expected float64, float32, float16, bfloat16 or "
+            f"float8_e4m3.{shapes}"
         )
+
+
+def _output_dtype(operation: str, q: Operand, wanted: Any) -> DType:
+    """float8 gives what is asked for, bfloat16 without; all others themselves."""
+    given = None if wanted is None else dtype_of(wanted, "out_dtype")
+    if q.dtype in FLOATING:
+        if given not in (None, q.dtype):
+            raise UnsupportedDtypeError(f"attikos.{operation}: out_dtype goes with float8; q is {q.describe()}")
+        return q.dtype
+    if given not in (None, DType.float32, DType.float16, DType.bfloat16):
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: out_dtype is {wanted}; expected float32, float16 or bfloat16"
+        )
+    return given or DType.bfloat16
 
 
 def _lengths(lengths: Any, like: Operand, limit: int, check: bool) -> Any:
@@ -49,20 +64,20 @@ def _lengths(lengths: Any, like: Operand, limit: int, check: bool) -> Any:
 
 # Arrays that an option struct points at, by their names here and there.
 _TENSORS = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "bias", "mask",
-            "alibi_slopes", "sinks")  # fmt: skip
+            "alibi_slopes", "sinks", "descale_q", "descale_k", "descale_v")  # fmt: skip
 
 
 def attention_settings(**given: Any) -> dict[str, Any]:
     """All settings of a call, those that are not given at their defaults."""
     defaults: dict[str, Any] = {
         "scale": None, "causal": False, "top_left": False, "window": (-1, -1), "softcap": 0.0,
-        "algorithm": "flash", "kernel": "", "check": True, **dict.fromkeys(_TENSORS),
+        "algorithm": "flash", "kernel": "", "check": True, "out_dtype": None, "splits": 0, **dict.fromkeys(_TENSORS),
     }  # fmt: skip
     return {**defaults, **given}
 
 
-def _prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **more: Any) -> tuple[Call, Any]:
-    """The call with all its arrays, and its options."""
+def prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **more: Any) -> tuple[Call, Any]:
+    """The call with all its arrays, and its options: those of decode, or of attention."""
     oq, ok, ov = operand_of(q, "q"), operand_of(k, "k"), operand_of(v, "v")
     paged = settings["page_table"] is not None
     _check_attention(operation, oq, ok, ov, paged)
@@ -82,8 +97,12 @@ def _prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], *
     for name in ("cu_seqlens_q", "cu_seqlens_kv"):
         if arrays[name] is not None:
             arrays[name] = int32_array(arrays[name], oq, name)
+    for name in ("descale_q", "descale_k", "descale_v"):
+        if arrays[name] is not None:
+            arrays[name] = float32_numbers(arrays[name], oq)
     call = Call(operation, q=oq, k=ok, v=ov, **arrays, **more)
-    options = _library.AttentionOptions(
+    options: Any = _library.DecodeOptions() if operation == "decode" else _library.AttentionOptions()
+    values = dict(
         softmax_scale=settings["scale"] or 0.0,
         softcap=settings["softcap"],
         window_left=settings["window"][0],
@@ -94,26 +113,41 @@ def _prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], *
         check=int(check and not call.context.capturing),
         kernel=settings["kernel"].encode(),
     )
+    if operation == "decode":
+        del values["algorithm"]
+        values["splits"] = settings["splits"]
+    for name, value in values.items():
+        setattr(options, name, value)
     for name in _TENSORS:
-        setattr(options, name, pointer_or_none(call.get(name)))
+        if call.get(name) is not None:
+            setattr(options, name, pointer_or_none(call.get(name)))
     return call, options
+
+
+def results(
+    call: Call, settings: dict[str, Any], with_lse: bool, heads_last: bool
+) -> tuple[Operand, Operand | None]:
+    """New arrays for the output, as the operation sees it, and for the log-sum-exp."""
+    oq, ov = call["q"], call["v"]
+    dtype = _output_dtype(call.operation, oq, settings["out_dtype"])
+    shape = [*oq.shape[:-1], ov.shape[-1]]
+    if heads_last:  # dense as [batch, seqlen, heads, head_dim], seen by the operation the other way round
+        shape[-3], shape[-2] = shape[-2], shape[-3]
+        out = call.result(shape, dtype).swap(-3, -2)
+    else:
+        out = call.result(shape, dtype)
+    lse = None
+    if with_lse:
+        lse = call.result(oq.shape[:-1], DType.float64 if oq.dtype is DType.float64 else DType.float32)
+    return out, lse
 
 
 def _forward(
     q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool, heads_last: bool
 ) -> Any:
-    call, options = _prepare("attention", q, k, v, settings)
-    oq, ov = call["q"], call["v"]
-    shape = [*oq.shape[:-1], ov.shape[-1]]
-    if heads_last:  # dense as [batch, seqlen, heads, head_dim], seen by the operation the other way round
-        shape[-3], shape[-2] = shape[-2], shape[-3]
-        out = call.result(shape, oq.dtype).swap(-3, -2)
-    else:
-        out = call.result(shape, oq.dtype)
-    lse = None
-    if with_lse:
-        lse = call.result(oq.shape[:-1], DType.float64 if oq.dtype is DType.float64 else DType.float32)
-    call.run("attikos_attention", oq, call["k"], ov, out, lse, options)
+    call, options = prepare("attention", q, k, v, settings)
+    out, lse = results(call, settings, with_lse, heads_last)
+    call.run("attikos_attention", call["q"], call["k"], call["v"], out, lse, options)
     return call.finish()
 
 
@@ -121,21 +155,25 @@ def attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, causal: bool = False, top_left: bool = False,
     window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, mask: Any = None,
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
-    cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, algorithm: str = "flash",
+    cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
+    descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, algorithm: str = "flash",
     kernel: str = "", return_lse: bool = False, check: bool = True,
 ) -> Any:  # fmt: skip
     """softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi and masks; dtype of q.
 
     q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_kv, d], v [batch, heads_kv, seqlen_kv, dv],
     or all with the first two dimensions joined; heads_q is a multiple of heads_kv; any strides; float64,
-    float32, float16 or bfloat16. scale None or 0 means 1/sqrt(d). With off = len_kv - len_q (0 with
-    top_left), query i sees key j if i + off - window[0] <= j <= i + off + window[1] (-1: open), where causal
-    j <= i + off, and the mask (bool or uint8) is not 0. bias and mask broadcast to [batch, heads_q, seqlen_q,
-    seqlen_kv]; alibi_slopes [heads_q] or [batch, heads_q]; sinks: one logit per query head.
+    float32, float16 or bfloat16, or float8_e4m3 with factors descale_q, descale_k, descale_v (numbers, or
+    float32 [heads_kv] or [batch, heads_kv]) and out_dtype (bfloat16) float32, float16 or bfloat16. scale None
+    or 0 means 1/sqrt(d). With off = len_kv - len_q (0 with top_left), query i sees key j if i + off - window[0]
+    <= j <= i + off + window[1] (-1: open), where causal j <= i + off, and the mask (bool or uint8) is not 0. bias
+    and mask broadcast to [batch, heads_q, seqlen_q, seqlen_kv]; alibi_slopes [heads_q] or [batch, heads_q];
+    sinks: one logit per query head.
 
-    lengths: int32, one per sequence; padded positions give 0. Packed: q [heads_q, total, d] with cu_seqlens.
-    Paged: k [num_pages, heads_kv, page_size, d] with page_table [batch, max_pages]. Lengths and offsets on a
-    device are checked, which waits for it, unless check is False or a graph is captured.
+    lengths: int32, one per sequence (of q only beside those of kv); padded positions give 0. Packed: q
+    [heads_q, total, d] with cu_seqlens. Paged: k [num_pages, heads_kv, page_size, d] with page_table
+    [batch, max_pages]. Lengths and offsets on a device are checked, which waits for it, unless check is False or
+    a graph is captured.
 
     return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. PyTorch tensors have gradients with
     respect to q, k, v, bias and sinks.
@@ -143,8 +181,9 @@ def attention(
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, algorithm=algorithm,
-        kernel=kernel, check=check,
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q,
+        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, kernel=kernel,
+        check=check,
     )  # fmt: skip
     return differentiable_attention(q, k, v, settings, return_lse, heads_last=False)
 
@@ -177,7 +216,7 @@ def _backward(
     q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, settings: dict[str, Any], d_bias: bool, d_sinks: bool
 ) -> tuple[Any, ...]:
     """dq, dk, dv, d_bias, d_sinks; the last two None unless wanted."""
-    call, options = _prepare("attention_backward", q, k, v, settings, out=out, lse=lse, dout=dout)
+    call, options = prepare("attention_backward", q, k, v, settings, out=out, lse=lse, dout=dout)
     gradients = _library.AttentionGradients()
     wanted = {"dq": "q", "dk": "k", "dv": "v"}
     if d_bias and call.get("bias") is not None:

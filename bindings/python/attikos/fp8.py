@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Float8 (OCP E4M3): quantization and products."""
+"""Elements of 8 bits: quantization, and products in float8 (OCP E4M3)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from . import _library
-from ._arrays import NUMPY, TORCH, Call, Operand, operand_of
-from ._dtypes import FLOATING, DType, dtype_of
+from ._arrays import NUMPY, TORCH, Call, Operand, float32_numbers, operand_of
+from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 from .rows import merge_leading
 
@@ -60,6 +60,59 @@ def quantize_fp8(x: Any) -> tuple[Any, Any]:
     call.run("attikos_quantize", _matrices("quantize_fp8", ox), target, scale)
     found = call.finish()
     return found[0], found[1]
+
+
+_GRANULARITIES = ("tensor", "row", "column", "1x128", "128x1", "128x128")
+
+
+def _scale_shape(granularity: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if granularity not in _GRANULARITIES:
+        raise ArgumentError(f"attikos.quantize: granularity is {granularity!r}; expected one of {_GRANULARITIES}")
+    if granularity == "tensor":
+        return ()
+    rows, cols = shape[-2:]
+    blocks = (-(-rows // 128), -(-cols // 128))
+    sizes = {"row": (rows, 1), "column": (1, cols), "1x128": (rows, blocks[1]), "128x1": (blocks[0], cols)}
+    return (*shape[:-2], *sizes.get(granularity, blocks))
+
+
+def quantize(
+    x: Any, dtype: Any = DType.float8_e4m3, granularity: str = "tensor", scale: Any = None
+) -> tuple[Any, Any]:
+    """(codes, scale) with x = scale * codes: elements of 8 bits of the shape of x, float32 factors.
+
+    x [rows, cols] or [batch, rows, cols]; dtype float8_e4m3, float8_e5m2 or int8. granularity: which elements
+    share a factor, "tensor", "row", "column", "1x128", "128x1" or "128x128" (blocks of rows x columns). A scale
+    that is given (a number, or positive factors in one of those shapes) is used as it is. Values are rounded to
+    nearest, ties to even, and saturate; zeros stay zeros, NaN stays NaN (0 in int8).
+    """
+    kind = dtype_of(dtype, "dtype")
+    first = operand_of(x, "x")
+    if first.dtype not in FLOATING or kind not in FLOAT8 | {DType.int8}:
+        raise UnsupportedDtypeError(
+            f"attikos.quantize: x is {first.describe()}, dtype is {kind.name}; expected a floating type, and "
+            "float8_e4m3, float8_e5m2 or int8"
+        )
+    if first.ndim not in (2, 3):
+        raise ShapeMismatchError(f"attikos.quantize: x is {first.describe()}; expected 2 or 3 dimensions")
+    call = Call("quantize", x=first, scale=None if scale is None else float32_numbers(scale, first))
+    out = call.result(first.shape, kind)
+    if scale is not None:
+        call.run("attikos_quantize_with_scale", first, call["scale"], out)
+        return call.finish(), scale
+    factors = call.result(_scale_shape(granularity, first.shape), DType.float32)
+    call.run("attikos_quantize", first, out, factors)
+    codes, found = call.finish()
+    return codes, found
+
+
+def dequantize(x: Any, scale: Any, out_dtype: Any = DType.float32) -> Any:
+    """scale * x for elements of 8 bits; scale a number or factors in one of the shapes that quantize() writes."""
+    first = operand_of(x, "x")
+    call = Call("dequantize", x=first, scale=float32_numbers(scale, first))
+    out = call.result(first.shape, dtype_of(out_dtype, "out_dtype"))
+    call.run("attikos_dequantize", first, call["scale"], out)
+    return call.finish()
 
 
 def dequantize_fp8(x: Any, scale: Any, output_dtype: Any = DType.float16) -> Any:

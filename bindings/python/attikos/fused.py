@@ -29,14 +29,16 @@ def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values:
 
 
 def rope(
-    x: Any, cos: Any, sin: Any, *, interleaved: bool = False, position_offset: int = 0, positions: Any = None
-) -> Any:
+    x: Any, cos: Any, sin: Any, *, interleaved: bool = False, position_offset: int = 0, positions: Any = None,
+    rotary_dim: int = 0,
+) -> Any:  # fmt: skip
     """x * cos + rotate(x) * sin in the first features of every head; x [batch, heads, seqlen, head_dim].
 
     cos and sin [positions, rotary_dim] or [1, positions, 1, rotary_dim], of the type of x or, beside 16-bit
-    elements, float32. positions: int32 [batch] (of the first token) or [batch, seqlen].
+    elements, float32; half as wide, with one entry to a pair of features, where rotary_dim is given.
+    positions: int32 [batch] (of the first token) or [batch, seqlen].
     """
-    values = {"interleaved": int(interleaved), "position_offset": position_offset}
+    values = {"interleaved": int(interleaved), "position_offset": position_offset, "rotary_dim": rotary_dim}
 
     def run(x: Any, function: str = "attikos_rope") -> Any:
         call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)

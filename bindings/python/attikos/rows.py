@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._arrays import Call, Operand, dense_strides, int32_array
+from ._arrays import Call, Operand, dense_strides, int32_array, operand_of
 from ._dtypes import FLOATING
 from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
 
@@ -91,6 +91,39 @@ def layer_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-5) -> An
     return _norm_backward("layer_norm_backward", eps, x, weight, dout, 2)
 
 
+def _row_backward(operation: str, number: float, x: Any, dout: Any, x_name: str) -> Any:
+    """dx in the shape of x, or of the result that stands for x."""
+    call = Call(operation, **{x_name: x, "dout": dout})
+    ox, given = call[x_name], call["dout"]
+    if given.shape != ox.shape or ox.ndim < 1:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: dout is {given.describe()}; {x_name} is {ox.describe()}; expected one shape"
+        )
+    if ox.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: {x_name} is {ox.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    dx = call.result(ox.shape, ox.dtype)
+    rows, gradient = merge_leading(operation, ox), merge_leading(operation, given)
+    call.run("attikos_" + operation, rows, gradient, dx.view(rows.shape, dense_strides(rows.shape)), number)
+    return call.finish()
+
+
+def softmax_backward(out: Any, dout: Any, scale: float = 1.0) -> Any:
+    """dx of softmax() from what it gave: scale * out * (dout - sum(out * dout))."""
+    return _row_backward("softmax_backward", scale, out, dout, "out")
+
+
+def log_softmax_backward(out: Any, dout: Any, scale: float = 1.0) -> Any:
+    """dx of log_softmax() from what it gave: scale * (dout - exp(out) * sum(dout))."""
+    return _row_backward("log_softmax_backward", scale, out, dout, "out")
+
+
+def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
+    """dx of l2_normalize()."""
+    return _row_backward("l2_normalize_backward", eps, x, dout, "x")
+
+
 def mean_pool(x: Any, lengths: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
     call = Call("mean_pool", x=x)
@@ -101,4 +134,20 @@ def mean_pool(x: Any, lengths: Any = None) -> Any:
         call = Call("mean_pool", x=ox, lengths=int32_array(lengths, ox, "lengths"))
     out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
     call.run("attikos_mean_pool", ox, call.get("lengths"), out)
+    return call.finish()
+
+
+def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None) -> Any:
+    """dx [batch, seqlen, hidden] of mean_pool() from dout [batch, hidden]: dout / length at the positions that
+    count, else 0."""
+    first = operand_of(dout, "dout")
+    if first.ndim != 2 or seqlen < 0:
+        raise ShapeMismatchError(
+            f"attikos.mean_pool_backward: dout is {first.describe()}, seqlen is {seqlen}; expected [batch, hidden] "
+            "and a number of positions"
+        )
+    given = None if lengths is None else int32_array(lengths, first, "lengths")
+    call = Call("mean_pool_backward", dout=first, lengths=given)
+    dx = call.result((first.shape[0], seqlen, first.shape[1]), first.dtype)
+    call.run("attikos_mean_pool_backward", first, call.get("lengths"), dx)
     return call.finish()

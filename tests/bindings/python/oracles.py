@@ -49,10 +49,12 @@ def gemm(a, b, out_dtype, alpha=1.0, beta=0.0, c=None):
     return exact, stored(exact, growth(a.shape[-1]) * u * product + 6 * u * terms, out_dtype)
 
 
-def attention(q, k, v, causal=False, scale=None, keep=None):
-    """Output, log-sum-exp and bounds of both. keep: boolean [.., seqlen_q, seqlen_kv], True where visible."""
+def attention(q, k, v, causal=False, scale=None, keep=None, added=None, softcap=0.0, parts=0, out_dtype=None):
+    """Output, log-sum-exp and bounds of both. keep: boolean [.., seqlen_q, seqlen_kv], True where visible; added: a
+    term of the scores; parts: at most so many parts of the keys are worked on apart and merged."""
     dtype = np.asarray(q).dtype
     u = unit(accumulator(dtype))
+    out_dtype = dtype if out_dtype is None else out_dtype
     q, k, v = wide(q), wide(k), wide(v)
     if k.shape[-3] != q.shape[-3]:
         k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
@@ -65,6 +67,11 @@ def attention(q, k, v, causal=False, scale=None, keep=None):
         visible = visible & keep
     score = scale * (q @ np.swapaxes(k, -1, -2))
     size = np.abs(scale) * (np.abs(q) @ np.abs(np.swapaxes(k, -1, -2)))
+    if softcap:  # c tanh(s / c) is no larger than s and no steeper: three roundings of its own
+        score = softcap * np.tanh(score / softcap)
+        size = size * (1 + (MATH + 2) / (growth(d) + 4))
+    if added is not None:
+        score, size = score + added, size + np.abs(added)
     visible = np.broadcast_to(visible, score.shape)
     score = np.where(visible, score, -np.inf)
     size = np.where(visible, size, 0)
@@ -86,7 +93,54 @@ def attention(q, k, v, causal=False, scale=None, keep=None):
     error = error + columns * 2.0**-126 * np.abs(v).max(initial=0)
     extent = largest[..., 0] + np.log(max(columns, 1)) + 1
     lse_error = mean[..., 0] + sums + (MATH + 3) * u * extent
-    return out, stored(out, error, dtype), lse, stored(np.where(np.isfinite(lse), lse, 0), lse_error, accumulator(dtype))
+    finite = np.where(np.isfinite(lse), lse, 0)
+    if parts:  # tolerance_decode.hpp, DecodeBound
+        log_n = np.log(columns + 1)
+        extra = u * (MATH * (log_n + 1) + 2 * (2 * largest + log_n) + 6 + growth(parts))
+        error = error + 2 * extra * (p @ np.abs(v) + np.abs(out))
+        lse_error = lse_error + extra[..., 0] + u * np.abs(finite)
+    return out, stored(out, error, out_dtype), lse, stored(finite, lse_error, accumulator(dtype))
+
+
+def rope(x, cos, sin, interleaved, positions):
+    """x [batch, heads, seqlen, d] rotated by rows `positions` [batch, seqlen] of tables with one entry to a pair;
+    tolerance_norms.hpp, rope_bound."""
+    dtype = np.asarray(x).dtype
+    x, half = wide(x), cos.shape[1]
+    c, s = (wide(t)[positions][:, None] for t in (cos, sin))
+    first = slice(0, 2 * half, 2) if interleaved else slice(0, half)
+    second = slice(1, 2 * half, 2) if interleaved else slice(half, 2 * half)
+    exact, error = x.copy(), np.zeros_like(x)
+    a, b = x[..., first], x[..., second]
+    exact[..., first], exact[..., second] = a * c - b * s, b * c + a * s
+    u = unit(accumulator(dtype))
+    error[..., first] = 3 * u * (np.abs(a * c) + np.abs(b * s))
+    error[..., second] = 3 * u * (np.abs(b * c) + np.abs(a * s))
+    return exact, stored(exact, error, dtype)
+
+
+def merge(outs, lses, dtype, accumulate):
+    """Parts along the first dimension; tolerance_decode.hpp, MergeBound."""
+    u = unit(accumulate)
+    outs, lses = wide(outs), wide(lses)
+    n = outs.shape[0]
+    seen = np.isfinite(lses)
+    top = np.where(seen, lses, -np.inf).max(0, initial=-np.inf)
+    shift = np.where(np.isfinite(top), top, 0)
+    weight = np.exp(lses - shift)
+    total = weight.sum(0)
+    p = weight / np.where(total == 0, 1, total)
+    outs = np.where(seen[..., None], outs, 0)
+    exact = (p[..., None] * outs).sum(0)
+    with np.errstate(divide="ignore"):
+        lse = shift + np.log(total)
+    each = np.where(seen, np.expm1(u * np.where(seen, shift - lses, 0) + MATH * u), 0)
+    sums = (p * each).sum(0) + growth(n) * u
+    error = (p[..., None] * np.abs(outs) * (each + sums + (growth(n) + 3) * u)[..., None]).sum(0)
+    error = error + n * 2.0**-126 * np.abs(outs).max(0, initial=0)
+    finite = np.where(np.isfinite(lse), lse, 0)
+    lse_error = sums + MATH * u * np.log(n + 1) + u * np.abs(finite)
+    return exact, stored(exact, error, dtype), lse, stored(finite, lse_error, accumulate)
 
 
 def softmax(x, scale=1.0):
@@ -132,7 +186,10 @@ def layer_norm(x, weight, bias, eps):
     return exact, stored(exact, error, dtype)
 
 
-def check(test, got, exact, bound, what=""):
+WORST = {}  # the largest error over bound by name
+
+
+def check(test, got, exact, bound, what="", record=None):
     """Every element within its bound; names the worst."""
     got = wide(got)
     test.assertEqual(got.shape, np.shape(exact), what)
@@ -141,6 +198,8 @@ def check(test, got, exact, bound, what=""):
         error = np.where(same, 0, np.abs(got - exact))
     ratio = np.where(error == 0, 0, error / np.maximum(bound, 1e-320))
     ratio = np.where(np.isnan(ratio), np.inf, ratio)
+    if record is not None:
+        WORST[record] = max(WORST.get(record, 0.0), float(ratio.max(initial=0)))
     if ratio.size and ratio.max() > 1:
         at = np.unravel_index(ratio.argmax(), ratio.shape)
         test.fail(f"{what}: at {at} got {got[at]}, expected {exact[at]}, {ratio[at]:.2f} times the bound")

@@ -92,6 +92,13 @@ class RmsNormRope(unittest.TestCase):
         out = attikos.rope(x, cos, sin, position_offset=2)
         turned = np.concatenate([-x[..., 8:], x[..., :8]], -1)
         np.testing.assert_allclose(out, x * cos[2:9] + turned * sin[2:9], atol=1e-14)
+        half = cos.shape[1] // 2
+        full = [np.concatenate([t[:, :half]] * 2, 1) for t in (cos, sin)]
+        np.testing.assert_array_equal(
+            attikos.rope(x, cos[:, :half], sin[:, :half], rotary_dim=2 * half), attikos.rope(x, *full)
+        )
+        with self.assertRaises(attikos.ShapeMismatchError):
+            attikos.rope(x, cos, sin, rotary_dim=3 * cos.shape[1])
         shifted = attikos.rope(x, cos, sin, positions=np.array([2, 2], np.int32))
         np.testing.assert_array_equal(shifted, out)
 

@@ -16,153 +16,11 @@
 #ifndef ATTIKOS_ATTIKOS_H
 #define ATTIKOS_ATTIKOS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#if defined(ATTIKOS_BUILDING_C) || !defined(_WIN32)
-#define ATTIKOS_API __attribute__((visibility("default")))
-#else
-#define ATTIKOS_API
-#endif
+#include <attikos/attikos_base.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* --- versions and errors ----------------------------------------------------------------------- */
-
-/** Version of the library that was loaded: major * 10000 + minor * 100 + patch. */
-ATTIKOS_API int attikos_version(void);
-/** The same as text, e.g. "0.1.0". */
-ATTIKOS_API char const* attikos_version_string(void);
-
-typedef enum attikos_status {
-  ATTIKOS_SUCCESS = 0,
-  ATTIKOS_NULL_ARGUMENT = 1,     /**< a pointer that must not be null, or data of a tensor with elements */
-  ATTIKOS_NEGATIVE_EXTENT = 2,   /**< an extent or a number of dimensions below 0 */
-  ATTIKOS_OVERFLOW = 3,          /**< extents and strides reach beyond 63-bit byte offsets */
-  ATTIKOS_MISALIGNED = 4,        /**< a data pointer that is no multiple of its element's size */
-  ATTIKOS_SHAPE_MISMATCH = 5,    /**< extents or numbers of dimensions that do not fit together */
-  ATTIKOS_DTYPE_MISMATCH = 6,    /**< an element type, or a mix of them, that the operation does not take */
-  ATTIKOS_INVALID_STRIDES = 7,   /**< strides by which two elements of an output share memory */
-  ATTIKOS_INVALID_ARGUMENT = 8,  /**< a number or an enumerator out of its range */
-  ATTIKOS_INVALID_STRUCT = 9,    /**< a struct_size of no version of this struct, or one of a newer version in use */
-  ATTIKOS_DEVICE_ERROR = 10,     /**< a device or kind of context that is not there, or memory out of its reach */
-  ATTIKOS_UNSUPPORTED = 11,      /**< a combination of options that nothing computes, or a demanded kernel that cannot run */
-  ATTIKOS_OUT_OF_MEMORY = 12,    /**< memory that could not be had, or a workspace that is too small */
-  ATTIKOS_INTERNAL_ERROR = 13    /**< anything else, e.g. an error that the device reported */
-} attikos_status;
-
-/** Name of a status, e.g. "shape mismatch". Never null. */
-ATTIKOS_API char const* attikos_status_string(attikos_status status);
-/** What was wrong with the last call of this thread that did not succeed; "" before that. Valid until
- * the thread's next call. */
-ATTIKOS_API char const* attikos_last_error(void);
-
-/* --- tensors ----------------------------------------------------------------------------------- */
-
-typedef enum attikos_dtype {
-  ATTIKOS_FLOAT64 = 0,
-  ATTIKOS_FLOAT32 = 1,
-  ATTIKOS_FLOAT16 = 2,
-  ATTIKOS_BFLOAT16 = 3,
-  ATTIKOS_FLOAT8_E4M3 = 4, /**< OCP E4M3: no infinity, largest finite value 448 */
-  ATTIKOS_FLOAT8_E5M2 = 5,
-  ATTIKOS_INT8 = 6,
-  ATTIKOS_UINT8 = 7,
-  ATTIKOS_INT32 = 8,
-  ATTIKOS_INT64 = 9,
-  ATTIKOS_BOOL = 10 /**< one byte, 0 or not 0 */
-} attikos_dtype;
-
-/** Bytes of one element; 0 for a number that is no attikos_dtype. */
-ATTIKOS_API size_t attikos_dtype_size(int32_t dtype);
-/** e.g. "bfloat16". Never null. */
-ATTIKOS_API char const* attikos_dtype_name(int32_t dtype);
-
-/** A strided array that the caller owns. Inputs are never written through it. */
-typedef struct attikos_tensor {
-  void* data;             /**< first element; may be null where there are no elements */
-  int32_t dtype;          /**< an attikos_dtype */
-  int32_t ndim;           /**< number of dimensions */
-  int64_t const* shape;   /**< ndim extents, each 0 or more */
-  int64_t const* strides; /**< ndim strides in elements, 0 and negative ones included; null: row-major */
-} attikos_tensor;
-
-/* --- contexts ---------------------------------------------------------------------------------- */
-
-typedef enum attikos_device_kind {
-  ATTIKOS_HOST = 0,   /**< the parallel host space: OpenMP or Threads where Kokkos has one, else Serial */
-  ATTIKOS_SERIAL = 1, /**< one host thread, the caller's */
-  ATTIKOS_CUDA = 2
-} attikos_device_kind;
-
-/** Where operations run. Distinct contexts may be used from several host threads at once; one context
- * by one thread at a time. */
-typedef struct attikos_context attikos_context;
-
-/** Makes a context.
- *
- * CUDA: `ordinal` is the device, `stream` a cudaStream_t of it (null: the legacy default stream),
- * which outlives the contexts that name it. Host kinds: ordinal is 0; contexts of kind ATTIKOS_SERIAL
- * with distinct `stream` values run side by side, the value means nothing else.
- *
- * One Kokkos execution space instance is kept for each kind, device and stream: making and destroying
- * contexts is cheap. Kokkos is initialized if the process has not done so; in that case, and only
- * then, the library finalizes it when the process ends. */
-ATTIKOS_API attikos_status attikos_context_create(int32_t kind, int32_t ordinal, void* stream,
-                                                  attikos_context** context);
-/** Does not wait for work under way. Null is allowed. */
-ATTIKOS_API void attikos_context_destroy(attikos_context* context);
-/** Waits until all work of the context's stream is done and reports errors of the device. */
-ATTIKOS_API attikos_status attikos_synchronize(attikos_context* context);
-/** Whether contexts of this kind can be made, i.e. the library was built for it and there is a device. */
-ATTIKOS_API bool attikos_has_device(int32_t kind, int32_t ordinal);
-/** Number of CUDA devices; 0 in a build without CUDA. */
-ATTIKOS_API int32_t attikos_cuda_device_count(void);
-/** Whether the context's stream is being captured into a CUDA graph. */
-ATTIKOS_API bool attikos_is_capturing(attikos_context const* context);
-
-/** Memory of the context's device, aligned for every element type. */
-ATTIKOS_API attikos_status attikos_allocate(attikos_context* context, size_t bytes, void** memory);
-/** Frees what attikos_allocate gave for a context of the same kind and device, after waiting for the
- * device's work. Null is allowed. */
-ATTIKOS_API attikos_status attikos_free(attikos_context* context, void* memory);
-/** Copies bytes between host memory and the context's device in the order of its stream; done when the
- * call returns. */
-ATTIKOS_API attikos_status attikos_copy(attikos_context* context, void* to, void const* from, size_t bytes);
-
-typedef enum attikos_architecture {
-  ATTIKOS_ARCH_UNKNOWN = 0,
-  ATTIKOS_ARCH_VOLTA = 1,
-  ATTIKOS_ARCH_TURING = 2,
-  ATTIKOS_ARCH_AMPERE = 3,
-  ATTIKOS_ARCH_ADA = 4,
-  ATTIKOS_ARCH_HOPPER = 5,
-  ATTIKOS_ARCH_BLACKWELL = 6,
-  ATTIKOS_ARCH_HOST = 7
-} attikos_architecture;
-
-typedef struct attikos_device_info {
-  size_t struct_size;
-  char name[128];               /**< of the device, or of the processor */
-  char simd[16];                /**< host: widest vectors the library was compiled for, e.g. "avx512" */
-  int32_t kind;                 /**< attikos_device_kind */
-  int32_t architecture;         /**< attikos_architecture */
-  int32_t compute_major;        /**< compute capability; 0 on a host */
-  int32_t compute_minor;
-  int32_t has_tma;              /**< tensor memory accelerator */
-  int32_t has_fp8;              /**< float8 arithmetic in hardware */
-  int32_t has_warpgroup_mma;
-  int32_t multiprocessors;      /**< streaming multiprocessors, or processors of the host */
-  int64_t shared_memory_per_multiprocessor; /**< bytes; 0 on a host */
-  int64_t total_memory;         /**< bytes */
-} attikos_device_info;
-#define ATTIKOS_DEVICE_INFO_INIT {sizeof(attikos_device_info), "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-
-/** Facts about a device. Only members that the caller's struct_size covers are written. */
-ATTIKOS_API attikos_status attikos_get_device_info(int32_t kind, int32_t ordinal, attikos_device_info* info);
 
 /* --- matrix product ---------------------------------------------------------------------------- */
 
@@ -173,6 +31,19 @@ typedef enum attikos_activation {
   ATTIKOS_ACTIVATION_GELU_TANH = 3,
   ATTIKOS_ACTIVATION_SILU = 4
 } attikos_activation;
+
+/** Least precision of float32 products. */
+typedef enum attikos_compute {
+  ATTIKOS_COMPUTE_IEEE = 0,
+  ATTIKOS_COMPUTE_TF32 = 1,   /**< factors may be rounded to 11 significant bits */
+  ATTIKOS_COMPUTE_TF32X3 = 2  /**< each factor is split into two such numbers */
+} attikos_compute;
+
+/** How float8 products are summed. */
+typedef enum attikos_accumulate {
+  ATTIKOS_ACCUMULATE_PROMOTED = 0, /**< at most 128 of them before they go to float32 registers */
+  ATTIKOS_ACCUMULATE_FAST = 1      /**< all in the matrix unit, which may keep as few as 14 bits */
+} attikos_accumulate;
 
 typedef struct attikos_gemm_options {
   size_t struct_size;
@@ -185,23 +56,76 @@ typedef struct attikos_gemm_options {
   int32_t bias_along_rows; /**< not 0: the bias has one entry per row of c instead of per column */
   attikos_tensor const* bias;     /**< [n] (or [m]), or null */
   attikos_tensor const* residual; /**< the shape of c, or null */
-  attikos_tensor const* scale_a;  /**< float8 only: float32 factors of a's elements as attikos_quantize
-                                       writes them, or null for 1 */
-  attikos_tensor const* scale_b;
+  attikos_tensor const* scale_a;  /**< float8 and int8: float32 factors of a's elements as attikos_quantize
+                                       writes them ([1], per row of op(a), or in blocks of 128 along k), or
+                                       null for 1 */
+  attikos_tensor const* scale_b;  /**< likewise, per column of op(b) */
   char const* kernel; /**< null or "": automatic; a name demands that kernel and never falls back */
+  int32_t compute;    /**< attikos_compute */
+  int32_t accumulate; /**< attikos_accumulate */
+  attikos_tensor const* zero_point_a; /**< int32 [1] or [m], subtracted from int8 elements of a, or null */
+  attikos_tensor const* zero_point_b; /**< int32 [1] or [n] */
+  attikos_tensor const* device_scale; /**< float32 [1], a factor of `scale` that the device holds, or null */
+  attikos_tensor const* scale_out;    /**< float32 [1]: an 8-bit c gets round(result / scale_out), or null */
+  attikos_tensor const* pre_activation; /**< output: what goes into the activation, of c's shape and type
+                                             (float32 beside an 8-bit c), or null */
+  attikos_tensor const* group_offsets; /**< int32 or int64 [groups + 1], or null: rows [offset g, offset g + 1)
+                                            of a [total, k] and c [total, n] go with matrix g of
+                                            b [groups, k, n]; read on the device and clamped */
+  attikos_tensor const* row_counts;    /**< int32 [batch], or null: rows of a [batch, m, k] and c [batch, m, n]
+                                            past these counts are neither read nor written */
+  int32_t tile_m; /**< extents of the tile of the portable kernel, which then takes the call; 0: the library's */
+  int32_t tile_n;
+  int32_t tile_k;
 } attikos_gemm_options;
-#define ATTIKOS_GEMM_OPTIONS_INIT {sizeof(attikos_gemm_options), 1.0, 0.0, 1.0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL}
+#define ATTIKOS_GEMM_OPTIONS_INIT                                                                             \
+  {sizeof(attikos_gemm_options), 1.0, 0.0, 1.0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL,   \
+   NULL, NULL, NULL, NULL, NULL, 0, 0, 0}
 
 /** c = act(scale * (alpha * op(a) * op(b) + beta * c) + bias) + residual.
  *
  * a [m, k] or [batch, m, k], b [k, n] or [batch, k, n], c [m, n] or [batch, m, n]; a or b of two
  * dimensions, or of batch 1, serves the whole batch. Element types (a, b -> c): float64, float32,
- * float16 and bfloat16 with themselves into themselves; float16 and bfloat16 into float32; float8_e4m3 into
- * float32, float16 and bfloat16; int8 into int32 (exact, wraps; alpha 1, beta 0 or 1, nothing else). Bias and residual: any of these floating
- * types. c must not overlap a or b. */
+ * float16 and bfloat16 with themselves into themselves; float16 and bfloat16 into float32; float8_e4m3 and
+ * float8_e5m2 in any mix into float32, float16, bfloat16 and float8_e4m3; float16 and bfloat16 with
+ * float8_e4m3 into themselves; int8 with itself into int32 (exact, wraps; alpha 1, beta 0 or 1, zero points,
+ * nothing else), int8, float32, float16 and bfloat16. An 8-bit c takes beta 0 and saturates. Bias and
+ * residual are of the type of c; beside a c of 8 or 16 bits float32, too, and beside a of 16 bits its type.
+ * c must not overlap a or b. */
 ATTIKOS_API attikos_status attikos_gemm(attikos_context* context, attikos_tensor const* a,
                                         attikos_tensor const* b, attikos_tensor const* c,
                                         attikos_gemm_options const* options);
+/** Text about what attikos_gemm would do with these arguments: the kernel that would run, and a line with
+ * the reason for every one before it that would not. Nothing runs. At most `size` bytes are written, with a
+ * zero at the end; `length`, unless null, becomes the length of the whole text without it. Fails as
+ * attikos_gemm would. */
+ATTIKOS_API attikos_status attikos_explain_gemm(attikos_context* context, attikos_tensor const* a,
+                                                attikos_tensor const* b, attikos_tensor const* c,
+                                                attikos_gemm_options const* options, char* text, size_t size,
+                                                size_t* length);
+
+typedef struct attikos_gemm_gradients {
+  size_t struct_size;
+  attikos_tensor const* da;     /**< the shape and type of a, or null; summed over the batch where a has none */
+  attikos_tensor const* db;     /**< the shape and type of b, or null */
+  attikos_tensor const* d_bias; /**< [n] (or [m]) of the type of dout, or null */
+} attikos_gemm_gradients;
+#define ATTIKOS_GEMM_GRADIENTS_INIT {sizeof(attikos_gemm_gradients), NULL, NULL, NULL}
+
+/** Gradients of attikos_gemm: a, b and options are those of the forward call, dout is the gradient of its
+ * result. With an activation, options->pre_activation is what the forward call wrote there and is read. Of the
+ * other tensors in options device_scale matters; bias and residual are not looked at, scales, zero points,
+ * groups and counts are refused. float64, float32, float16 or bfloat16, one type for all; dout float32 beside
+ * 16-bit a and b, too. At least one gradient is wanted. */
+ATTIKOS_API attikos_status attikos_gemm_backward(attikos_context* context, attikos_tensor const* a,
+                                                 attikos_tensor const* b, attikos_tensor const* dout,
+                                                 attikos_gemm_gradients const* gradients,
+                                                 attikos_gemm_options const* options);
+
+/** One line for every kernel that an operation ("gemm", "attention", "gated_mlp") may run or be asked for in
+ * this library: its name, a colon, and where it runs and on what. Text as for attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_list_kernels(char const* operation, char* text, size_t size,
+                                                size_t* length);
 
 /* --- attention --------------------------------------------------------------------------------- */
 
@@ -222,35 +146,47 @@ typedef struct attikos_attention_options {
   int32_t algorithm;       /**< attikos_attention_algorithm */
   int32_t check;           /**< not 0: lengths and cu_seqlens are read and checked, which waits for the
                                 stream; else kernels clamp them */
-  attikos_tensor const* lengths_q;  /**< int32, one per sequence, or null; with lengths_kv */
-  attikos_tensor const* lengths_kv; /**< alone where q is packed and the keys are paged */
+  attikos_tensor const* lengths_q;  /**< int32, one per sequence, or null: every query counts */
+  attikos_tensor const* lengths_kv; /**< likewise; not null beside lengths_q */
   attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q is [heads_q, total_q, d] */
   attikos_tensor const* cu_seqlens_kv; /**< with cu_seqlens_q: k and v are [heads_kv, total_kv, d] */
   attikos_tensor const* page_table; /**< int32 [batch, max_pages], or null: k and v are
                                          [num_pages, heads_kv, page_size, d] */
   attikos_tensor const* bias; /**< 2 to 4 dimensions that broadcast to [batch, heads_q, seqlen_q, seqlen_kv]; the
-                                   type of q */
+                                   type of out */
   attikos_tensor const* mask; /**< bool or uint8, broadcasts like bias; 0 excludes */
   attikos_tensor const* alibi_slopes; /**< float32 [heads_q] or [batch, heads_q] */
   attikos_tensor const* sinks; /**< float32 (float64 beside float64) [heads_q]: logits in the denominator only */
   char const* kernel;          /**< as for attikos_gemm */
+  attikos_tensor const* descale_q; /**< float8 only: float32 [1], [heads_kv] or [batch, heads_kv] factors of the
+                                        elements of q, or null for 1 */
+  attikos_tensor const* descale_k;
+  attikos_tensor const* descale_v;
 } attikos_attention_options;
 #define ATTIKOS_ATTENTION_OPTIONS_INIT \
   {sizeof(attikos_attention_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL}
+   NULL, NULL, NULL, NULL, NULL, NULL}
 
 /** out = softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi, masks.
  *
  * q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_kv, d], v [batch, heads_kv, seqlen_kv, dv],
  * out [batch, heads_q, seqlen_q, dv], lse null or [batch, heads_q, seqlen_q]; or all with the first two
- * dimensions joined; packed and paged storage as the options say. heads_q is a multiple of heads_kv. One element type: float64, float32, float16 or
- * bfloat16; lse, the natural logarithm of the sum of exponentials, is float64 for float64 and else
+ * dimensions joined; packed and paged storage as the options say. heads_q is a multiple of heads_kv. One
+ * element type, float64, float32, float16 or bfloat16; or q, k and v float8_e4m3 with out float32, float16 or
+ * bfloat16. lse, the natural logarithm of the sum of exponentials, is float64 for float64 and else
  * float32. out must not overlap the inputs. Tiled and naive keep the scores in memory that the library holds
  * for the stream; it grows outside of graph capture only. */
 ATTIKOS_API attikos_status attikos_attention(attikos_context* context, attikos_tensor const* q,
                                              attikos_tensor const* k, attikos_tensor const* v,
                                              attikos_tensor const* out, attikos_tensor const* lse,
                                              attikos_attention_options const* options);
+
+/** What attikos_attention would run, as text; see attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_explain_attention(attikos_context* context, attikos_tensor const* q,
+                                                     attikos_tensor const* k, attikos_tensor const* v,
+                                                     attikos_tensor const* out, attikos_tensor const* lse,
+                                                     attikos_attention_options const* options, char* text,
+                                                     size_t size, size_t* length);
 
 typedef struct attikos_attention_gradients {
   size_t struct_size;
@@ -270,6 +206,100 @@ ATTIKOS_API attikos_status attikos_attention_backward(attikos_context* context, 
                                                       attikos_tensor const* dout,
                                                       attikos_attention_gradients const* gradients,
                                                       attikos_attention_options const* options);
+
+/* --- decoding ------------------------------------------------------------------------------------ */
+
+typedef struct attikos_decode_options {
+  size_t struct_size;
+  double softmax_scale; /**< this and what follows as in attikos_attention_options */
+  double softcap;
+  int64_t window_left;
+  int64_t window_right;
+  int64_t splits; /**< the cache is worked on in at most this many parts; 0: as many as are worth while */
+  int32_t causal;
+  int32_t causal_top_left;
+  int32_t check;
+  attikos_tensor const* lengths_q;
+  attikos_tensor const* lengths_kv; /**< int32 [batch], positions of the cache in use, or null for all */
+  attikos_tensor const* page_table;
+  attikos_tensor const* bias;
+  attikos_tensor const* mask;
+  attikos_tensor const* alibi_slopes;
+  attikos_tensor const* sinks;
+  attikos_tensor const* descale_q;
+  attikos_tensor const* descale_k;
+  attikos_tensor const* descale_v;
+  char const* kernel;
+} attikos_decode_options;
+#define ATTIKOS_DECODE_OPTIONS_INIT                                                                              \
+  {sizeof(attikos_decode_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+   NULL, NULL, NULL}
+
+/** What attikos_attention computes, for one or a few queries per sequence over a long cache, which is split
+ * among teams. q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d] or, with a page table,
+ * [num_pages, heads_kv, page_size, d], v likewise with dv, out [batch, heads_q, seqlen_q, dv], lse null or
+ * [batch, heads_q, seqlen_q]; types as attikos_attention. Partial results lie in memory that the library holds
+ * for the stream; it grows outside of graph capture only. */
+ATTIKOS_API attikos_status attikos_decode(attikos_context* context, attikos_tensor const* q,
+                                          attikos_tensor const* k, attikos_tensor const* v,
+                                          attikos_tensor const* out, attikos_tensor const* lse,
+                                          attikos_decode_options const* options);
+/** What attikos_decode would run, as text; see attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_explain_decode(attikos_context* context, attikos_tensor const* q,
+                                                  attikos_tensor const* k, attikos_tensor const* v,
+                                                  attikos_tensor const* out, attikos_tensor const* lse,
+                                                  attikos_decode_options const* options, char* text,
+                                                  size_t size, size_t* length);
+
+typedef struct attikos_append_kv_options {
+  size_t struct_size;
+  int32_t interleaved;            /**< not 0: rotary features 2i and 2i + 1 form pairs, else i and i + half */
+  int32_t queries_share_position; /**< not 0: every query is rotated as the first one, which suits attention
+                                       without a causal mask or window; else query i as position length + i */
+  int32_t check; /**< not 0: it is checked that all new positions fit into the cache, which waits for the
+                      stream; else those that do not are left out */
+  attikos_tensor const* cache_lengths; /**< int32 [batch], positions in use before the call, or null for 0 */
+  attikos_tensor const* page_table;    /**< int32 [batch, max_pages], or null: the caches are
+                                            [num_pages, heads_kv, page_size, d] */
+  attikos_tensor const* rotary_cos; /**< [positions, rotary_dim] or [1, positions, 1, rotary_dim] as for
+                                         attikos_rope, or null: new keys are not rotated */
+  attikos_tensor const* rotary_sin;
+  attikos_tensor const* q;     /**< [batch, heads_q, seqlen_q, d], rotated into q_out, or null */
+  attikos_tensor const* q_out; /**< the shape of q; may be q itself */
+  int64_t rotary_dim; /**< how many features are rotated: 0 for the width of the tables, or twice that for
+                           tables with one entry to a pair */
+} attikos_append_kv_options;
+#define ATTIKOS_APPEND_KV_OPTIONS_INIT \
+  {sizeof(attikos_append_kv_options), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+
+/** Writes new keys and values behind those that a cache holds: position lengths[b] + i of sequence b becomes
+ * k_new[b, :, i, :], rotated by its position where there are tables, and v_new[b, :, i, :].
+ *
+ * k_new [batch, heads_kv, seqlen_new, d], v_new likewise with dv, k_cache [batch, heads_kv, seqlen_max, d] or
+ * paged, v_cache likewise; all of one floating type, which q has too; tables have it or, beside 16-bit
+ * elements, float32. Positions outside the cache and page numbers outside [0, num_pages) are not written, and
+ * nothing else of the cache is touched. The lengths are the caller's to advance. */
+ATTIKOS_API attikos_status attikos_append_kv(attikos_context* context, attikos_tensor const* k_new,
+                                             attikos_tensor const* v_new, attikos_tensor const* k_cache,
+                                             attikos_tensor const* v_cache,
+                                             attikos_append_kv_options const* options);
+
+/** Attention over the union of two disjoint sets of keys from attention over each:
+ * lse = log(e^lse_a + e^lse_b), out = e^(lse_a - lse) out_a + e^(lse_b - lse) out_b.
+ *
+ * out_a, out_b and out [batch, heads, seqlen, dv] or with the first two dimensions joined, each lse without
+ * the last dimension; lse may be null. out of a floating type; out_a and out_b of that type or, beside
+ * 16-bit elements, float32; every lse float32, float64 beside float64. out and lse may be out_a and lse_a, or
+ * out_b and lse_b, themselves. A state of lse minus infinity is not read. */
+ATTIKOS_API attikos_status attikos_merge_states(attikos_context* context, attikos_tensor const* out_a,
+                                                attikos_tensor const* lse_a, attikos_tensor const* out_b,
+                                                attikos_tensor const* lse_b, attikos_tensor const* out,
+                                                attikos_tensor const* lse);
+/** The same for any number of sets along dimension 0: outs [splits, batch, heads, seqlen, dv], lses
+ * [splits, batch, heads, seqlen]. */
+ATTIKOS_API attikos_status attikos_merge_split_states(attikos_context* context, attikos_tensor const* outs,
+                                                      attikos_tensor const* lses, attikos_tensor const* out,
+                                                      attikos_tensor const* lse);
 
 /* --- operations on rows ------------------------------------------------------------------------ */
 /* x and out have 1 to 3 dimensions and one shape and type: float64, float32, float16 or bfloat16; out
@@ -303,10 +333,25 @@ ATTIKOS_API attikos_status attikos_layer_norm_backward(attikos_context* context,
                                                        attikos_tensor const* dout, attikos_tensor const* dx,
                                                        attikos_tensor const* dweight,
                                                        attikos_tensor const* dbias, double eps);
+/** Gradient of attikos_l2_normalize: x, dout and dx of one shape and type; dx may be either of them. */
+ATTIKOS_API attikos_status attikos_l2_normalize_backward(attikos_context* context, attikos_tensor const* x,
+                                                         attikos_tensor const* dout, attikos_tensor const* dx,
+                                                         double eps);
+/** Gradient of attikos_softmax, from its result `out`: dx = scale * out * (dout - sum(out * dout)). */
+ATTIKOS_API attikos_status attikos_softmax_backward(attikos_context* context, attikos_tensor const* out,
+                                                    attikos_tensor const* dout, attikos_tensor const* dx,
+                                                    double scale);
+/** Gradient of attikos_log_softmax, from its result `out`: dx = scale * (dout - exp(out) * sum(dout)). */
+ATTIKOS_API attikos_status attikos_log_softmax_backward(attikos_context* context, attikos_tensor const* out,
+                                                        attikos_tensor const* dout, attikos_tensor const* dx,
+                                                        double scale);
 /** out[b, :] = mean of x[b, s, :] over s < lengths[b]; x [batch, seqlen, hidden], out [batch, hidden],
  * lengths int32 [batch] or null for all positions. */
 ATTIKOS_API attikos_status attikos_mean_pool(attikos_context* context, attikos_tensor const* x,
                                              attikos_tensor const* lengths, attikos_tensor const* out);
+/** Gradient of attikos_mean_pool: dx[b, s, :] = dout[b, :] / lengths[b] for s < lengths[b], else 0. */
+ATTIKOS_API attikos_status attikos_mean_pool_backward(attikos_context* context, attikos_tensor const* dout,
+                                                      attikos_tensor const* lengths, attikos_tensor const* dx);
 
 /* --- rotary embedding ---------------------------------------------------------------------------- */
 
@@ -318,8 +363,11 @@ typedef struct attikos_rope_options {
   int32_t norm_each_head;  /**< not 0: one norm per head (QK-norm), the weight is [head_dim] */
   int32_t interleaved;     /**< not 0: features 2i and 2i + 1 form pairs, else i and i + half */
   attikos_tensor const* positions; /**< of attikos_rope: int32 [batch] or [batch, seqlen], or null */
+  int64_t rotary_dim; /**< how many features are rotated: 0 for the width of the tables, or twice that for
+                           tables with one entry to a pair. attikos_rms_norm_rope: with num_heads beside it
+                           heads may be wider, and what is not rotated is normalized only */
 } attikos_rope_options;
-#define ATTIKOS_ROPE_OPTIONS_INIT {sizeof(attikos_rope_options), 1e-6, 0, 0, 0, 0, NULL}
+#define ATTIKOS_ROPE_OPTIONS_INIT {sizeof(attikos_rope_options), 1e-6, 0, 0, 0, 0, NULL, 0}
 
 /** out = x * cos + rotate(x) * sin in the first features of every head. x and out
  * [batch, heads, seqlen, head_dim] of one floating type; cos and sin [positions, rotary_dim] or
@@ -355,6 +403,12 @@ ATTIKOS_API attikos_status attikos_rms_norm_rope_backward(attikos_context* conte
 ATTIKOS_API attikos_status attikos_gated_mlp(attikos_context* context, attikos_tensor const* x,
                                              attikos_tensor const* gate_weight, attikos_tensor const* up_weight,
                                              attikos_tensor const* out, int32_t activation);
+/** What attikos_gated_mlp would run, as text; see attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_explain_gated_mlp(attikos_context* context, attikos_tensor const* x,
+                                                     attikos_tensor const* gate_weight,
+                                                     attikos_tensor const* up_weight,
+                                                     attikos_tensor const* out, int32_t activation, char* text,
+                                                     size_t size, size_t* length);
 /** Gradient of attikos_gated_mlp with respect to x and both weights. */
 ATTIKOS_API attikos_status attikos_gated_mlp_backward(attikos_context* context, attikos_tensor const* x,
                                                       attikos_tensor const* gate_weight,
@@ -371,6 +425,11 @@ ATTIKOS_API attikos_status attikos_gated_mlp_backward(attikos_context* context, 
  * [rows, 1], [1, cols], or in blocks of 128 along one or both. */
 ATTIKOS_API attikos_status attikos_quantize(attikos_context* context, attikos_tensor const* x,
                                             attikos_tensor const* out, attikos_tensor const* scale);
+/** Rounds x to 8-bit elements by scales that are given: out = round(x / scale), saturating. Shapes and types
+ * as for attikos_quantize; scale is read and holds positive finite numbers. */
+ATTIKOS_API attikos_status attikos_quantize_with_scale(attikos_context* context, attikos_tensor const* x,
+                                                       attikos_tensor const* scale,
+                                                       attikos_tensor const* out);
 /** out = scale * x: the way back. */
 ATTIKOS_API attikos_status attikos_dequantize(attikos_context* context, attikos_tensor const* x,
                                               attikos_tensor const* scale, attikos_tensor const* out);

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention over caches of keys and values: few queries over a long cache, appending, merging of parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _autograd, _library
+from ._arrays import Call, Operand, int32_array, operand_of, pointer_or_none
+from ._dtypes import FLOATING, DType, dtype_of
+from .attention import attention_settings, prepare, results
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+
+
+def decode(
+    q: Any, k: Any, v: Any, *, scale: float | None = None, causal: bool = False, top_left: bool = False,
+    window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, mask: Any = None,
+    alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
+    page_table: Any = None, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
+    out_dtype: Any = None, splits: int = 0, kernel: str = "", return_lse: bool = False, check: bool = True,
+) -> Any:  # fmt: skip
+    """What attention() computes, for one or a few queries per sequence over a long cache, which is worked on in
+    parts.
+
+    q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d], v [batch, heads_kv, seqlen_max, dv];
+    lengths_kv int32 [batch]: positions of the cache in use; paged: k [num_pages, heads_kv, page_size, d] with
+    page_table [batch, max_pages]. splits: at most so many parts, 0 for as many as are worth while; it changes
+    the result by rounding only. Everything else means what it means for attention(). Without gradients.
+    """
+    settings = attention_settings(
+        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
+        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
+        page_table=page_table, descale_q=descale_q, descale_k=descale_k, descale_v=descale_v,
+        out_dtype=out_dtype, splits=splits, kernel=kernel, check=check,
+    )  # fmt: skip
+    call, options = prepare("decode", q, k, v, settings)
+    out, lse = results(call, settings, return_lse, heads_last=False)
+    call.run("attikos_decode", call["q"], call["k"], call["v"], out, lse, options)
+    return call.finish()
+
+
+def append_call(
+    k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cache_lengths: Any, page_table: Any, cos: Any, sin: Any,
+    interleaved: bool, rotary_dim: int, queries_share_position: bool, check: bool, **more: Any,
+) -> tuple[Call, Any]:  # fmt: skip
+    """The call of append_kv() with all its arrays, and its options but for the queries."""
+    first = operand_of(k_new, "k_new")
+    if (cos is None) != (sin is None):
+        raise ArgumentError("attikos.append_kv: of cos and sin one is missing; expected both or none")
+    if cache_lengths is not None:
+        cache_lengths = int32_array(cache_lengths, first, "cache_lengths")
+    if page_table is not None:
+        page_table = int32_array(page_table, first, "page_table")
+    call = Call(
+        "append_kv", k_new=first, v_new=v_new, k_cache=k_cache, v_cache=v_cache, cache_lengths=cache_lengths,
+        page_table=page_table, rotary_cos=cos, rotary_sin=sin, **more,
+    )  # fmt: skip
+    call.written("k_cache"), call.written("v_cache")
+    options = _library.AppendKvOptions(
+        interleaved=int(interleaved),
+        queries_share_position=int(queries_share_position),
+        check=int(check and not call.context.capturing),
+        rotary_dim=rotary_dim,
+    )
+    for name in ("cache_lengths", "page_table", "rotary_cos", "rotary_sin"):
+        setattr(options, name, pointer_or_none(call.get(name)))
+    return call, options
+
+
+def run_append(call: Call, options: Any) -> None:
+    call.run("attikos_append_kv", *(call[name] for name in ("k_new", "v_new", "k_cache", "v_cache")), options)
+    _autograd.mark_written(call["k_cache"].owner, call["v_cache"].owner)
+
+
+def append_kv(
+    k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cache_lengths: Any = None, page_table: Any = None,
+    cos: Any = None, sin: Any = None, interleaved: bool = False, rotary_dim: int = 0, q: Any = None,
+    queries_share_position: bool = False, check: bool = True,
+) -> Any:  # fmt: skip
+    """Writes new keys and values into a cache in place: position cache_lengths[b] + i of sequence b becomes
+    k_new[b, :, i], rotated by its position where cos and sin are given, and v_new[b, :, i].
+
+    k_new [batch, heads_kv, seqlen_new, d], v_new likewise with dv; caches [batch, heads_kv, seqlen_max, d] or,
+    with page_table int32 [batch, max_pages], [num_pages, heads_kv, page_size, d]; cache_lengths int32 [batch]
+    (None: 0), which stay as they are; cos and sin [positions, rotary_dim] as for rope(), or half as wide with
+    rotary_dim, one entry to a pair of features. q [batch, heads_q, seqlen_q, d] is rotated as
+    well and returned as a new array: query i by position length + i, or all by the first one. check: new
+    positions that do not fit raise, which waits for the device; else they are left out.
+    """
+    call, options = append_call(
+        k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,
+        interleaved=interleaved, rotary_dim=rotary_dim, queries_share_position=queries_share_position, check=check,
+        q=q,
+    )  # fmt: skip
+    if call.get("q") is None:
+        run_append(call, options)
+        return None
+    if cos is None:
+        raise ArgumentError("attikos.append_kv: q is rotated, but cos and sin are missing")
+    out = call.result(call["q"].shape, call["q"].dtype)
+    options.q, options.q_out = call["q"].pointer(), out.pointer()
+    run_append(call, options)
+    return call.finish()
+
+
+def _merged(call: Call, of: str, shape: tuple[int, ...], out_dtype: Any) -> tuple[Operand, Operand]:
+    """New arrays for the result of merging and its log-sum-exp."""
+    state = call[of]
+    dtype = state.dtype if out_dtype is None else dtype_of(out_dtype, "out_dtype")
+    if state.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.merge_states: {of} is {state.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+    out = call.result(shape, dtype)
+    return out, call.result(shape[:-1], DType.float64 if dtype is DType.float64 else DType.float32)
+
+
+def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any = None) -> Any:
+    """(out, lse) of attention over two disjoint sets of keys together, from attention over each.
+
+    out_a and out_b [batch, heads, seqlen, dv] or with the first two dimensions joined, lse_a and lse_b without
+    the last one: what attention() and decode() return with return_lse. out_dtype is theirs unless float32
+    states are to become float16 or bfloat16.
+    """
+    call = Call("merge_states", out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b)
+    out, lse = _merged(call, "out_a", call["out_a"].shape, out_dtype)
+    call.run("attikos_merge_states", *(call[n] for n in ("out_a", "lse_a", "out_b", "lse_b")), out, lse)
+    return call.finish()
+
+
+def merge_split_states(outs: Any, lses: Any, out_dtype: Any = None) -> Any:
+    """merge_states() of any number of sets along dimension 0: outs [splits, batch, heads, seqlen, dv], lses
+    [splits, batch, heads, seqlen]."""
+    call = Call("merge_states", outs=outs, lses=lses)
+    if call["outs"].ndim < 1:
+        raise ShapeMismatchError(f"attikos.merge_split_states: outs is {call['outs'].describe()}")
+    out, lse = _merged(call, "outs", call["outs"].shape[1:], out_dtype)
+    call.run("attikos_merge_split_states", call["outs"], call["lses"], out, lse)
+    return call.finish()

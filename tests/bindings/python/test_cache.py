@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""decode(), append_kv() and the merging of partial states; float8 attention."""
+
+import unittest
+
+import attikos
+import ml_dtypes
+import numpy as np
+import oracles
+
+E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+def normal(*shape, seed=17, dtype=np.float32):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32).astype(dtype)
+
+
+def pages_of(cache, table, page_size, lengths):
+    """The positions in use of [batch, heads, seqlen, d] in pages, poison everywhere else."""
+    heads, d = cache.shape[1], cache.shape[3]
+    pages = np.full((table.max() + 2, heads, page_size, d), np.nan, np.float32).astype(cache.dtype)
+    for b, n in enumerate(lengths):
+        for j in range(n):
+            pages[table[b, j // page_size], :, j % page_size] = cache[b, :, j]
+    return pages
+
+
+class Decode(unittest.TestCase):
+    def setUp(self):
+        self.lengths = np.array([29, 0, 40], np.int32)
+        self.keep = (np.arange(40)[None] < self.lengths[:, None])[:, None, None]
+
+    def tensors(self, dtype, seqlen_q=2):
+        return (normal(3, 4, seqlen_q, 16, dtype=dtype), normal(3, 2, 40, 16, seed=1, dtype=dtype),
+                normal(3, 2, 40, 8, seed=2, dtype=dtype))  # fmt: skip
+
+    def test_types_splits_and_lengths(self):
+        for dtype in oracles.FLOATING:
+            q, k, v = self.tensors(dtype)
+            exact, bound, lse, lse_bound = oracles.attention(q, k, v, keep=self.keep, parts=40)
+            for b, n in enumerate(self.lengths):
+                k[b, :, n:] = v[b, :, n:] = np.nan  # padding is poison
+            for splits in (0, 1, 3, 100):
+                out, got = attikos.decode(q, k, v, lengths_kv=self.lengths, splits=splits, return_lse=True)
+                self.assertEqual(out.dtype, np.dtype(dtype))
+                self.assertEqual(got.dtype, oracles.accumulator(dtype))
+                oracles.check(self, out, exact, bound, f"{np.dtype(dtype)} {splits}")
+                oracles.check(self, got, lse, lse_bound, f"lse {np.dtype(dtype)} {splits}")
+
+    def test_terms(self):
+        q, k, v = self.tensors(np.float32, 3)
+        i, j = np.arange(3)[:, None], np.arange(40)[None]
+        off = (self.lengths - 3)[:, None, None, None]
+        slopes = np.array([0.5, 0.25, 1, 2], np.float32)
+        bias = normal(4, 3, 40, seed=5)
+        mask = np.random.default_rng(0).random((3, 1, 3, 40)) > 0.3
+        cases = {
+            "causal": (dict(causal=True), j <= i + off, None, 0.0),
+            "top left": (dict(causal=True, top_left=True), j <= i, None, 0.0),
+            "window": (dict(window=(5, 2)), (j >= i + off - 5) & (j <= i + off + 2), None, 0.0),
+            "mask": (dict(mask=mask), mask, None, 0.0),
+            "bias": (dict(bias=bias), True, bias, 0.0),
+            "alibi": (dict(alibi_slopes=slopes), True, -slopes[:, None, None] * np.abs(i + off - j), 0.0),
+            "softcap": (dict(softcap=0.8), True, None, 0.8),
+        }
+        for name, (options, keep, added, softcap) in cases.items():
+            exact, bound, *_ = oracles.attention(
+                q, k, v, keep=self.keep & keep, added=added, softcap=softcap, scale=0.3, parts=40
+            )
+            out = attikos.decode(q, k, v, scale=0.3, lengths_kv=self.lengths, **options)
+            oracles.check(self, out, exact, bound, name)
+        # a sink is one key more, whose score it is and whose value is 0
+        sinks = normal(4, seed=9)
+        more = np.zeros((4, 1, 41), np.float32)
+        more[:, 0, 40] = sinks
+        wider = [np.concatenate([x, np.zeros_like(x[:, :, :1])], 2) for x in (k, v)]
+        keep = np.concatenate([self.keep, np.ones((3, 1, 1, 1), bool)], 3)
+        exact, bound, *_ = oracles.attention(q, *wider, keep=keep, added=more, parts=41)
+        out = attikos.decode(q, k, v, lengths_kv=self.lengths, sinks=sinks)
+        oracles.check(self, out, exact, bound, "sinks")
+
+    def test_pages(self):
+        q, k, v = self.tensors(np.float16)
+        table = np.random.default_rng(3).permutation(18)[:15].reshape(3, 5).astype(np.int32)
+        pk, pv = (pages_of(x, table, 8, self.lengths) for x in (k, v))
+        exact, bound, *_ = oracles.attention(q, k, v, keep=self.keep, parts=40)
+        out = attikos.decode(q, pk, pv, lengths_kv=self.lengths, page_table=table)
+        oracles.check(self, out, exact, bound)
+        np.testing.assert_array_equal(out, attikos.decode(q, k, v, lengths_kv=self.lengths))
+
+    def test_errors(self):
+        q, k, v = self.tensors(np.float32)
+        for error, call in (
+            (attikos.ShapeMismatchError, lambda: attikos.decode(q, k, v, lengths_kv=[29, 0, 41])),
+            (attikos.ShapeMismatchError, lambda: attikos.decode(q, k, v, lengths_kv=[29, 0])),
+            (attikos.ShapeMismatchError, lambda: attikos.decode(q[0], k[0], v[0])),
+            (attikos.UnsupportedDtypeError, lambda: attikos.decode(q, k.astype(np.float16), v)),
+            (attikos.ArgumentError, lambda: attikos.decode(q, k, v, splits=-1)),
+            (attikos.UnsupportedError, lambda: attikos.decode(q, k, v, kernel="decode/of_nobody")),
+            (attikos.UnsupportedError, lambda: attikos.decode(q, k, v, descale_q=1.0)),
+        ):
+            with self.assertRaises(error):
+                call()
+
+
+class Float8(unittest.TestCase):
+    """Elements and factors that are exact in float32: the bound of a float32 call behind another rounding."""
+
+    def test_attention_and_decode(self):
+        q, k, v = normal(2, 4, 5, 32), normal(2, 2, 21, 32, seed=1), normal(2, 2, 21, 16, seed=2)
+        q, k, v = (x.astype(E4M3) for x in (q, k, v))
+        factors = np.array([[0.5, 2], [1, 0.25]], np.float32)
+
+        def scaled(x, f):
+            f = np.repeat(f, x.shape[1] // 2, axis=1) if np.ndim(f) else np.full((2, x.shape[1]), f)
+            return x.astype(np.float32) * f[:, :, None, None].astype(np.float32)
+
+        for out_dtype in (np.float32, np.float16, ml_dtypes.bfloat16):
+            for fq, fk, fv in ((1.0, 1.0, 1.0), (0.5, 4.0, 0.25), (factors, factors[::-1], factors * 2)):
+                dq, dk, dv = scaled(q, fq), scaled(k, fk), scaled(v, fv)
+                options = dict(descale_q=fq, descale_k=fk, descale_v=fv, out_dtype=out_dtype, causal=True, return_lse=True)
+                exact, bound, lse, lse_bound = oracles.attention(dq, dk, dv, True, out_dtype=out_dtype)
+                out, got = attikos.attention(q, k, v, **options)
+                self.assertEqual((out.dtype, got.dtype), (np.dtype(out_dtype), np.float32))
+                oracles.check(self, out, exact, bound, "attention")
+                oracles.check(self, got, lse, lse_bound, "lse")
+                exact, bound, *_ = oracles.attention(dq, dk, dv, True, out_dtype=out_dtype, parts=21)
+                oracles.check(self, attikos.decode(q, k, v, **options)[0], exact, bound, "decode")
+        self.assertEqual(attikos.attention(q, k, v).dtype, ml_dtypes.bfloat16)
+
+    def test_errors(self):
+        x = normal(1, 1, 4, 8)
+        x8 = x.astype(E4M3)
+        for error, call in (
+            (attikos.UnsupportedDtypeError, lambda: attikos.attention(x8, x8, x8, out_dtype=np.float64)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.attention(x8, x, x8)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.attention(x, x, x, out_dtype=np.float16)),
+            (attikos.UnsupportedError, lambda: attikos.attention(x, x, x, descale_k=2.0)),
+            (attikos.ShapeMismatchError, lambda: attikos.attention(x8, x8, x8, descale_k=np.ones(3, np.float32))),
+            (attikos.UnsupportedDtypeError, lambda: attikos.attention(x8, x8, x8, descale_k=np.ones(1))),
+        ):
+            with self.assertRaises(error):
+                call()
+
+
+class Append(unittest.TestCase):
+    def setUp(self):
+        self.lengths = np.array([5, 0, 7], np.int32)
+        self.cos, self.sin = normal(12, 3, seed=8), normal(12, 3, seed=9)
+
+    def full(self, table, interleaved):
+        return np.repeat(table, 2, 1) if interleaved else np.concatenate([table, table], 1)
+
+    def test_plain_and_paged(self):
+        for dtype in oracles.FLOATING:
+            k, v = normal(3, 2, 4, 10, dtype=dtype), normal(3, 2, 4, 6, dtype=dtype, seed=1)
+            q = normal(3, 4, 4, 10, dtype=dtype)
+            tables = [t.astype(dtype) for t in (self.cos, self.sin)]
+            positions = self.lengths[:, None] + np.arange(4)
+            for style, half in ((None, False), (False, False), (True, False), (False, True), (True, True)):
+                full = tables if half else [self.full(t, style) for t in tables]
+                options = {} if style is None else dict(cos=full[0], sin=full[1], interleaved=style, q=q)
+                if half:  # tables with one entry to a pair
+                    options["rotary_dim"] = 6
+                exact, bound = (oracles.wide(k), 0 * oracles.wide(k)) if style is None else oracles.rope(
+                    k, *tables, style, positions
+                )
+                ck, cv = np.full((3, 2, 11, 10), 7, dtype), np.full((3, 2, 11, 6), 7, dtype)
+                rotated = attikos.append_kv(k, v, ck, cv, cache_lengths=self.lengths, **options)
+                table = np.array([[4, 0, 6], [1, 5, 2], [8, 3, 7]], np.int32)
+                pk, pv = np.full((9, 2, 4, 10), 7, dtype), np.full((9, 2, 4, 6), 7, dtype)
+                attikos.append_kv(k, v, pk, pv, cache_lengths=self.lengths, page_table=table, **options)
+                touched = np.zeros((9, 4), bool)
+                for b, n in enumerate(self.lengths):
+                    what = f"{np.dtype(dtype)} {style} {b}"
+                    oracles.check(self, ck[b, :, n : n + 4], exact[b], bound[b], what)
+                    np.testing.assert_array_equal(cv[b, :, n : n + 4], v[b], what)
+                    for cache in (ck, cv):
+                        self.assertTrue((cache[b, :, :n] == 7).all() and (cache[b, :, n + 4 :] == 7).all(), what)
+                    for i in range(n, n + 4):
+                        page, row = table[b, i // 4], i % 4
+                        touched[page, row] = True
+                        np.testing.assert_array_equal(pk[page, :, row], ck[b, :, i], what)
+                        np.testing.assert_array_equal(pv[page, :, row], cv[b, :, i], what)
+                for cache in (pk, pv):
+                    self.assertTrue((cache.swapaxes(1, 2)[~touched] == 7).all())
+                if style is None:
+                    self.assertIsNone(rotated)
+                else:
+                    oracles.check(self, rotated, *oracles.rope(q, *tables, style, positions), "queries")
+
+    def test_queries_share_a_position(self):
+        k, q = normal(3, 1, 2, 6), normal(3, 2, 4, 6)
+        ck, cv = np.zeros((3, 1, 12, 6), np.float32), np.zeros((3, 1, 12, 6), np.float32)
+        rotated = attikos.append_kv(
+            k, k, ck, cv, cache_lengths=self.lengths, cos=self.full(self.cos, False), sin=self.full(self.sin, False), q=q,
+            queries_share_position=True,
+        )  # fmt: skip
+        at = np.broadcast_to(self.lengths[:, None], (3, 4))
+        oracles.check(self, rotated, *oracles.rope(q, self.cos, self.sin, False, at))
+
+    def test_errors_write_nothing(self):
+        k = normal(3, 2, 4, 10)
+        ck, cv = np.full((3, 2, 10, 10), 7, np.float32), np.full((3, 2, 10, 10), 7, np.float32)
+        frozen = ck.copy()
+        frozen.flags.writeable = False
+        tables = dict(cos=self.full(self.cos, False), sin=self.full(self.sin, False))
+        for error, call in (
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cache_lengths=self.lengths)),  # 7 + 4 > 10
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cache_lengths=[0, 0])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck[:, :1], cv)),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck[:, :, :3], cv[:, :, :3])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cos=tables["cos"][:, :5], sin=tables["sin"])),
+            (attikos.UnsupportedDtypeError, lambda: attikos.append_kv(k, k, ck.astype(np.float16), cv)),
+            (attikos.ArgumentError, lambda: attikos.append_kv(k, k, ck, cv, cos=tables["cos"])),
+            (attikos.ArgumentError, lambda: attikos.append_kv(k, k, ck, cv, q=k)),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, rotary_dim=8, **tables)),
+            (attikos.ArgumentError, lambda: attikos.append_kv(k, k, frozen, cv)),
+            (attikos.StrideError, lambda: attikos.append_kv(k, k, np.lib.stride_tricks.as_strided(ck, ck.shape, (0, 4, 4, 4)), cv)),
+        ):  # fmt: skip
+            with self.assertRaises(error):
+                call()
+        self.assertTrue((ck == 7).all() and (cv == 7).all() and (frozen == 7).all())
+        attikos.append_kv(k, k, ck, cv, cache_lengths=self.lengths, check=False)  # what does not fit is left out
+        np.testing.assert_array_equal(ck[2, :, 7:], k[2, :, :3])
+
+
+class Merge(unittest.TestCase):
+    def test_parts_make_the_whole(self):
+        for dtype in oracles.FLOATING:
+            q = normal(2, 4, 3, 16, dtype=dtype)
+            k, v = normal(2, 4, 30, 16, seed=1, dtype=dtype), normal(2, 4, 30, 8, seed=2, dtype=dtype)
+            pieces = [slice(0, 7), slice(7, 20), slice(20, 30)]
+            parts = [attikos.attention(q, k[:, :, p], v[:, :, p], return_lse=True) for p in pieces]
+            outs, lses = (np.stack(x) for x in zip(*parts))
+            exact, bound, lse, lse_bound = oracles.merge(outs, lses, dtype, oracles.accumulator(dtype))
+            out, got = attikos.merge_split_states(outs, lses)
+            self.assertEqual(out.dtype, np.dtype(dtype))
+            oracles.check(self, out, exact, bound, "three")
+            oracles.check(self, got, lse, lse_bound, "lse of three")
+            exact, bound, lse, lse_bound = oracles.merge(outs[:2], lses[:2], dtype, oracles.accumulator(dtype))
+            for shape in ((2, 4, 3), (8, 3)):
+                arrays = [x.reshape(*shape, *x.shape[3:]) for pair in parts[:2] for x in pair]
+                out, got = attikos.merge_states(*arrays)
+                oracles.check(self, out.reshape(exact.shape), exact, bound, "two")
+                oracles.check(self, got.reshape(lse.shape), lse, lse_bound, "lse of two")
+        split = attikos.merge_split_states(outs.reshape(3, 8, 3, 8), lses.reshape(3, 8, 3))
+        np.testing.assert_array_equal(split[0].reshape(2, 4, 3, 8), attikos.merge_split_states(outs, lses)[0])
+
+    def test_empty_states_and_types(self):
+        out = normal(2, 3, 4)
+        lse, low = normal(2, 3), np.full((2, 3), -np.inf, np.float32)
+        nan = np.full_like(out, np.nan)
+        for pair in ((out, lse, nan, low), (nan, low, out, lse)):
+            merged, got = attikos.merge_states(*pair)
+            np.testing.assert_array_equal(merged, out)
+            np.testing.assert_array_equal(got, lse)
+        merged, got = attikos.merge_states(nan, low, nan, low)
+        self.assertTrue((merged == 0).all() and (got == -np.inf).all())
+        exact, bound, *_ = oracles.merge(np.stack([out, 2 * out]), np.stack([lse, lse + 1]), np.float16, np.float32)
+        merged, _ = attikos.merge_states(out, lse, 2 * out, lse + 1, out_dtype=np.float16)
+        self.assertEqual(merged.dtype, np.float16)
+        oracles.check(self, merged, exact, bound)
+        for error, call in (
+            (attikos.ShapeMismatchError, lambda: attikos.merge_states(out, lse, out[:1], lse[:1])),
+            (attikos.ShapeMismatchError, lambda: attikos.merge_states(out, lse[0], out, lse)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.merge_states(out, lse, out.astype(np.float16), lse)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.merge_states(out, lse.astype(np.float64), out, lse)),
+        ):
+            with self.assertRaises(error):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Backward functions against float64, each element with its bound; ends with the worst error over bound."""
+
+import unittest
+
+import attikos
+import numpy as np
+import oracles
+import scipy_free
+
+
+def tearDownModule():
+    for name, ratio in sorted(oracles.WORST.items()):
+        print(f"worst error / bound of {name}: {ratio:.3f}")
+
+
+class Rows(unittest.TestCase):
+    def setUp(self):
+        self.rng = np.random.default_rng(7)
+
+    def normal(self, dtype, *shape):
+        return self.rng.standard_normal(shape).astype(np.float32).astype(dtype)
+
+    def each(self):
+        for dtype in oracles.FLOATING:
+            for shape in ((37,), (5, 64), (2, 3, 33), (2, 3, 2, 17)):
+                yield dtype, self.normal(dtype, *shape), self.normal(dtype, *shape), f"{np.dtype(dtype)} {shape}"
+
+    def test_softmax(self):
+        """From p as the library has it: dx = s p (g - sum p g), a sum of n products and four roundings."""
+        for dtype, x, dout, what in self.each():
+            p = attikos.softmax(x, 0.7)
+            u, n, wp, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(p), oracles.wide(dout)
+            total, size = (wp * wg).sum(-1, keepdims=True), (wp * np.abs(wg)).sum(-1, keepdims=True)
+            exact = 0.7 * wp * (wg - total)
+            error = 0.7 * wp * ((oracles.growth(n) + 1) * u * size + 4 * u * (np.abs(wg) + np.abs(total)))
+            bound = oracles.stored(exact, error, dtype)
+            oracles.check(self, attikos.softmax_backward(p, dout, 0.7), exact, bound, what, "softmax_backward")
+
+    def test_log_softmax(self):
+        """From y as the library has it: dx = s (g - e^y sum g); an exponential of a number of its own size."""
+        for dtype, x, dout, what in self.each():
+            y = attikos.log_softmax(x, 0.7)
+            u, n, wy, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(y), oracles.wide(dout)
+            total, size = wg.sum(-1, keepdims=True), np.abs(wg).sum(-1, keepdims=True)
+            exact = 0.7 * (wg - np.exp(wy) * total)
+            error = 0.7 * (
+                np.exp(wy) * (oracles.growth(n) * u * size + (oracles.MATH + 3) * u * np.abs(total)) + 3 * u * np.abs(wg)
+            )
+            bound = oracles.stored(exact, error, dtype)
+            oracles.check(self, attikos.log_softmax_backward(y, dout, 0.7), exact, bound, what, "log_softmax_backward")
+        x = np.full((1, 4), -np.inf, np.float32)
+        np.testing.assert_array_equal(attikos.log_softmax_backward(x, np.ones_like(x)), np.zeros((1, 4)))
+
+    def test_l2_normalize(self):
+        """dx = f (g - h c), f = 1/|x|, h = f x, c = sum(h g); tolerance_norms.hpp, ScaledGradientBound."""
+        for dtype, x, dout, what in self.each():
+            u, n, wx, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(x), oracles.wide(dout)
+            f = 1 / np.sqrt((wx * wx).sum(-1, keepdims=True))
+            h = wx * f
+            c, size = (h * wg).sum(-1, keepdims=True), np.abs(h * wg).sum(-1, keepdims=True)
+            e = (oracles.growth(n) / 2 + 6) * u
+            of_c = ((oracles.growth(n) + 8) * u + e) * size
+            exact = f * (wg - h * c)
+            error = f * (np.abs(wg) * (e + 7 * u) + np.abs(h) * (np.abs(c) * (2 * e + 5 * u) + of_c))
+            bound = oracles.stored(exact, error, dtype)
+            oracles.check(self, attikos.l2_normalize_backward(x, dout), exact, bound, what, "l2_normalize_backward")
+        zeros, g = np.zeros((2, 5)), np.ones((2, 5))
+        np.testing.assert_array_equal(attikos.l2_normalize_backward(zeros, g, 0.5), 2 * g)
+
+    def test_mean_pool(self):
+        """dx = dout / length: one quotient, or a reciprocal and a product."""
+        for dtype in oracles.FLOATING:
+            dout = self.normal(dtype, 3, 10)
+            for lengths in (None, [7, 2, 0]):
+                counts = np.array([7, 7, 7] if lengths is None else lengths)
+                inside = (np.arange(7)[None] < counts[:, None])[..., None]
+                exact = np.where(inside, oracles.wide(dout)[:, None] / np.maximum(counts, 1)[:, None, None], 0)
+                bound = oracles.stored(exact, 3 * oracles.unit(oracles.accumulator(dtype)) * np.abs(exact), dtype)
+                dx = attikos.mean_pool_backward(dout, 7, lengths)
+                oracles.check(self, dx, exact, bound, f"{dtype}", "mean_pool_backward")
+                self.assertTrue((oracles.wide(dx)[np.broadcast_to(~inside, dx.shape)] == 0).all())
+
+    def test_strides_and_errors(self):
+        x, g = self.normal(np.float32, 8, 6, 40), self.normal(np.float32, 8, 6, 40)
+        view, other = x[::2, ::-1, ::2], g[::2, ::-1, ::2]
+        for f in (attikos.softmax_backward, attikos.log_softmax_backward, attikos.l2_normalize_backward):
+            np.testing.assert_array_equal(f(view, other), f(view.copy(), other.copy()))
+            for error, call in (
+                (attikos.ShapeMismatchError, lambda: f(x, g[:4])),
+                (attikos.UnsupportedDtypeError, lambda: f(x, g.astype(np.float64))),
+                (attikos.UnsupportedDtypeError, lambda: f(x.astype(np.int32), g.astype(np.int32))),
+                (attikos.ArgumentError, lambda: f(x, g, float("nan"))),
+            ):
+                with self.assertRaises(error):
+                    call()
+        with self.assertRaises(attikos.ShapeMismatchError):
+            attikos.mean_pool_backward(x, 4)
+        with self.assertRaises(attikos.ShapeMismatchError):
+            attikos.mean_pool_backward(x[0], 4, [1, 2])
+
+
+def slope(activation, t):
+    """act'(t) in float64."""
+    if activation == "relu":
+        return (t > 0).astype(np.float64)
+    if activation == "silu":
+        s = 1 / (1 + np.exp(-t))
+        return s * (1 + t * (1 - s))
+    if activation == "gelu":
+        return 0.5 * (1 + scipy_free.erf(t / np.sqrt(2))) + t * np.exp(-t * t / 2) / np.sqrt(2 * np.pi)
+    c, k = np.sqrt(2 / np.pi), 0.044715
+    y = np.tanh(c * (t + k * t**3))
+    return 0.5 * (1 + y) + 0.5 * t * (1 - y * y) * c * (1 + 3 * k * t * t)
+
+
+class Gemm(unittest.TestCase):
+    def test_products(self):
+        """tolerance_gemm_backward.hpp."""
+        rng = np.random.default_rng(3)
+
+        def normal(dtype, *shape):
+            return rng.standard_normal(shape).astype(np.float32).astype(dtype)
+
+        for dtype in oracles.FLOATING:
+            u, acc = oracles.unit(oracles.accumulator(dtype)), 2.0 if dtype is np.float64 else 1.0
+            for activation in (None, "relu", "gelu", "gelu_tanh", "silu"):
+                for trans_a, trans_b, batch, shared in ((0, 0, 0, 0), (1, 0, 0, 0), (0, 1, 3, 0), (1, 1, 3, 1)):
+                    lead = (batch,) if batch else ()
+                    a = normal(dtype, *lead, *((21, 13) if trans_a else (13, 21)))
+                    b = normal(dtype, *(() if shared else lead), *((9, 21) if trans_b else (21, 9)))
+                    dout, bias = normal(dtype, *lead, 13, 9), normal(dtype, 9)
+                    options = dict(trans_a=bool(trans_a), trans_b=bool(trans_b), alpha=0.25, scale=2.0)
+                    options["activation"] = activation
+                    _, pre = attikos.gemm(a, b, bias=bias, return_pre_activation=True, **options)
+                    da, db, dbias = attikos.gemm_backward(a, b, dout, bias=True, pre_activation=pre, **options)
+                    g, wa, wb = oracles.wide(dout), oracles.wide(a), oracles.wide(b)
+                    wa, wb = wa.swapaxes(-1, -2) if trans_a else wa, wb.swapaxes(-1, -2) if trans_b else wb
+                    dx, error = g, np.zeros_like(g)
+                    if activation:
+                        dx = g * slope(activation, oracles.wide(pre))
+                        error = oracles.stored(dx, (2 * oracles.MATH + 17) * u * np.abs(g), dtype)
+
+                    def check(got, exact, size, inherited, terms, name):
+                        e = acc * (oracles.growth(terms) + 4) * u * (size + inherited) + inherited
+                        bound = e + oracles.unit(dtype) * (np.abs(exact) + e) + 1e-300
+                        oracles.check(self, got, exact, bound, f"{name} {dtype} {options}", f"gemm_backward {name}")
+
+                    # d op(A) = scale alpha dx op(B)^T: the factor 1/2 is exact
+                    bt, at = 0.5 * wb.swapaxes(-1, -2), 0.5 * wa.swapaxes(-1, -2)
+                    left, left_size, left_error = dx @ bt, np.abs(dx) @ np.abs(bt), error @ np.abs(bt)
+                    right, right_size, right_error = at @ dx, np.abs(at) @ np.abs(dx), np.abs(at) @ error
+                    if shared:
+                        right, right_size, right_error = (x.sum(0) for x in (right, right_size, right_error))
+                    turn = lambda x, yes: x.swapaxes(-1, -2) if yes else x  # noqa: E731
+                    check(da, *(turn(x, trans_a) for x in (left, left_size, left_error)), 9, "da")
+                    terms = 13 * (batch if shared else 1)
+                    check(db, *(turn(x, trans_b) for x in (right, right_size, right_error)), terms, "db")
+                    axes = tuple(range(g.ndim - 1))
+                    sums = (x.sum(axes) for x in (dx, np.abs(dx), error))
+                    check(dbias, *sums, 13 * (batch or 1), "dbias")
+
+    def test_finite_differences(self):
+        rng = np.random.default_rng(1)
+        a, b, dout, bias = (rng.standard_normal(s) for s in ((4, 6), (6, 3), (4, 3), (3,)))
+        for activation in (None, "gelu", "gelu_tanh", "silu"):
+            _, pre = attikos.gemm(a, b, bias=bias, activation=activation, return_pre_activation=True)
+            found = attikos.gemm_backward(a, b, dout, bias=True, activation=activation, pre_activation=pre)
+            step = 1e-5
+            for array, gradient in zip((a, b, bias), found):
+                for index in np.ndindex(array.shape):
+                    kept = array[index]
+                    array[index] = kept + step
+                    plus = (attikos.gemm(a, b, bias=bias, activation=activation) * dout).sum()
+                    array[index] = kept - step
+                    minus = (attikos.gemm(a, b, bias=bias, activation=activation) * dout).sum()
+                    array[index] = kept
+                    # truncation step^2, rounding 2^-52 / step, both times sums of a dozen terms of size 1
+                    self.assertAlmostEqual(gradient[index], (plus - minus) / (2 * step), delta=1e-8)
+
+    def test_errors(self):
+        a, b, g = (np.ones(s, np.float32) for s in ((4, 6), (6, 3), (4, 3)))
+        for error, call in (
+            (attikos.UnsupportedError, lambda: attikos.gemm_backward(a, b, g, activation="relu")),
+            (attikos.ShapeMismatchError, lambda: attikos.gemm_backward(a, b, g[:3])),
+            (attikos.ShapeMismatchError, lambda: attikos.gemm_backward(a[None], b, g)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.gemm_backward(a, b.astype(np.float64), g)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.gemm_backward(a, b, g.astype(np.float64))),
+            (attikos.ShapeMismatchError, lambda: attikos.gemm_backward(a, b, g, activation="relu", pre_activation=g[:2])),
+        ):
+            with self.assertRaises(error):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
