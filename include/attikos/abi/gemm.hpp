@@ -101,6 +101,8 @@ struct GemmArgs {
   std::int64_t counts_stride = 0;
   /// The product is summed over this many pairs of matrices, the strides from one to the next.
   std::int64_t outer = 1, a_outer = 0, b_outer = 0;
+  /// Extents of the tile that the caller chose; 0: left to the kernel.
+  int tile_m = 0, tile_n = 0, tile_k = 0;
 };
 
 /// The first thing that a call asks for beyond the plain product and its epilogue, as a reason to
@@ -118,6 +120,7 @@ constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
   if (g.offsets != nullptr) return "it does not multiply groups of rows";
   if (g.counts != nullptr) return "it does not count the rows of each matrix";
   if (g.outer != 1) return "it does not sum over several products";
+  if (g.tile_m != 0 || g.tile_n != 0 || g.tile_k != 0) return "its tile cannot be set";
   return nullptr;
 }
 
@@ -144,6 +147,59 @@ constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
 /// section 9.7.15.
 struct GemmSm75WmmaF16 {
   static constexpr char const* name = "gemm/sm75_wmma_f16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
+/// Products on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90 alone, since its
+/// machine code (sm_90a) loads nowhere else. One kernel name for each group of element types:
+///
+/// | kernel | A, B | C |
+/// |---|---|---|
+/// | sm90_wgmma_f16 | float16 | float16, float32 |
+/// | sm90_wgmma_bf16 | bfloat16 | bfloat16, float32 |
+/// | sm90_wgmma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
+/// | sm90_wgmma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
+///
+/// - A and B have a unit stride in one of their two dimensions; 8-bit ones along K. Their
+/// addresses, their other
+///   strides and their batch strides are multiples of 16 bytes (a batch stride may be 0). C, bias
+///   and residual may have any strides; 16-byte aligned rows of C with nothing but alpha to apply
+///   are stored faster.
+/// - m, n, batch ≥ 0, k ≥ 1. Elements outside the operands never enter a sum.
+/// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
+/// `device_scale` is read.
+/// - Sums are float32 in the tensor cores; float8 sums of more than 128 products go on in float32
+/// registers unless
+///   `accumulate` is fast. alpha, beta and scale are rounded to float32, in which the epilogue
+///   computes.
+/// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
+/// allocates nothing, may be
+///   captured, and is deterministic. It may begin before the launch ahead of it in the stream has
+///   ended, and waits for that one's results before it reads or writes anything.
+///
+/// Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor copies"; the
+/// schedule is that of CUTLASS's warp-specialized persistent kernels as published.
+struct GemmSm90WgmmaF16 {
+  static constexpr char const* name = "gemm/sm90_wgmma_f16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm90WgmmaF16.
+struct GemmSm90WgmmaBf16 {
+  static constexpr char const* name = "gemm/sm90_wgmma_bf16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm90WgmmaF16.
+struct GemmSm90WgmmaF8 {
+  static constexpr char const* name = "gemm/sm90_wgmma_f8";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm90WgmmaF16.
+struct GemmSm90WgmmaS8 {
+  static constexpr char const* name = "gemm/sm90_wgmma_s8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

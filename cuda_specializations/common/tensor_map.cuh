@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Descriptions of tensors for the copy engine, made by the driver without linking it.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "check.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// A matrix [batch, outer, inner] with unit stride along `inner` as the copy engine sees it;
+/// strides in bytes.
+struct TensorMapSource {
+  void const* data;
+  CUtensorMapDataType type;
+  int element_bytes;
+  std::int64_t inner, outer, batch;
+  std::int64_t outer_stride, batch_stride;
+};
+
+constexpr bool multiple_of_16(std::int64_t bytes) { return bytes % 16 == 0; }
+
+/// Why the copy engine cannot go through a matrix, null if it can. `inner_stride` counts elements.
+constexpr char const* refuse_tensor_map(TensorMapSource const& t, char const* misaligned,
+                                        char const* odd_stride, char const* too_large) {
+  if (reinterpret_cast<std::uintptr_t>(t.data) % 16 != 0) return misaligned;
+  if ((t.outer > 1 && (t.outer_stride <= 0 || !multiple_of_16(t.outer_stride))) ||
+      (t.batch > 1 && (t.batch_stride < 0 || !multiple_of_16(t.batch_stride))))
+    return odd_stride;
+  constexpr std::int64_t extent = std::int64_t{1} << 31, stride = std::int64_t{1} << 40;
+  if (t.inner >= extent || t.outer >= extent || t.batch >= extent ||
+      (t.outer > 1 && t.outer_stride >= stride) || (t.batch > 1 && t.batch_stride >= stride))
+    return too_large;
+  return nullptr;
+}
+
+/// Boxes of `box_inner` × `box_outer` elements, swizzled in rows of 128 bytes. Returns a
+/// cudaError_t.
+inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, int box_inner,
+                                   int box_outer) noexcept {
+  using Encode =
+      CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, cuuint64_t const*,
+                   cuuint64_t const*, cuuint32_t const*, cuuint32_t const*, CUtensorMapInterleave,
+                   CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+  // The driver's function does not change while the program runs.
+  static Encode const encode = [] {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t const status = without_trace([&] {
+      return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
+                                              cudaEnableDefault, &result);
+    });
+    return status == cudaSuccess && result == cudaDriverEntryPointSuccess
+               ? reinterpret_cast<Encode>(found)
+               : nullptr;
+  }();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  // Strides of dimensions of extent 1 are the caller's to choose; the driver wants valid ones.
+  std::int64_t const row =
+      t.outer > 1 ? t.outer_stride : (t.inner * t.element_bytes + 15) / 16 * 16;
+  std::int64_t const plane = t.batch > 1 ? t.batch_stride : row;
+  cuuint64_t const extents[3] = {static_cast<cuuint64_t>(t.inner), static_cast<cuuint64_t>(t.outer),
+                                 static_cast<cuuint64_t>(t.batch)};
+  cuuint64_t const strides[2] = {static_cast<cuuint64_t>(row), static_cast<cuuint64_t>(plane)};
+  cuuint32_t const box[3] = {static_cast<cuuint32_t>(box_inner), static_cast<cuuint32_t>(box_outer),
+                             1};
+  cuuint32_t const steps[3] = {1, 1, 1};
+  CUresult const status =
+      encode(map, t.type, 3, const_cast<void*>(t.data), extents, strides, box, steps,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/// Launches a kernel of one struct parameter with clusters and dynamic shared memory, as a launch
+/// that may begin while the one before it in the stream ends.
+template <class Params>
+cudaError_t launch_clusters(void (*kernel)(Params), int blocks, int cluster, int threads,
+                            int shared_bytes, cudaStream_t stream, Params const& params) noexcept {
+  return without_trace([&] {
+    cudaError_t const status =
+        cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (status != cudaSuccess) return status;
+    cudaLaunchAttribute attributes[2] = {};
+    attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[0].val.programmaticStreamSerializationAllowed = 1;
+    attributes[1].id = cudaLaunchAttributeClusterDimension;
+    attributes[1].val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(blocks));
+    config.blockDim = dim3(static_cast<unsigned>(threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+    config.stream = stream;
+    config.attrs = attributes;
+    config.numAttrs = 2;
+    void* arguments[] = {const_cast<Params*>(&params)};
+    return cudaLaunchKernelExC(&config, reinterpret_cast<void const*>(kernel), arguments);
+  });
+}
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// gemm/sm90_wgmma_*: what they accept, which configuration they take, and their launch. Each
+/// element type has a translation unit of its own, which includes this.
+#pragma once
+
+#include <algorithm>
+
+#include "../common/tensor_map.cuh"
+#include "sm90_split.cuh"
+#include "sm90_wgmma.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <class T>
+struct Sm90Element;
+template <>
+struct Sm90Element<__half> {
+  static constexpr DType dtype = DType::float16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+};
+template <>
+struct Sm90Element<__nv_bfloat16> {
+  static constexpr DType dtype = DType::bfloat16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+};
+template <>
+struct Sm90Element<__nv_fp8_e4m3> {
+  static constexpr DType dtype = DType::float8_e4m3;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
+template <>
+struct Sm90Element<__nv_fp8_e5m2> {
+  static constexpr DType dtype = DType::float8_e5m2;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
+template <>
+struct Sm90Element<std::int8_t> {
+  static constexpr DType dtype = DType::int8;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
+
+constexpr int bytes_of(DType type) {
+  return type == DType::float32 || type == DType::int32 ? 4 : 2;
+}
+
+/// The same product seen as Cᵀ = Bᵀ · Aᵀ.
+inline abi::GemmArgs transposed(abi::GemmArgs const& g) {
+  abi::GemmArgs t = g;
+  t.m = g.n, t.n = g.m;
+  t.a = g.b, t.type_a = g.type_b, t.a_batch = g.b_batch, t.a_m = g.b_n, t.a_k = g.b_k;
+  t.b = g.a, t.type_b = g.type_a, t.b_batch = g.a_batch, t.b_k = g.a_k, t.b_n = g.a_m;
+  t.c_m = g.c_n, t.c_n = g.c_m;
+  t.bias_along = g.bias_along == BiasAlong::n ? BiasAlong::m : BiasAlong::n;
+  t.residual_m = g.residual_n, t.residual_n = g.residual_m;
+  auto const flip = [](abi::ScaleGrid const& s) {
+    return abi::ScaleGrid{s.data, s.batch, s.col, s.row, s.col_shift, s.row_shift};
+  };
+  t.scale_a = flip(g.scale_b), t.scale_b = flip(g.scale_a);
+  return t;
+}
+
+/// Whether an operand's unit stride is along K (K-major), along the other dimension, or along
+/// neither.
+enum class Major { k, mn, neither };
+constexpr Major major_of(std::int64_t mn, std::int64_t stride_mn, std::int64_t k,
+                         std::int64_t stride_k) {
+  if (k > 1 && stride_k == 1) return Major::k;
+  if (mn > 1 && stride_mn == 1) return Major::mn;
+  return k <= 1 ? Major::k : mn <= 1 ? Major::mn : Major::neither;
+}
+constexpr Major major_a(abi::GemmArgs const& g) { return major_of(g.m, g.a_m, g.k, g.a_k); }
+constexpr Major major_b(abi::GemmArgs const& g) { return major_of(g.n, g.b_n, g.k, g.b_k); }
+
+constexpr TensorMapSource operand_source(void const* data, CUtensorMapDataType type, int bytes,
+                                         Major major, std::int64_t mn, std::int64_t stride_mn,
+                                         std::int64_t k, std::int64_t stride_k, std::int64_t batch,
+                                         std::int64_t stride_batch) {
+  bool const along_k = major == Major::k;
+  bool const shared = stride_batch == 0;  // one matrix for the whole batch
+  return {data,
+          type,
+          bytes,
+          along_k ? k : mn,
+          along_k ? mn : k,
+          shared ? 1 : batch,
+          (along_k ? stride_mn : stride_k) * bytes,
+          stride_batch * bytes};
+}
+
+template <class A>
+TensorMapSource source_a(abi::GemmArgs const& g) {
+  return operand_source(g.a, Sm90Element<A>::map, sizeof(A), major_a(g), g.m, g.a_m, g.k, g.a_k,
+                        g.batch, g.a_batch);
+}
+template <class B>
+TensorMapSource source_b(abi::GemmArgs const& g) {
+  return operand_source(g.b, Sm90Element<B>::map, sizeof(B), major_b(g), g.n, g.b_n, g.k, g.b_k,
+                        g.batch, g.b_batch);
+}
+inline TensorMapSource source_c(abi::GemmArgs const& g) {
+  int const bytes = bytes_of(g.type_c);
+  CUtensorMapDataType const type = g.type_c == DType::float16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                   : g.type_c == DType::bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                   : g.type_c == DType::int32    ? CU_TENSOR_MAP_DATA_TYPE_INT32
+                                                                 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  return {g.c, type, bytes, g.n, g.m, g.batch, g.c_m * bytes, g.c_batch * bytes};
+}
+
+/// Whether the factors of an operand are one for all of it or one for each of its rows (A) or
+/// columns (B).
+constexpr bool factors_fit(abi::ScaleGrid const& s, bool of_a) {
+  if (s.data == nullptr) return true;
+  return of_a ? s.col == 0 && s.row_shift == 0 : s.row == 0 && s.col_shift == 0;
+}
+
+constexpr bool readable(DType type) {
+  return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
+}
+
+/// First reason not to take a call, whatever its element types; null if there is none.
+template <class A, class B>
+char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
+  constexpr bool integer = std::is_same_v<A, std::int8_t>;
+  if (g.type_a != Sm90Element<A>::dtype || g.type_b != Sm90Element<B>::dtype)
+    return "it multiplies other element types";
+  bool const wide = g.type_c == (integer ? DType::int32 : DType::float32);
+  bool const narrow = g.type_c == DType::float16 || g.type_c == DType::bfloat16;
+  if (!wide && !narrow && !(integer && g.type_c == DType::float32))
+    return "it does not write C's element type";
+  if (device.compute_major != 9) {
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  }
+  abi::GemmArgs rest = g;
+  rest.device_scale = nullptr;
+  if (sizeof(A) == 1 && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
+  if (sizeof(A) == 1 && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
+  if (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr)
+    return "its scales are one for a matrix, or one for a row of A or a column of B";
+  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
+  if (g.bias != nullptr && !readable(g.type_bias))
+    return "it does not read the bias's element type";
+  if (g.residual != nullptr && !readable(g.type_residual))
+    return "it does not read the residual's element type";
+  if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
+  if (g.k == 0) return "K is 0";
+  if (g.c == nullptr) return "C is a null pointer";
+  if (g.a == nullptr) return "A is a null pointer";
+  if (g.b == nullptr) return "B is a null pointer";
+  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
+    return "C has a zero stride, so its elements overlap";
+  Major const a = major_a(g), b = major_b(g);
+  if (a == Major::neither) return "A has no unit stride";
+  if (b == Major::neither) return "B has no unit stride";
+  if (sizeof(A) == 1 && (a != Major::k || b != Major::k))
+    return "8-bit operands need their unit stride along K";
+  if (char const* reason =
+          refuse_tensor_map(source_a<A>(g), "A's address is not a multiple of 16 bytes",
+                            "a stride of A is not a multiple of 16 bytes", "A is too large"))
+    return reason;
+  if (char const* reason =
+          refuse_tensor_map(source_b<B>(g), "B's address is not a multiple of 16 bytes",
+                            "a stride of B is not a multiple of 16 bytes", "B is too large"))
+    return reason;
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (g.m > most || g.n > most || g.k > most || g.batch > most ||
+      (g.m / 64 + 1) * (g.n / 64 + 1) > most)
+    return "C is too large for one launch";
+  return nullptr;
+}
+
+constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+
+inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
+  Sm90Epilogue e{};
+  e.alpha = static_cast<float>(g.alpha);
+  e.beta = static_cast<float>(g.beta);
+  e.scale = static_cast<float>(g.scale);
+  e.along_m = g.n == 1 || (g.m > 1 && magnitude(g.c_m) < magnitude(g.c_n));
+  e.activation = g.activation;
+  e.c = g.c, e.type_c = g.type_c, e.c_batch = g.c_batch, e.c_m = g.c_m, e.c_n = g.c_n;
+  if (g.bias != nullptr) {
+    bool const along_n = g.bias_along == BiasAlong::n;
+    e.bias = {g.bias, g.type_bias, 0, along_n ? 0 : g.bias_stride, along_n ? g.bias_stride : 0};
+  }
+  if (g.residual != nullptr)
+    e.residual = {g.residual, g.type_residual, g.residual_batch, g.residual_m, g.residual_n};
+  e.row_factors = g.scale_a.data;
+  e.row_factors_batch = g.scale_a.batch, e.row_factors_stride = g.scale_a.row;
+  e.column_factors = g.scale_b.data;
+  e.column_factors_batch = g.scale_b.batch, e.column_factors_stride = g.scale_b.col;
+  e.factor = g.device_scale;
+  return e;
+}
+
+/// How C can be stored.
+inline Sm90Store choose_store(abi::GemmArgs const& g) {
+  bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
+                          g.bias == nullptr && g.residual == nullptr && g.scale_a.data == nullptr &&
+                          g.scale_b.data == nullptr && g.device_scale == nullptr;
+  bool const unit = g.c_n == 1 || g.n == 1;
+  bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
+  // The copy engine stores whole groups of 16 bytes, also past the last column.
+  if (!only_alpha || !unit || converts || !multiple_of_16(g.n * bytes_of(g.type_c)) ||
+      refuse_tensor_map(source_c(g), "", "", "") != nullptr || (g.batch > 1 && g.c_batch == 0))
+    return Sm90Store::elements;
+  return bytes_of(g.type_c) == 2 ? Sm90Store::halves : Sm90Store::words;
+}
+
+constexpr std::int64_t blocks_of(std::int64_t extent, int tile) {
+  return (extent + tile - 1) / tile;
+}
+
+/// What both kernels need; boxes of K-major operands hold `rows_a` and `rows_b` rows.
+template <class Config>
+cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
+  p.epilogue = make_epilogue(g);
+  bool const k_a = major_a(g) == Major::k, k_b = major_b(g) == Major::k;
+  cudaError_t status = make_tensor_map(&p.a, source_a<typename Config::A>(g),
+                                       k_a ? Config::tile_k : 64, k_a ? rows_a : Config::tile_k);
+  if (status != cudaSuccess) return status;
+  p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
+  p.a_batch_step = g.a_batch != 0, p.b_batch_step = g.b_batch != 0;
+  p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n);
+  return make_tensor_map(&p.b, source_b<typename Config::B>(g), k_b ? Config::tile_k : 64,
+                         k_b ? rows_b : Config::tile_k);
+}
+
+/// Whether eight elements along C's unit stride can be stored at once.
+inline bool stores_vectors(abi::GemmArgs const& g) {
+  abi::GemmArgs const c = g.c_n == 1 ? g : transposed(g);
+  return choose_store(c) == Sm90Store::halves;
+}
+
+/// One tile for a cluster of `splits` blocks. `wave_rows`: rows of each 64-row product that are
+/// used, a multiple of 8; all 64 of an MN-major A.
+template <class Config>
+cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUstream_st* stream) {
+  if (Config::mn_a) wave_rows = 64;
+  Sm90Params p{};
+  cudaError_t const status = make_params<Config>(g, wave_rows, Config::tile_n, p);
+  if (status != cudaSuccess) return status;
+  p.store = stores_vectors(g) ? Sm90Store::halves : Sm90Store::elements;
+  if (p.store == Sm90Store::halves) p.epilogue.along_m = g.c_n != 1;
+  p.wave_rows = wave_rows;
+  p.tiles = {static_cast<int>(blocks_of(g.m, wave_rows * Config::waves)),
+             static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
+  p.splits = splits;
+  std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
+  return launch_clusters(sm90_split_kernel<Config>, static_cast<int>(tiles) * splits, splits,
+                         Config::threads, Config::shared_bytes, stream, p);
+}
+
+template <class Config>
+cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  Sm90Params p{};
+  p.store = choose_store(g);
+  cudaError_t status = make_params<Config>(g, Config::tile_m, Config::tile_n / Config::cluster, p);
+  if (status != cudaSuccess) return status;
+  if (p.store != Sm90Store::elements) {
+    status = make_tensor_map(&p.c, source_c(g), p.store == Sm90Store::halves ? 64 : 32, 64);
+    if (status != cudaSuccess) return status;
+  }
+  std::int64_t const clusters_m = blocks_of(g.m, Config::tile_m * Config::cluster);
+  std::int64_t const tiles_n = blocks_of(g.n, Config::tile_n);
+  p.tiles = {static_cast<int>(clusters_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
+             16 * 128 / (Config::tile_m * Config::cluster)};
+  std::int64_t const clusters = clusters_m * tiles_n * g.batch;
+  std::int64_t const resident = std::max(1, device.sm_count / Config::cluster);
+  int const grid = static_cast<int>(std::min(clusters, resident)) * Config::cluster;
+  return launch_clusters(sm90_gemm_kernel<Config>, grid, Config::cluster, Config::threads,
+                         Config::shared_bytes, stream, p);
+}
+
+/// Cycles of an SM that a configuration takes: rounds of tiles over the device times what a tile
+/// costs. `slack` is what the main loop falls short of the tensor cores' rate.
+///
+/// From <H200 700 W, CUDA 13.0, bfloat16 1024³ ... 8192³, 8192 × 8192 × 512, 512 × 14336 × 4096>:
+/// ping-pong hides all epilogues but the last; pairs of blocks pay from some thousand tiles on.
+template <class Config>
+double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
+  double const tiles = static_cast<double>(blocks_of(g.m, Config::tile_m * Config::cluster)) *
+                       Config::cluster * static_cast<double>(blocks_of(g.n, Config::tile_n)) *
+                       static_cast<double>(g.batch);
+  double const sms = std::max(1, device.sm_count);
+  double const rounds = static_cast<double>(static_cast<std::int64_t>((tiles + sms - 1) / sms));
+  double const area = Config::tile_m * Config::tile_n;
+  constexpr std::int64_t bytes_a = sizeof(typename Config::A);
+  double const slack =
+      (area < 128 * 128    ? 1.35
+       : Config::ping_pong ? 1.0
+                           : 1.02) *
+      (Config::cluster > 1 ? (rounds > 16 && g.k * bytes_a >= 4096 ? 0.98 : 1.03) : 1.0);
+  double const main = area / 32 * slack * static_cast<double>(blocks_of(g.k, Config::tile_k));
+  double const epilogue = 1000 + area / 24;
+  if (Config::ping_pong) return rounds * std::max(main, epilogue / 2) + epilogue;
+  return rounds * (main + epilogue);
+}
+
+template <class... Configs>
+cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device,
+                            CUstream_st* stream) {
+  double const costs[] = {sm90_cost<Configs>(g, device)...};
+  int const best = static_cast<int>(std::min_element(costs, costs + sizeof...(Configs)) - costs);
+  cudaError_t status = cudaErrorInvalidValue;
+  int index = 0;
+  ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, stream)) : void()), ...);
+  return status;
+}
+
+/// Rows of A for each 64-row product and blocks for each tile: those that spread the reading of A
+/// most evenly over the device. Clusters cost more than they bring unless most of the device would
+/// idle.
+///
+/// From <H200 700 W, CUDA 13.0, bfloat16 and float8, M 16, 64 and 128, N × K 14336 × 4096, 4096 ×
+/// 14336, 6144 × 4096>: 56 rows for 14336, 48 for 6144, 32 or 64 for 4096.
+struct SplitPlan {
+  int wave_rows, splits;
+  bool one_each;  ///< no multiprocessor has more than one block
+};
+template <class Config>
+SplitPlan plan_split(abi::GemmArgs const& g, abi::Device const& device) {
+  SplitPlan best{64, 1, false};
+  std::int64_t const sms = std::max(1, device.sm_count), k_blocks = blocks_of(g.k, Config::tile_k);
+  std::int64_t const others = blocks_of(g.n, Config::tile_n) * g.batch;
+  double least = 0;
+  for (int rows : {64, 56, 48, 40, 32}) {
+    if (Config::mn_a && rows != 64) break;
+    std::int64_t const blocks = blocks_of(g.m, rows) * others,
+                       per_sm = blocks_of(blocks, static_cast<int>(sms));
+    double const cost = static_cast<double>(per_sm) * (rows + Config::tile_n / 4.0);
+    if (least != 0 && cost >= least) continue;
+    least = cost;
+    best = {rows, 1, per_sm == 1};
+  }
+  std::int64_t const blocks = blocks_of(g.m, best.wave_rows) * others;
+  for (int splits : {2, 4, 8}) {
+    if (blocks * splits * 3 > sms * 2 || k_blocks < 16 * splits) break;
+    best.splits = splits;
+  }
+  return best;
+}
+
+/// Launches with as many stages as let two blocks share a multiprocessor, or with all of its shared
+/// memory where each has one block.
+template <class Pair, class Deep>
+cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  SplitPlan const plan = plan_split<Pair>(g, device);
+  return plan.one_each ? launch_split<Deep>(g, plan.splits, plan.wave_rows, stream)
+                       : launch_split<Pair>(g, plan.splits, plan.wave_rows, stream);
+}
+
+/// Stages of 64 rows of A and `width` columns of B that fit into so many bytes; an MN-major B comes
+/// 64 columns wide, however few there are.
+constexpr int stages_within(int bytes, int width, bool mn_b, int steps) {
+  int const columns = mn_b && width < 64 ? 64 : width;
+  return bytes / ((64 + columns) * 128 * steps + 16);
+}
+
+template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
+cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
+                             CUstream_st* stream) {
+  constexpr int steps = Width == 16 && !Promoted ? 2 : 1;
+  constexpr int half = 113 * 1024 - 2048, whole = 226 * 1024 - 2048;
+  return launch_planned<
+      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1), 2, Promoted>,
+      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(whole, Width, MnB, steps), 1,
+                      Promoted, steps>>(g, device, stream);
+}
+
+/// The product as the kernels want it: the fewer columns than rows where there are few, else C's
+/// unit stride along n.
+inline abi::GemmArgs oriented(abi::GemmArgs const& g) {
+  bool const few = std::min(g.m, g.n) <= 128;
+  bool const turn = few ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
+  return turn ? transposed(g) : g;
+}
+
+/// Chooses and launches for one pair of element types and one pair of layouts.
+template <class A, class B, bool MnA, bool MnB, bool Promoted>
+cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  if (g.n <= 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, stream);
+  if (g.n <= 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, stream);
+  // Tiles of 64 × 64 too, as long as every one has a place at once.
+  if (g.n <= 64 || blocks_of(g.m, 64) * blocks_of(g.n, 64) * g.batch <= device.sm_count)
+    return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
+  // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
+  // (Promoted sums would need more registers than two blocks leave.)
+  if constexpr (!Promoted) {
+    if (g.n <= 128 && blocks_of(g.m, 64) * g.batch <= device.sm_count)
+      return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, stream);
+  }
+  if constexpr (Promoted) {
+    constexpr auto together = Schedule::cooperative;
+    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, together, true>,
+                           Sm90Config<A, B, false, false, 128, 128, 2, 6, together, true>,
+                           Sm90Config<A, B, false, false, 128, 64, 1, 8, together, true>>(g, device,
+                                                                                          stream);
+  } else {
+    return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, Schedule::ping_pong>,
+                           Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, Schedule::ping_pong>,
+                           Sm90Config<A, B, MnA, MnB, 128, 256, 1, 4>,
+                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
+  }
+}
+
+template <class A, class B>
+cudaError_t launch_8bit(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  if constexpr (!std::is_same_v<A, std::int8_t>) {
+    if (g.accumulate == abi::Accumulate::promoted)
+      return launch_layout<A, B, false, false, true>(g, device, stream);
+  }
+  return launch_layout<A, B, false, false, false>(g, device, stream);
+}
+
+template <class A, class B>
+abi::Verdict accepts_sm90(abi::GemmArgs const& g, abi::Device const& device) {
+  char const* const reason = refuse_sm90<A, B>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+template <class A, class B>
+int run_sm90(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
+  if (refuse_sm90<A, B>(args, device) != nullptr) return cudaErrorInvalidValue;
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  abi::GemmArgs const g = oriented(args);
+  if constexpr (sizeof(A) == 1) {
+    if (g.type_a == Sm90Element<A>::dtype && g.type_b == Sm90Element<B>::dtype)
+      return launch_8bit<A, B>(g, device, stream);
+    return launch_8bit<B, A>(g, device, stream);  // turned
+  } else {
+    bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
+    if (mn_a)
+      return mn_b ? launch_layout<A, B, true, true, false>(g, device, stream)
+                  : launch_layout<A, B, true, false, false>(g, device, stream);
+    return mn_b ? launch_layout<A, B, false, true, false>(g, device, stream)
+                : launch_layout<A, B, false, false, false>(g, device, stream);
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

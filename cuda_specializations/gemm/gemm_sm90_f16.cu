@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "gemm_sm90.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace abi {
+
+Verdict GemmSm90WgmmaF16::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_sm90<__half, __half>(args, device);
+}
+
+int GemmSm90WgmmaF16::launch(GemmArgs const& args, Device const& device,
+                             CUstream_st* stream) noexcept {
+  return cuda::run_sm90<__half, __half>(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

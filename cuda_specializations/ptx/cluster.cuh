@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Clusters of blocks, the dependence of a launch on the one before it, and registers that move
+/// between warpgroups.
+///
+/// Source: PTX ISA 9.0, "barrier.cluster", "mapa", "griddepcontrol", "setmaxnreg", "elect.sync".
+#pragma once
+
+#include <attikos/config.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Number of this block within its cluster.
+__device__ __forceinline__ std::uint32_t cluster_rank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+/// Waits for all threads of the cluster; what they wrote to shared memory before is then visible.
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+/// Reads what lies at this block's shared address `p` in block `rank` of the cluster.
+__device__ __forceinline__ int load_cluster(int const* p, std::uint32_t rank) {
+  int value;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "ld.shared::cluster.b32 %0, [remote];\n"
+      "}"
+      : "=r"(value)
+      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(p))), "r"(rank)
+      : "memory");
+  return value;
+}
+
+__device__ __forceinline__ float load_cluster(float const* p, std::uint32_t rank) {
+  return __int_as_float(load_cluster(reinterpret_cast<int const*>(p), rank));
+}
+
+/// Waits until the launch before this one in the stream is over and its results are visible.
+/// Returns at once in an ordinary launch.
+__device__ __forceinline__ void wait_for_previous_launch() {
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+/// Lets a launch that was made dependent on this one take up its place on the device. Nothing
+/// becomes visible by it.
+__device__ __forceinline__ void allow_next_launch() {
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+
+/// Gives registers back; all warps of a warpgroup, before another one asks for them.
+template <int Count>
+__device__ __forceinline__ void decrease_registers() {
+  static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+/// Waits for registers and takes them; all warps of a warpgroup.
+template <int Count>
+__device__ __forceinline__ void increase_registers() {
+  static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Count));
+}
+
+/// True in one lane of a whole warp, known to the compiler as such.
+__device__ __forceinline__ bool elect_one() {
+  std::uint32_t chosen;
+  asm volatile(
+      "{\n"
+      ".reg .pred p;\n"
+      "elect.sync _|p, 0xffffffff;\n"
+      "selp.u32 %0, 1, 0, p;\n"
+      "}"
+      : "=r"(chosen));
+  return chosen != 0;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

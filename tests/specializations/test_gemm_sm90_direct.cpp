@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// gemm/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// Sm90Refuses needs no GPU; Sm90Runs fails without a Hopper card.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <attikos/abi/gemm.hpp>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+using namespace attikos;
+namespace abi = attikos::abi;  // the standard library has a global ::abi
+using abi::Device;
+using abi::GemmArgs;
+using E4 = __nv_fp8_e4m3;
+using E5 = __nv_fp8_e5m2;
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, __half>) return DType::float16;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return DType::bfloat16;
+  if constexpr (std::is_same_v<T, E4>) return DType::float8_e4m3;
+  if constexpr (std::is_same_v<T, E5>) return DType::float8_e5m2;
+  if constexpr (std::is_same_v<T, std::int8_t>) return DType::int8;
+  if constexpr (std::is_same_v<T, int>) return DType::int32;
+  return DType::float32;
+}
+
+template <class A>
+using KernelFor = std::conditional_t<
+    std::is_same_v<A, __half>, abi::GemmSm90WgmmaF16,
+    std::conditional_t<std::is_same_v<A, __nv_bfloat16>, abi::GemmSm90WgmmaBf16,
+                       std::conditional_t<std::is_same_v<A, std::int8_t>, abi::GemmSm90WgmmaS8,
+                                          abi::GemmSm90WgmmaF8>>>;
+
+template <class T>
+double wide(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return x;
+  else
+    return static_cast<double>(static_cast<float>(x));
+}
+
+/// Distance between neighbours of a value of type T, relative to it, halved.
+template <class T>
+constexpr double rounding() {
+  if constexpr (std::is_same_v<T, __half>) return 0x1p-11;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return 0x1p-8;
+  if constexpr (std::is_same_v<T, int>) return 0;
+  return 0x1p-24;
+}
+
+Device hopper() { return {0, 9, 0, abi::Architecture::hopper, 132, 232448}; }
+
+GemmArgs acceptable() {
+  alignas(16) static float somewhere[4];
+  GemmArgs g;
+  g.a = g.b = g.c = somewhere;
+  g.type_a = g.type_b = g.type_c = DType::float16;
+  g.m = 48, g.n = 32, g.k = 16, g.batch = 1;
+  g.a_m = 16, g.a_k = 1, g.b_k = 32, g.b_n = 1, g.c_m = 32, g.c_n = 1;
+  return g;
+}
+
+std::string reason(GemmArgs const& g, Device const& d = hopper()) {
+  auto const verdict = abi::GemmSm90WgmmaF16::accepts(g, d);
+  EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
+  return verdict.reason;
+}
+
+TEST(Sm90Refuses, WhatItCannotDo) {
+  EXPECT_EQ(reason(acceptable()), "");
+  EXPECT_EQ(reason(acceptable(), Device{}), "no CUDA device");
+  auto other = hopper();
+  other.compute_major = 10;
+  EXPECT_EQ(reason(acceptable(), other), "its machine code runs on sm_90 only");
+  auto const with = [](auto change) {
+    GemmArgs g = acceptable();
+    change(g);
+    return reason(g);
+  };
+  EXPECT_EQ(with([](GemmArgs& g) { g.type_a = DType::bfloat16; }),
+            "it multiplies other element types");
+  EXPECT_EQ(with([](GemmArgs& g) { g.type_c = DType::float64; }),
+            "it does not write C's element type");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a_k = 2, g.a_m = 32; }), "A has no unit stride");
+  EXPECT_EQ(with([](GemmArgs& g) { g.b_n = -1; }), "B has no unit stride");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a_m = 17; }), "a stride of A is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](GemmArgs& g) { g.b_k = 36; }), "a stride of B is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a = static_cast<char const*>(g.a) + 2; }),
+            "A's address is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](GemmArgs& g) { g.batch = 2, g.c_batch = 1, g.b_batch = 9; }),
+            "a stride of B is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](GemmArgs& g) { g.k = 0; }), "K is 0");
+  EXPECT_EQ(with([](GemmArgs& g) { g.m = -1; }), "an extent is negative");
+  EXPECT_EQ(with([](GemmArgs& g) { g.m = 0, g.k = 0; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.c_m = 0; }), "C has a zero stride, so its elements overlap");
+  EXPECT_EQ(with([](GemmArgs& g) { g.c = nullptr; }), "C is a null pointer");
+  EXPECT_EQ(with([](GemmArgs& g) { g.counts = reinterpret_cast<int const*>(g.a); }),
+            "it does not count the rows of each matrix");
+  EXPECT_EQ(with([](GemmArgs& g) { g.m = g.n = std::int64_t{1} << 24; }),
+            "C is too large for one launch");
+  GemmArgs g = acceptable();
+  g.type_a = g.type_b = DType::float8_e4m3;
+  EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason,
+               "8-bit operands need their unit stride along K");
+  g.b_k = 1, g.b_n = 16;
+  EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason, "");
+  static float factors[4];
+  g.scale_a.data = factors, g.scale_a.col = 1, g.scale_a.col_shift = 7;
+  EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason,
+               "its scales are one for a matrix, or one for a row of A or a column of B");
+}
+
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
+
+std::uint32_t mix(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/// A matrix [batch, rows, columns] in memory of which every other byte is 0xFF: NaN in every
+/// floating type.
+template <class T>
+struct Matrix {
+  std::int64_t batch = 0, rows = 0, columns = 0, stride_batch = 0, stride_row = 0,
+               stride_column = 0, origin = 0;
+  std::vector<unsigned char> host;
+  unsigned char* device = nullptr;
+
+  Matrix(std::int64_t batch_, std::int64_t rows_, std::int64_t columns_, bool by_columns,
+         std::int64_t pad, bool shared, std::uint32_t seed)
+      : batch(batch_), rows(rows_), columns(columns_) {
+    auto const per_16 = static_cast<std::int64_t>(16 / sizeof(T));
+    std::int64_t const inner = by_columns ? rows : columns, outer = by_columns ? columns : rows;
+    std::int64_t const leading = (inner + per_16 - 1) / per_16 * per_16 + pad;
+    stride_row = by_columns ? 1 : leading;
+    stride_column = by_columns ? leading : 1;
+    stride_batch = shared ? 0 : leading * (outer + 1);
+    origin = 4 * per_16;
+    auto const matrices = shared ? 1 : batch;
+    host.assign(
+        static_cast<std::size_t>(origin + matrices * leading * (outer + 1) + 64) * sizeof(T), 0xFF);
+    for (std::int64_t b = 0; b < matrices; ++b)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          auto const bits =
+              mix(seed ^ mix(static_cast<std::uint32_t>((b * rows + i) * columns + j)));
+          if constexpr (std::is_integral_v<T>)
+            at(b, i, j) = static_cast<T>(static_cast<int>(bits % 255) - 127);
+          else
+            at(b, i, j) = T(static_cast<float>(bits % 4097) / 2048.0f - 1.0f);
+        }
+  }
+  Matrix(Matrix const&) = delete;
+  Matrix& operator=(Matrix const&) = delete;
+  ~Matrix() { cudaFree(device); }
+
+  std::int64_t offset(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return origin + b * stride_batch + i * stride_row + j * stride_column;
+  }
+  T& at(std::int64_t b, std::int64_t i, std::int64_t j) {
+    return reinterpret_cast<T*>(host.data())[offset(b, i, j)];
+  }
+  double value(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return wide(reinterpret_cast<T const*>(host.data())[offset(b, i, j)]);
+  }
+  void forget() { std::fill(host.begin(), host.end(), 0xFF); }
+  void upload() {
+    if (device == nullptr) ASSERT_CUDA(cudaMalloc(&device, host.size()));
+    ASSERT_CUDA(cudaMemcpy(device, host.data(), host.size(), cudaMemcpyHostToDevice));
+  }
+  T* begin() const { return reinterpret_cast<T*>(device) + origin; }
+};
+
+struct Case {
+  std::int64_t m, n, k, batch = 1;
+  bool trans_a = false, trans_b = true, trans_c = false, shared_b = false;
+  std::int64_t pad_c = 0;
+  double alpha = 1, beta = 0, scale = 1;
+  Activation activation = Activation::none;
+  bool bias = false, residual = false, factors = false, fast = false;
+  BiasAlong bias_along = BiasAlong::n;
+};
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::relu) return x > 0 ? x : 0;
+  if (activation == Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
+  if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  if (activation == Activation::none) return x;
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+double worst_ratio = 0;
+
+/// Runs a case for devices of 1, 2, 132 and a million multiprocessors, so that every configuration
+/// has its turn, and compares C with float64.
+///
+/// With u = 2^-23, which covers the truncating additions of tensor cores, and S = Σ|a||b|, a sum of
+/// 16-bit products is off by u(k + 8)S at most. Tensor cores align the 32 float8 products of an
+/// instruction and the sum so far to the largest of them, M, and drop what is below 2^-13 of it:
+/// 33·2^-13·M for each instruction. The epilogue adds rounding as in test_gemm_kernels_direct.cpp,
+/// C's type its own.
+template <class A, class B, class C>
+void run(Case const& t) {
+  Device const real = abi::query_device(abi::current_device());
+  ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
+  std::ostringstream text;
+  text << "m" << t.m << " n" << t.n << " k" << t.k << " batch" << t.batch << " trans " << t.trans_a
+       << t.trans_b << t.trans_c << " types " << static_cast<int>(dtype_of<A>()) << ' '
+       << static_cast<int>(dtype_of<B>()) << ' ' << static_cast<int>(dtype_of<C>());
+  SCOPED_TRACE(text.str());
+  constexpr bool integer = std::is_same_v<A, std::int8_t>, float8 = !integer && sizeof(A) == 1;
+  Matrix<A> a(t.batch, t.m, t.k, t.trans_a, 16, false, 1);
+  Matrix<B> b(t.batch, t.k, t.n, t.trans_b, 16, t.shared_b, 2);
+  Matrix<C> c(t.batch, t.m, t.n, t.trans_c, t.pad_c, false, 3);
+  Matrix<float> bias(1, 1, std::max(t.m, t.n), false, 0, false, 4);
+  Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, !t.trans_c, 3, false, 5);
+  Matrix<float> rows(1, 1, t.m, false, 0, false, 6), columns(1, 1, t.n, false, 0, false, 7);
+  if (t.beta == 0) c.forget();
+  a.upload(), b.upload(), bias.upload(), residual.upload(), rows.upload(), columns.upload();
+
+  GemmArgs g;
+  g.a = a.begin(), g.b = b.begin();
+  g.type_a = dtype_of<A>(), g.type_b = dtype_of<B>(), g.type_c = dtype_of<C>();
+  g.m = t.m, g.n = t.n, g.k = t.k, g.batch = t.batch;
+  g.a_batch = a.stride_batch, g.a_m = a.stride_row, g.a_k = a.stride_column;
+  g.b_batch = b.stride_batch, g.b_k = b.stride_row, g.b_n = b.stride_column;
+  g.c_batch = c.stride_batch, g.c_m = c.stride_row, g.c_n = c.stride_column;
+  g.alpha = t.alpha, g.beta = t.beta, g.scale = t.scale, g.activation = t.activation;
+  if (t.bias) g.bias = bias.begin(), g.bias_along = t.bias_along, g.bias_stride = 1;
+  if (t.residual) {
+    g.residual = residual.begin(), g.type_residual = DType::bfloat16;
+    g.residual_batch = residual.stride_batch;
+    g.residual_m = residual.stride_row, g.residual_n = residual.stride_column;
+  }
+  if (t.factors) {
+    g.scale_a.data = rows.begin(), g.scale_a.row = 1;
+    g.scale_b.data = columns.begin(), g.scale_b.col = 1;
+  }
+  g.accumulate = t.fast ? Accumulate::fast : Accumulate::promoted;
+
+  std::vector<double> expected, bounds;
+  double const u = 0x1p-23;
+  for (std::int64_t l = 0; l < t.batch; ++l)
+    for (std::int64_t i = 0; i < t.m; ++i)
+      for (std::int64_t j = 0; j < t.n; ++j) {
+        double sum = 0, size = 0, dropped = 0, part = 0, largest = 0;
+        for (std::int64_t p = 0; p < t.k; ++p) {
+          double const product = a.value(l, i, p) * b.value(l, p, j);
+          sum += product, size += std::abs(product);
+          if constexpr (float8) {
+            if (!t.fast && p % 128 == 0) part = 0;
+            part += product;
+            largest = std::max(largest, std::abs(product));
+            if (p % 32 == 31 || p + 1 == t.k) {
+              dropped += 33 * 0x1p-13 * std::max(largest, std::abs(part));
+              largest = std::abs(part);
+            }
+          }
+        }
+        double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + dropped;
+        double const factor = t.factors ? rows.value(0, 0, i) * columns.value(0, 0, j) : 1;
+        double const old = t.beta == 0 ? 0 : t.beta * c.value(l, i, j);
+        double const add = t.bias ? bias.value(0, 0, t.bias_along == BiasAlong::n ? j : i) : 0;
+        double const x = t.scale * (t.alpha * factor * sum + old) + add;
+        double const r = t.residual ? residual.value(l, i, j) : 0;
+        double const y = activate(t.activation, x) + r;
+        if (!std::is_same_v<C, int>) {
+          double const gain = std::abs(t.scale * t.alpha * factor);
+          error = gain * error + 6 * u * (gain * size + std::abs(t.scale * old)) +
+                  u * (std::abs(x) + std::abs(add));
+          error = 1.13 * error + 8 * u * std::abs(x) + u * (std::abs(y) + std::abs(r)) + 1e-37;
+          error += rounding<C>() * (std::abs(y) + error) + 0x1p-25;
+        }
+        expected.push_back(y), bounds.push_back(error);
+      }
+
+  for (int sm_count : {1, 2, 132, 1000000}) {
+    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
+    Device d = real;
+    d.sm_count = sm_count;
+    c.upload();
+    g.c = c.begin();
+    ASSERT_STREQ(KernelFor<A>::accepts(g, d).reason, "");
+    ASSERT_EQ(KernelFor<A>::launch(g, d, nullptr), cudaSuccess);
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    std::vector<unsigned char> result(c.host.size());
+    ASSERT_CUDA(cudaMemcpy(result.data(), c.device, result.size(), cudaMemcpyDeviceToHost));
+    auto untouched = c.host;
+    std::size_t at = 0;
+    double worst = 0;
+    for (std::int64_t l = 0; l < t.batch; ++l)
+      for (std::int64_t i = 0; i < t.m; ++i)
+        for (std::int64_t j = 0; j < t.n; ++j, ++at) {
+          auto const index = static_cast<std::size_t>(c.offset(l, i, j)) * sizeof(C);
+          C got;
+          std::memcpy(&got, &result[index], sizeof got);
+          std::memcpy(&untouched[index], &got, sizeof got);
+          double const difference = std::abs(wide(got) - expected[at]);
+          double const ratio = difference == 0 ? 0 : difference / bounds[at];
+          if (!(ratio <= 1) && worst <= 1) {
+            ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
+                          << ", expected " << expected[at] << " ± " << bounds[at];
+          }
+          worst = std::max(worst, std::isnan(ratio) ? INFINITY : ratio);
+        }
+    worst_ratio = std::max(worst_ratio, worst);
+    EXPECT_EQ(untouched, result) << "memory around C was written";
+    if (testing::Test::HasFatalFailure() || worst > 1) return;
+  }
+}
+
+template <class A, class B, class C>
+void shapes(bool any_layout, bool fast = false) {
+  std::int64_t const extents[][3] = {
+      {1, 1, 1},      {1, 131, 7},     {131, 1, 129},  {5, 3, 64},      {16, 200, 65},
+      {200, 16, 257}, {64, 64, 512},   {63, 65, 448},  {65, 127, 96},   {128, 128, 384},
+      {129, 257, 40}, {257, 131, 449}, {300, 520, 72}, {72, 264, 1024}, {40, 136, 600}};
+  for (auto const& e : extents)
+    for (int layout = 0; layout < (any_layout ? 8 : 2); ++layout) {
+      Case t{e[0], e[1], e[2]};
+      t.trans_c = (layout & 1) != 0;
+      if (any_layout) t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) != 0;
+      t.fast = fast;
+      run<A, B, C>(t);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(Sm90Runs, ShapesFloat16) { shapes<__half, __half, __half>(true); }
+TEST(Sm90Runs, ShapesFloat16ToFloat32) { shapes<__half, __half, float>(true); }
+TEST(Sm90Runs, ShapesBfloat16) { shapes<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(true); }
+TEST(Sm90Runs, ShapesBfloat16ToFloat32) { shapes<__nv_bfloat16, __nv_bfloat16, float>(true); }
+TEST(Sm90Runs, ShapesFloat8) {
+  shapes<E4, E4, __nv_bfloat16>(false);
+  shapes<E4, E5, float>(false);
+  shapes<E5, E4, __half>(false);
+  shapes<E5, E5, float>(false);
+}
+TEST(Sm90Runs, ShapesFloat8Fast) {
+  shapes<E4, E4, float>(false, true);
+  shapes<E4, E5, __nv_bfloat16>(false, true);
+}
+TEST(Sm90Runs, ShapesInt8) {
+  shapes<std::int8_t, std::int8_t, int>(false);
+  shapes<std::int8_t, std::int8_t, float>(false);
+}
+
+template <class A, class B, class C>
+void epilogues() {
+  for (auto activation : {Activation::none, Activation::relu, Activation::gelu,
+                          Activation::gelu_tanh, Activation::silu})
+    for (auto along : {BiasAlong::n, BiasAlong::m})
+      for (std::int64_t m : {24, 140}) {
+        Case t{m, 131, 200};
+        t.alpha = 0.7, t.beta = 0.3, t.scale = 1.3, t.batch = 2, t.pad_c = 3;
+        t.activation = activation, t.bias = t.residual = true, t.bias_along = along;
+        t.factors = sizeof(A) == 1;
+        t.trans_c = along == BiasAlong::m;
+        run<A, B, C>(t);
+        if (testing::Test::HasFailure()) return;
+      }
+}
+
+TEST(Sm90Runs, EpiloguesFloat16) { epilogues<__half, __half, __half>(); }
+TEST(Sm90Runs, EpiloguesBfloat16ToFloat32) { epilogues<__nv_bfloat16, __nv_bfloat16, float>(); }
+TEST(Sm90Runs, EpiloguesFloat8) { epilogues<E4, E4, __nv_bfloat16>(); }
+TEST(Sm90Runs, EpiloguesInt8) { epilogues<std::int8_t, std::int8_t, __nv_bfloat16>(); }
+
+TEST(Sm90Runs, Int8AddsToC) {
+  Case t{150, 140, 96};
+  t.beta = 1;
+  run<std::int8_t, std::int8_t, int>(t);
+}
+
+TEST(Sm90Runs, BatchesAndABroadcastB) {
+  for (bool shared : {false, true})
+    for (std::int64_t n : {24, 136}) {
+      Case t{130, n, 100};
+      t.batch = 5, t.shared_b = shared;
+      run<__half, __half, __half>(t);
+    }
+}
+
+TEST(Sm90Runs, TheSameBitsEveryTime) {
+  Device const device = abi::query_device(abi::current_device());
+  for (auto [m, n, k] : {std::array<std::int64_t, 3>{16, 1024, 8192}, {1000, 1304, 2048}}) {
+    Matrix<__half> a(1, m, k, false, 0, false, 1), b(1, k, n, true, 0, false, 2),
+        c(1, m, n, false, 0, false, 3);
+    a.upload(), b.upload();
+    GemmArgs g;
+    g.a = a.begin(), g.b = b.begin();
+    g.type_a = g.type_b = g.type_c = DType::float16;
+    g.m = m, g.n = n, g.k = k, g.batch = 1;
+    g.a_m = a.stride_row, g.a_k = 1, g.b_k = 1, g.b_n = b.stride_column;
+    g.c_m = c.stride_row, g.c_n = 1;
+    std::vector<unsigned char> first, again(c.host.size());
+    for (int repeat = 0; repeat < 100; ++repeat) {
+      c.upload();
+      g.c = c.begin();
+      ASSERT_EQ(abi::GemmSm90WgmmaF16::launch(g, device, nullptr), cudaSuccess);
+      ASSERT_CUDA(cudaMemcpy(again.data(), c.device, again.size(), cudaMemcpyDeviceToHost));
+      if (repeat == 0) first = again;
+      ASSERT_EQ(first, again) << "repeat " << repeat;
+    }
+  }
+}
+
+TEST(Sm90Runs, CanBeCaptured) {
+  Device const device = abi::query_device(abi::current_device());
+  Matrix<__half> a(1, 256, 128, false, 0, false, 1), b(1, 128, 256, true, 0, false, 2),
+      c(1, 256, 256, false, 0, false, 3);
+  a.upload(), b.upload(), c.upload();
+  GemmArgs g;
+  g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
+  g.type_a = g.type_b = g.type_c = DType::float16;
+  g.m = 256, g.n = 256, g.k = 128, g.batch = 1;
+  g.a_m = a.stride_row, g.a_k = 1, g.b_k = 1, g.b_n = b.stride_column;
+  g.c_m = c.stride_row, g.c_n = 1;
+  cudaStream_t stream = nullptr;
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(abi::GemmSm90WgmmaF16::launch(g, device, stream), cudaSuccess);
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  for (int i = 0; i < 100; ++i) ASSERT_CUDA(cudaGraphLaunch(executable, stream));
+  ASSERT_CUDA(cudaStreamSynchronize(stream));
+  ASSERT_CUDA(cudaGraphExecDestroy(executable));
+  ASSERT_CUDA(cudaGraphDestroy(graph));
+  ASSERT_CUDA(cudaStreamDestroy(stream));
+}
+
+TEST(Sm90Runs, WorstErrorOverBound) {
+  RecordProperty("worst_error_over_bound", std::to_string(worst_ratio));
+  std::printf("worst error / bound: %.3f\n", worst_ratio);
+}
+
+}  // namespace
