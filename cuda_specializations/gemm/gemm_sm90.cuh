@@ -215,6 +215,12 @@ constexpr std::int64_t blocks_of(std::int64_t extent, int tile) {
   return (extent + tile - 1) / tile;
 }
 
+/// What a gated product has beside a plain one.
+struct GatedPart {
+  TensorMapSource up;
+  Activation activation;
+};
+
 /// What both kernels need; boxes of K-major operands hold `rows_a` and `rows_b` rows.
 template <class Config>
 cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
@@ -239,15 +245,21 @@ inline bool stores_vectors(abi::GemmArgs const& g) {
 /// One tile for a cluster of `splits` blocks. `wave_rows`: rows of each 64-row product that are
 /// used, a multiple of 8; all 64 of an MN-major A.
 template <class Config>
-cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUstream_st* stream) {
+cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUstream_st* stream,
+                         GatedPart const* gated = nullptr) {
   if (Config::mn_a) wave_rows = 64;
   Sm90Params p{};
   cudaError_t const status = make_params<Config>(g, wave_rows, Config::tile_n, p);
   if (status != cudaSuccess) return status;
+  if constexpr (Config::gated) {
+    cudaError_t const made = make_tensor_map(&p.up, gated->up, Config::tile_k, wave_rows);
+    if (made != cudaSuccess) return made;
+    p.gate = gated->activation;
+  }
   p.store = stores_vectors(g) ? Sm90Store::halves : Sm90Store::elements;
   if (p.store == Sm90Store::halves) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
-  p.tiles = {static_cast<int>(blocks_of(g.m, wave_rows * Config::waves)),
+  p.tiles = {static_cast<int>(blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves))),
              static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
   p.splits = splits;
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
@@ -256,17 +268,24 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
 }
 
 template <class Config>
-cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream,
+                        GatedPart const* gated = nullptr) {
   Sm90Params p{};
   p.store = choose_store(g);
-  cudaError_t status = make_params<Config>(g, Config::tile_m, Config::tile_n / Config::cluster, p);
+  cudaError_t status = make_params<Config>(
+      g, Config::tile_m, Config::gated ? Config::out_n : Config::tile_n / Config::cluster, p);
   if (status != cudaSuccess) return status;
+  if constexpr (Config::gated) {
+    status = make_tensor_map(&p.up, gated->up, Config::tile_k, Config::out_n);
+    if (status != cudaSuccess) return status;
+    p.gate = gated->activation;
+  }
   if (p.store != Sm90Store::elements) {
     status = make_tensor_map(&p.c, source_c(g), p.store == Sm90Store::halves ? 64 : 32, 64);
     if (status != cudaSuccess) return status;
   }
   std::int64_t const clusters_m = blocks_of(g.m, Config::tile_m * Config::cluster);
-  std::int64_t const tiles_n = blocks_of(g.n, Config::tile_n);
+  std::int64_t const tiles_n = blocks_of(g.n, Config::out_n);
   p.tiles = {static_cast<int>(clusters_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
              16 * 128 / (Config::tile_m * Config::cluster)};
   std::int64_t const clusters = clusters_m * tiles_n * g.batch;
@@ -284,7 +303,7 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
 template <class Config>
 double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
   double const tiles = static_cast<double>(blocks_of(g.m, Config::tile_m * Config::cluster)) *
-                       Config::cluster * static_cast<double>(blocks_of(g.n, Config::tile_n)) *
+                       Config::cluster * static_cast<double>(blocks_of(g.n, Config::out_n)) *
                        static_cast<double>(g.batch);
   double const sms = std::max(1, device.sm_count);
   double const rounds = static_cast<double>(static_cast<std::int64_t>((tiles + sms - 1) / sms));
@@ -302,13 +321,14 @@ double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
 }
 
 template <class... Configs>
-cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device,
-                            CUstream_st* stream) {
+cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream,
+                            GatedPart const* gated = nullptr) {
   double const costs[] = {sm90_cost<Configs>(g, device)...};
   int const best = static_cast<int>(std::min_element(costs, costs + sizeof...(Configs)) - costs);
   cudaError_t status = cudaErrorInvalidValue;
   int index = 0;
-  ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, stream)) : void()), ...);
+  ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, stream, gated)) : void()),
+   ...);
   return status;
 }
 

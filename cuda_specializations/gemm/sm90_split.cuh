@@ -16,13 +16,13 @@ namespace cuda {
 /// One consumer warpgroup and one producer warp; tiles of 64 · Waves rows, stages of Steps · 128
 /// bytes of K.
 template <class A_, class B_, bool MnMajorA, bool MnMajorB, int Waves, int TileN, int Stages,
-          int BlocksPerSm, bool Promoted = false, int Steps = 1>
+          int BlocksPerSm, bool Promoted = false, int Steps = 1, bool Gated = false>
 struct Sm90SplitConfig {
   using A = A_;
   using B = B_;
   static constexpr bool integer = std::is_same_v<A, std::int8_t>;
   using Acc = std::conditional_t<integer, int, float>;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, promoted = Promoted;
+  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, promoted = Promoted, gated = Gated;
   static constexpr int waves = Waves, tile_m = 64 * Waves, tile_n = TileN, stages = Stages;
   static constexpr int blocks_per_sm = BlocksPerSm;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
@@ -51,9 +51,9 @@ __device__ __forceinline__ void load_split_stage(Sm90Params const& p, unsigned c
   int const za = z * p.a_batch_step, zb = z * p.b_batch_step;
 #pragma unroll
   for (int wave = 0; wave < Config::waves; ++wave) {
-    int const row = m + wave * p.wave_rows;
-    tma_load(stage + wave * 8192, &p.a, full, Keep::briefly, Config::mn_a ? row : k,
-             Config::mn_a ? k : row, za);
+    int const row = m + (Config::gated ? 0 : wave * p.wave_rows);
+    tma_load(stage + wave * 8192, Config::gated && wave == 1 ? &p.up : &p.a, full, Keep::briefly,
+             Config::mn_a ? row : k, Config::mn_a ? k : row, za);
   }
   unsigned char* const b = stage + Config::a_bytes;
   if constexpr (Config::mn_b) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   int z, m, n;
   p.tiles.locate(blockIdx.x / splits, z, m, n);
   int const rows = p.wave_rows * Config::waves;
-  m *= rows;
+  m *= Config::gated ? p.wave_rows : rows;
   n *= Config::tile_n;
   // Shares of K are whole stages, so that no block reads into the next one's.
   auto const share = [&](int r) {
@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   // is one store.
   int const first = rank * Config::threads + static_cast<int>(threadIdx.x);
   int const stride = splits * Config::threads;
-  int const inner = along_m ? Config::tile_m : Config::tile_n;
+  constexpr int out_m = Config::gated ? 64 : Config::tile_m;  // rows of C
+  int const inner = along_m ? out_m : Config::tile_n;
   int const line = along_m ? Config::line_m : Config::line_n;
   auto const sum_at = [&](Acc const* at) {
     Acc sum = *at;
@@ -211,7 +212,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     }
     return sum;
   };
-  constexpr int elements = Config::tile_m * Config::tile_n;
+  constexpr int elements = out_m * Config::tile_n;
+  // Of a gated product, the sum of the up projection lies as far behind that of the gate.
+  int const up = along_m ? 64 : 64 * line;
   if (p.store == Sm90Store::halves) {
     if constexpr (!Config::integer) {
       for (int i = first; i < elements / 8; i += stride) {
@@ -223,7 +226,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
         Acc const* const from = sums + outer * line + at;
         float v[8];
 #pragma unroll
-        for (int j = 0; j < 8; ++j) v[j] = e.alpha * sum_at(from + j);
+        for (int j = 0; j < 8; ++j) {
+          v[j] = e.alpha * sum_at(from + j);
+          if constexpr (Config::gated) v[j] = activate_called(p.gate, v[j]) * sum_at(from + up + j);
+        }
         uint4 const packed = make_uint4(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]),
                                         pack(e.type_c, v[4], v[5]), pack(e.type_c, v[6], v[7]));
         std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
@@ -238,7 +244,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       int const wave_row = Config::waves == 1 ? row : row % 64;
       int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
       if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
-      Acc const sum = sum_at(sums + outer * line + at);
+      Acc sum = sum_at(sums + outer * line + at);
+      if constexpr (Config::gated)
+        sum = activate_called(p.gate, sum) * sum_at(sums + outer * line + at + up);
       std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
       if constexpr (Config::integer)
         store_integer(e, sum, z, to_m, to_n, to);

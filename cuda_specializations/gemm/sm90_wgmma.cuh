@@ -16,80 +16,11 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
-#include "sm90_epilogue.cuh"
+#include "sm90_store.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-
-/// How the tiles of C are numbered: clusters of `cluster` tiles along M, in groups of `group`
-/// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
-struct Sm90Tiles {
-  int clusters_m, tiles_n, batch, group;
-  __device__ __forceinline__ long long count() const {
-    return static_cast<long long>(clusters_m) * tiles_n * batch;
-  }
-  __device__ __forceinline__ void locate(long long tile, int& z, int& m, int& n) const {
-    int const per_batch = clusters_m * tiles_n;
-    z = static_cast<int>(tile / per_batch);
-    int const in_batch = static_cast<int>(tile - static_cast<long long>(z) * per_batch);
-    int const width = group * tiles_n;
-    int const first = in_batch / width * group;
-    int const rows = min(clusters_m - first, group);
-    int const in_group = in_batch - in_batch / width * width;
-    m = first + in_group % rows;
-    n = in_group / rows;
-  }
-};
-
-/// How C is stored: 16-bit or 32-bit elements by the copy engine where alpha is all there is to do,
-/// element by element otherwise.
-enum class Sm90Store : std::uint8_t { halves, words, elements };
-
-struct Sm90Params {
-  CUtensorMap a, b, c;
-  Sm90Tiles tiles;
-  int k_blocks;      ///< 128-byte steps of K
-  int a_batch_step;  ///< 0 where A is the same in every batch
-  int b_batch_step;
-  int splits;     ///< blocks that share out K
-  int wave_rows;  ///< rows that a product of 64 rows really has; the rest of its tile is not loaded
-  int m, n;
-  Sm90Store store;
-  Sm90Epilogue epilogue;
-};
-
-enum class Schedule { cooperative, ping_pong };
-
-/// A kernel's shape. `A`, `B`: element types; `MnMajorA`: A's unit stride is along M. Two consumer
-/// warpgroups share the rows of a tile (cooperative), or take tiles in turns, so that one
-/// multiplies while the other stores (ping-pong). `Promoted`: the tensor cores sum 128 products,
-/// ordinary float32 additions the rest.
-template <class A_, class B_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int Cluster,
-          int Stages, Schedule Order = Schedule::cooperative, bool Promoted = false>
-struct Sm90Config {
-  using A = A_;
-  using B = B_;
-  static constexpr bool integer = std::is_same_v<A, std::int8_t>;
-  using Acc = std::conditional_t<integer, int, float>;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
-  static constexpr bool promoted = Promoted;
-  static constexpr int tile_m = TileM, tile_n = TileN, cluster = Cluster, stages = Stages;
-  static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
-  static constexpr int consumers = 2;
-  static constexpr bool ping_pong = Order == Schedule::ping_pong;
-  static constexpr int sharers = ping_pong ? 1 : consumers;  ///< warpgroups at work on one tile
-  static constexpr int waves = TileM / (64 * sharers);       ///< 64-row products of a warpgroup
-  static constexpr int threads = 128 * (1 + consumers);
-  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
-  static constexpr int stage_bytes = a_bytes + b_bytes;
-  static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
-  static constexpr int panels = 2 * consumers;
-  static constexpr int shared_bytes =
-      1024 + Stages * stage_bytes + panels * panel_bytes + 2 * 8 * Stages;
-  static_assert(shared_bytes <= 232448);
-  static_assert(TileM % 128 == 0 && TileN % 64 == 0 && (Cluster == 1 || TileN % 128 == 0));
-};
 
 namespace {
 
@@ -124,6 +55,15 @@ struct Sm90Loader {
           tma_load(to, &p.b, full, Keep::normal, x, k, zb);
         else
           tma_load_multicast(to, &p.b, full, all, Keep::normal, x, k, zb);
+      }
+    } else if constexpr (Config::gated) {
+      constexpr int half = Config::out_n;  // rows of either weight
+      if constexpr (Config::cluster == 1) {
+        tma_load(b, &p.b, full, Keep::normal, k, n, zb);
+        tma_load(b + half * 128, &p.up, full, Keep::normal, k, n, zb);
+      } else {
+        tma_load_multicast(b + first * 128, rank == 0 ? &p.b : &p.up, full, all, Keep::normal, k, n,
+                           zb);
       }
     } else {
       unsigned char* const to = b + first * 128;
@@ -219,130 +159,6 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size], int k_bloc
   }
 }
 
-__device__ __forceinline__ std::uint32_t pack(DType type, float x, float y) {
-  if (type == DType::float16) {
-    __half2 const h = __floats2half2_rn(x, y);
-    return *reinterpret_cast<std::uint32_t const*>(&h);
-  }
-  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-
-/// Puts columns 32 s ... 32 s + 31 of the accumulators into a panel of 64 rows of 128 bytes,
-/// swizzled as the copy engine does. Words are floats times `alpha`, or integers as they are.
-template <class Config>
-__device__ __forceinline__ void stage_words(typename Config::Acc const* acc, unsigned char* panel,
-                                            float alpha) {
-  int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-  int const row = 16 * (thread / 32) + lane / 4;
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      int const r = 4 * block + 2 * i;
-      int const line = row + 8 * i, chunk = 2 * block + (lane % 4) / 2;
-      unsigned char* const at = panel + line * 128 + ((chunk ^ (line % 8)) * 16) + (lane % 2) * 8;
-      if constexpr (Config::integer)
-        *reinterpret_cast<int2*>(at) = make_int2(acc[r], acc[r + 1]);
-      else
-        *reinterpret_cast<float2*>(at) = make_float2(alpha * acc[r], alpha * acc[r + 1]);
-    }
-  }
-}
-
-/// The same for 64 columns of 16-bit elements.
-template <class Config>
-__device__ __forceinline__ void stage_halves(float const* acc, unsigned char* panel, float alpha,
-                                             DType type) {
-  int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-  int const line = 16 * (thread / 32) + (lane / 8 & 1) * 8 + lane % 8;
-  std::uint32_t const base = shared_address(panel) + line * 128;
-#pragma unroll
-  for (int pair = 0; pair < 4; ++pair) {
-    float const* const v = acc + 8 * pair;
-    int const chunk = 2 * pair + lane / 16;
-    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack(type, alpha * v[0], alpha * v[1]),
-                   pack(type, alpha * v[2], alpha * v[3]), pack(type, alpha * v[4], alpha * v[5]),
-                   pack(type, alpha * v[6], alpha * v[7]));
-  }
-}
-
-/// Finishes a staged panel of 64 × 32 sums and stores it element by element, 128 threads along C's
-/// unit stride.
-template <class Config>
-__device__ __noinline__ void finish_panel(Sm90Params const& p, unsigned char const* panel, int z,
-                                          int row0, int column0) {
-  Sm90Epilogue const& e = p.epilogue;
-  bool const along_m = e.along_m;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * 32; i += 128) {
-    int const line = along_m ? i % 64 : i / 32, column = along_m ? i / 64 : i % 32;
-    int const m = row0 + line, n = column0 + column;
-    if (m >= p.m || n >= p.n) continue;
-    unsigned char const* const at =
-        panel + line * 128 + ((column / 4 ^ (line % 8)) * 16) + column % 4 * 4;
-    std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
-    if constexpr (Config::integer)
-      store_integer(e, *reinterpret_cast<int const*>(at), z, m, n, to);
-    else
-      store_from_float(e.c, e.type_c, to, finish(e, *reinterpret_cast<float const*>(at), z, m, n));
-  }
-}
-
-/// Stores the sums of 64 rows. What only scales goes to C through the copy engine, panel by panel;
-/// the rest, and a C that the copy engine cannot reach, is finished from shared memory.
-template <class Config>
-__device__ __forceinline__ void store_wave(Sm90Params const& p,
-                                           typename Config::Acc (&acc)[Config::tile_n / 2],
-                                           unsigned char* panels, int& buffer, int group, int z,
-                                           int row0, int column0) {
-  Sm90Epilogue const& e = p.epilogue;
-  bool const first_thread = threadIdx.x % 128 == 0;
-  int const barrier = 1 + group;
-  auto const begin_panel = [&] {
-    unsigned char* const panel = panels + buffer * Config::panel_bytes;
-    buffer ^= 1;
-    if (first_thread) tma_store_wait_read<1>();  // the panel stored before the last one
-    named_barrier_sync(barrier, 128);
-    return panel;
-  };
-  auto const end_panel = [&](unsigned char* panel, int column) {
-    fence_proxy_async();
-    named_barrier_sync(barrier, 128);
-    if (first_thread) {
-      tma_store(&p.c, panel, column, row0, z);
-      tma_store_commit();
-    }
-  };
-  if (p.store == Sm90Store::halves) {
-    if constexpr (!Config::integer) {
-#pragma unroll
-      for (int s = 0; s < Config::tile_n / 64; ++s) {
-        if (column0 + 64 * s < p.n) {
-          unsigned char* const panel = begin_panel();
-          stage_halves<Config>(acc + 32 * s, panel, e.alpha, e.type_c);
-          end_panel(panel, column0 + 64 * s);
-        }
-      }
-    }
-  } else {
-#pragma unroll
-    for (int s = 0; s < Config::tile_n / 32; ++s) {
-      if (column0 + 32 * s < p.n) {
-        unsigned char* const panel = begin_panel();
-        bool const whole = p.store == Sm90Store::words;
-        stage_words<Config>(acc + 16 * s, panel, whole ? e.alpha : 1.0f);
-        if (whole) {
-          end_panel(panel, column0 + 32 * s);
-        } else {
-          named_barrier_sync(barrier, 128);
-          finish_panel<Config>(p, panel, z, row0, column0 + 32 * s);
-        }
-      }
-    }
-  }
-}
-
 constexpr int turn_barrier = 4;  // and 5: whose turn it is to multiply
 
 template <class Config>
@@ -394,7 +210,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         int z, m, n;
         p.tiles.locate(tile, z, m, n);
         m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m;
-        n *= Config::tile_n;
+        n *= Config::out_n;
         for (int k = 0; k < p.k_blocks; ++k) {
           mbarrier_wait(&empty[stage], phase ^ 1);
           mbarrier_arrive_expect(&full[stage], Config::stage_bytes);
@@ -443,7 +259,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m +
           share * Config::waves * 64;
       if constexpr (Config::ping_pong) named_barrier_sync(turn_barrier + consumer, 256);
-      n *= Config::tile_n;
+      n *= Config::out_n;
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
       if constexpr (Config::promoted) {

@@ -32,6 +32,25 @@ struct GatedMlpArgs {
   Activation activation = Activation::silu;
 };
 
+/// Both products by wgmma as GemmSm90WgmmaF16 computes them, in one kernel whose epilogue joins
+/// them; sm_90 alone.
+///
+/// x and the weights are float16 (bfloat16 in the other), out is that or float32. x and the weights
+/// have a unit stride along hidden; their addresses, other strides and batch strides are multiples
+/// of 16 bytes; hidden ≥ 1. out may have any strides. Sums are float32 and reach the activation
+/// unrounded. silu uses the device's fast exponential and division, a few float32 roundings off.
+struct GatedMlpSm90WgmmaF16 {
+  static constexpr char const* name = "gated_mlp/sm90_wgmma_f16";
+  static Verdict accepts(GatedMlpArgs const& args, Device const& device) noexcept;
+  static int launch(GatedMlpArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GatedMlpSm90WgmmaF16.
+struct GatedMlpSm90WgmmaBf16 {
+  static constexpr char const* name = "gated_mlp/sm90_wgmma_bf16";
+  static Verdict accepts(GatedMlpArgs const& args, Device const& device) noexcept;
+  static int launch(GatedMlpArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 }  // namespace abi
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

@@ -5,6 +5,7 @@
 
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
+#include <attikos/mlp/gated_mlp_cuda.hpp>
 #include <attikos/mlp/gated_mlp_portable.hpp>
 
 namespace attikos {
@@ -42,6 +43,9 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 /// \param options      activation (silu, gelu, gelu_tanh), kernel (see GatedMlpOptions)
 ///
 /// Any strides; all extents may be 0, and hidden = 0 gives 0.
+///
+/// On Hopper, float16 and bfloat16 may take `gated_mlp/sm90_wgmma_f16` and `_bf16`
+/// (abi/gated_mlp.hpp).
 ///
 /// Types: double, float, float16, bfloat16 for x, for both weights, and for out; everything up to
 /// the store is computed in float, in double if one of them is double. Host sums run over hidden in

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the sm_90a kernels are told, and the shapes that they come in.
+#pragma once
+
+#include <cuda.h>
+
+#include <type_traits>
+
+#include "sm90_epilogue.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// How the tiles of C are numbered: clusters of `cluster` tiles along M, in groups of `group`
+/// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
+struct Sm90Tiles {
+  int clusters_m, tiles_n, batch, group;
+  __device__ __forceinline__ long long count() const {
+    return static_cast<long long>(clusters_m) * tiles_n * batch;
+  }
+  __device__ __forceinline__ void locate(long long tile, int& z, int& m, int& n) const {
+    int const per_batch = clusters_m * tiles_n;
+    z = static_cast<int>(tile / per_batch);
+    int const in_batch = static_cast<int>(tile - static_cast<long long>(z) * per_batch);
+    int const width = group * tiles_n;
+    int const first = in_batch / width * group;
+    int const rows = min(clusters_m - first, group);
+    int const in_group = in_batch - in_batch / width * width;
+    m = first + in_group % rows;
+    n = in_group / rows;
+  }
+};
+
+/// How C is stored: 16-bit or 32-bit elements by the copy engine where alpha is all there is to do,
+/// element by element otherwise.
+enum class Sm90Store : std::uint8_t { halves, words, elements };
+
+struct Sm90Params {
+  CUtensorMap a, b, c;
+  CUtensorMap
+      up;  ///< of a gated product, the second weight; b (a where operands are turned) is the first
+  Sm90Tiles tiles;
+  int k_blocks;      ///< 128-byte steps of K
+  int a_batch_step;  ///< 0 where A is the same in every batch
+  int b_batch_step;
+  int splits;     ///< blocks that share out K
+  int wave_rows;  ///< rows that a product of 64 rows really has; the rest of its tile is not loaded
+  int m, n;
+  Sm90Store store;
+  Activation gate;  ///< of a gated product
+  Sm90Epilogue epilogue;
+};
+
+enum class Schedule { cooperative, ping_pong };
+
+/// A kernel's shape. `A`, `B`: element types; `MnMajorA`: A's unit stride is along M. Two consumer
+/// warpgroups share the rows of a tile (cooperative), or take tiles in turns, so that one
+/// multiplies while the other stores (ping-pong). `Promoted`: the tensor cores sum 128 products,
+/// ordinary float32 additions the rest. `Gated`: the first half of B's tile is of the gate's
+/// weight, the second of the up projection's, and C gets act(x·gate) · (x·up), half as wide.
+template <class A_, class B_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int Cluster,
+          int Stages, Schedule Order = Schedule::cooperative, bool Promoted = false,
+          bool Gated = false>
+struct Sm90Config {
+  using A = A_;
+  using B = B_;
+  static constexpr bool integer = std::is_same_v<A, std::int8_t>;
+  using Acc = std::conditional_t<integer, int, float>;
+  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  static constexpr bool promoted = Promoted, gated = Gated;
+  static constexpr int tile_m = TileM, tile_n = TileN, cluster = Cluster, stages = Stages;
+  static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
+  static constexpr int out_n = Gated ? TileN / 2 : TileN;  ///< columns of C
+  static constexpr int consumers = 2;
+  static constexpr bool ping_pong = Order == Schedule::ping_pong;
+  static constexpr int sharers = ping_pong ? 1 : consumers;  ///< warpgroups at work on one tile
+  static constexpr int waves = TileM / (64 * sharers);       ///< 64-row products of a warpgroup
+  static constexpr int threads = 128 * (1 + consumers);
+  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
+  static constexpr int stage_bytes = a_bytes + b_bytes;
+  static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
+  static constexpr int panels = 2 * consumers;
+  static constexpr int shared_bytes =
+      1024 + Stages * stage_bytes + panels * panel_bytes + 2 * 8 * Stages;
+  static_assert(shared_bytes <= 232448);
+  static_assert(TileM % 128 == 0 && TileN % 64 == 0 && (Cluster == 1 || TileN % 128 == 0));
+};
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Operands of kernels that are called directly: poisoned memory of cudaMalloc, and the oracle's
+/// view of it.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <attikos/abi/gemm.hpp>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using namespace attikos;
+namespace abi = attikos::abi;  // the standard library has a global ::abi
+using abi::Device;
+using abi::GemmArgs;
+using E4 = __nv_fp8_e4m3;
+using E5 = __nv_fp8_e5m2;
+
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, __half>) return DType::float16;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return DType::bfloat16;
+  if constexpr (std::is_same_v<T, E4>) return DType::float8_e4m3;
+  if constexpr (std::is_same_v<T, E5>) return DType::float8_e5m2;
+  if constexpr (std::is_same_v<T, std::int8_t>) return DType::int8;
+  if constexpr (std::is_same_v<T, int>) return DType::int32;
+  return DType::float32;
+}
+
+template <class T>
+double wide(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return x;
+  else
+    return static_cast<double>(static_cast<float>(x));
+}
+
+/// Distance between neighbours of a value of type T, relative to it, halved.
+template <class T>
+constexpr double rounding() {
+  if constexpr (std::is_same_v<T, __half>) return 0x1p-11;
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) return 0x1p-8;
+  if constexpr (std::is_same_v<T, int>) return 0;
+  return 0x1p-24;
+}
+
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
+
+std::uint32_t mix(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+/// A matrix [batch, rows, columns] in memory of which every other byte is 0xFF: NaN in every
+/// floating type.
+template <class T>
+struct Matrix {
+  std::int64_t batch = 0, rows = 0, columns = 0, stride_batch = 0, stride_row = 0,
+               stride_column = 0, origin = 0;
+  std::vector<unsigned char> host;
+  unsigned char* device = nullptr;
+
+  Matrix(std::int64_t batch_, std::int64_t rows_, std::int64_t columns_, bool by_columns,
+         std::int64_t pad, bool shared, std::uint32_t seed)
+      : batch(batch_), rows(rows_), columns(columns_) {
+    auto const per_16 = static_cast<std::int64_t>(16 / sizeof(T));
+    std::int64_t const inner = by_columns ? rows : columns, outer = by_columns ? columns : rows;
+    std::int64_t const leading = (inner + per_16 - 1) / per_16 * per_16 + pad;
+    stride_row = by_columns ? 1 : leading;
+    stride_column = by_columns ? leading : 1;
+    stride_batch = shared ? 0 : leading * (outer + 1);
+    origin = 4 * per_16;
+    auto const matrices = shared ? 1 : batch;
+    host.assign(
+        static_cast<std::size_t>(origin + matrices * leading * (outer + 1) + 64) * sizeof(T), 0xFF);
+    for (std::int64_t b = 0; b < matrices; ++b)
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t j = 0; j < columns; ++j) {
+          auto const bits =
+              mix(seed ^ mix(static_cast<std::uint32_t>((b * rows + i) * columns + j)));
+          if constexpr (std::is_integral_v<T>)
+            at(b, i, j) = static_cast<T>(static_cast<int>(bits % 255) - 127);
+          else
+            at(b, i, j) = T(static_cast<float>(bits % 4097) / 2048.0f - 1.0f);
+        }
+  }
+  Matrix(Matrix const&) = delete;
+  Matrix& operator=(Matrix const&) = delete;
+  ~Matrix() { cudaFree(device); }
+
+  std::int64_t offset(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return origin + b * stride_batch + i * stride_row + j * stride_column;
+  }
+  T& at(std::int64_t b, std::int64_t i, std::int64_t j) {
+    return reinterpret_cast<T*>(host.data())[offset(b, i, j)];
+  }
+  double value(std::int64_t b, std::int64_t i, std::int64_t j) const {
+    return wide(reinterpret_cast<T const*>(host.data())[offset(b, i, j)]);
+  }
+  void forget() { std::fill(host.begin(), host.end(), 0xFF); }
+  void upload() {
+    if (device == nullptr) ASSERT_CUDA(cudaMalloc(&device, host.size()));
+    ASSERT_CUDA(cudaMemcpy(device, host.data(), host.size(), cudaMemcpyHostToDevice));
+  }
+  T* begin() const { return reinterpret_cast<T*>(device) + origin; }
+};
+
+double activate(Activation activation, double x) {
+  if (activation == Activation::relu) return x > 0 ? x : 0;
+  if (activation == Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
+  if (activation == Activation::silu) return x / (1 + std::exp(-x));
+  if (activation == Activation::none) return x;
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace
