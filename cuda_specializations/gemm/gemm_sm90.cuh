@@ -38,6 +38,11 @@ struct Sm90Element<__nv_fp8_e5m2> {
   static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
 };
 template <>
+struct Sm90Element<float> {
+  static constexpr DType dtype = DType::float32;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+};
+template <>
 struct Sm90Element<std::int8_t> {
   static constexpr DType dtype = DType::int8;
   static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
@@ -226,13 +231,16 @@ template <class Config>
 cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
   p.epilogue = make_epilogue(g);
   bool const k_a = major_a(g) == Major::k, k_b = major_b(g) == Major::k;
-  cudaError_t status = make_tensor_map(&p.a, source_a<typename Config::A>(g),
-                                       k_a ? Config::tile_k : 64, k_a ? rows_a : Config::tile_k);
+  cudaError_t status =
+      make_tensor_map(&p.a, source_a<typename Config::A>(g),
+                      k_a ? Config::tile_k : static_cast<int>(128 / sizeof(typename Config::A)),
+                      k_a ? rows_a : Config::tile_k);
   if (status != cudaSuccess) return status;
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.a_batch_step = g.a_batch != 0, p.b_batch_step = g.b_batch != 0;
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n);
-  return make_tensor_map(&p.b, source_b<typename Config::B>(g), k_b ? Config::tile_k : 64,
+  return make_tensor_map(&p.b, source_b<typename Config::B>(g),
+                         k_b ? Config::tile_k : static_cast<int>(128 / sizeof(typename Config::B)),
                          k_b ? rows_b : Config::tile_k);
 }
 
@@ -392,11 +400,18 @@ cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
                       Promoted, steps>>(g, device, stream);
 }
 
+/// Whether reading the longer operand bounds the time, so that the kernel for few tiles takes the
+/// call: up to 64 rows or columns always, up to 128 where tiles of 128 × 128 would leave most of
+/// the device idle.
+inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
+  std::int64_t const fewer = std::min(g.m, g.n), more = std::max(g.m, g.n);
+  return fewer <= 64 || (fewer <= 128 && blocks_of(more, 64) * g.batch <= device.sm_count);
+}
+
 /// The product as the kernels want it: the fewer columns than rows where there are few, else C's
 /// unit stride along n.
-inline abi::GemmArgs oriented(abi::GemmArgs const& g) {
-  bool const few = std::min(g.m, g.n) <= 128;
-  bool const turn = few ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
+inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
+  bool const turn = few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
   return turn ? transposed(g) : g;
 }
 
@@ -411,7 +426,7 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
   // (Promoted sums would need more registers than two blocks leave.)
   if constexpr (!Promoted) {
-    if (g.n <= 128 && blocks_of(g.m, 64) * g.batch <= device.sm_count)
+    if (g.n <= 128 && few_columns(g, device))
       return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, stream);
   }
   if constexpr (Promoted) {
@@ -449,7 +464,7 @@ int run_sm90(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* 
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  abi::GemmArgs const g = oriented(args);
+  abi::GemmArgs const g = oriented(args, device);
   if constexpr (sizeof(A) == 1) {
     if (g.type_a == Sm90Element<A>::dtype && g.type_b == Sm90Element<B>::dtype)
       return launch_8bit<A, B>(g, device, stream);

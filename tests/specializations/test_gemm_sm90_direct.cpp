@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
-// Sm90Refuses needs no GPU; Sm90Runs fails without a Hopper card.
+// gemm/sm90_wgmma_* and gemm/sm90_simt_f32 called directly over memory of cudaMalloc. Compiled as
+// CUDA. The suite Sm90Refuses needs no GPU; Sm90Runs fails without a Hopper card.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,11 +14,27 @@
 namespace {
 
 template <class A>
-using KernelFor = std::conditional_t<
-    std::is_same_v<A, __half>, abi::GemmSm90WgmmaF16,
-    std::conditional_t<std::is_same_v<A, __nv_bfloat16>, abi::GemmSm90WgmmaBf16,
-                       std::conditional_t<std::is_same_v<A, std::int8_t>, abi::GemmSm90WgmmaS8,
-                                          abi::GemmSm90WgmmaF8>>>;
+struct KernelOf {
+  using type = abi::GemmSm90WgmmaF8;
+};
+template <>
+struct KernelOf<__half> {
+  using type = abi::GemmSm90WgmmaF16;
+};
+template <>
+struct KernelOf<__nv_bfloat16> {
+  using type = abi::GemmSm90WgmmaBf16;
+};
+template <>
+struct KernelOf<std::int8_t> {
+  using type = abi::GemmSm90WgmmaS8;
+};
+template <>
+struct KernelOf<float> {
+  using type = abi::GemmSm90SimtF32;
+};
+template <class A>
+using KernelFor = typename KernelOf<A>::type;
 
 Device hopper() { return {0, 9, 0, abi::Architecture::hopper, 132, 232448}; }
 
@@ -233,6 +249,7 @@ TEST(Sm90Runs, ShapesFloat16) { shapes<__half, __half, __half>(true); }
 TEST(Sm90Runs, ShapesFloat16ToFloat32) { shapes<__half, __half, float>(true); }
 TEST(Sm90Runs, ShapesBfloat16) { shapes<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(true); }
 TEST(Sm90Runs, ShapesBfloat16ToFloat32) { shapes<__nv_bfloat16, __nv_bfloat16, float>(true); }
+TEST(Sm90Runs, ShapesFloat32) { shapes<float, float, float>(true); }
 TEST(Sm90Runs, ShapesFloat8) {
   shapes<E4, E4, __nv_bfloat16>(false);
   shapes<E4, E5, float>(false);
@@ -266,6 +283,7 @@ void epilogues() {
 
 TEST(Sm90Runs, EpiloguesFloat16) { epilogues<__half, __half, __half>(); }
 TEST(Sm90Runs, EpiloguesBfloat16ToFloat32) { epilogues<__nv_bfloat16, __nv_bfloat16, float>(); }
+TEST(Sm90Runs, EpiloguesFloat32) { epilogues<float, float, float>(); }
 TEST(Sm90Runs, EpiloguesFloat8) { epilogues<E4, E4, __nv_bfloat16>(); }
 TEST(Sm90Runs, EpiloguesInt8) { epilogues<std::int8_t, std::int8_t, __nv_bfloat16>(); }
 

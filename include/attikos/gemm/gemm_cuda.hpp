@@ -23,6 +23,11 @@ struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float16> {
   using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>>;
 };
 
+template <>
+struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
+  using kernels = KernelList<CudaKernel<abi::GemmSm90SimtF32>>;
+};
+
 /// Types of C that the float8 and int8 kernels write besides int32.
 template <class C>
 concept WgmmaOutput =
