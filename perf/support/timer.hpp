@@ -17,42 +17,34 @@ inline void check_cuda(cudaError_t code) {
   if (code != cudaSuccess) throw std::runtime_error(cudaGetErrorString(code));
 }
 
-/// Calls are launched back to back; an event stands between any two of them.
+/// Calls are launched back to back and timed together: an event between two of them would keep a
+/// launch from beginning while the one before it ends.
 class Timer {
  public:
-  explicit Timer(Exec const& exec) : exec_(exec) {}
+  explicit Timer(Exec const& exec) : exec_(exec) {
+    for (cudaEvent_t& event : events_) check_cuda(cudaEventCreate(&event));
+  }
   Timer(Timer const&) = delete;
   Timer& operator=(Timer const&) = delete;
   ~Timer() {
     for (cudaEvent_t event : events_) static_cast<void>(cudaEventDestroy(event));
   }
 
-  /// Seconds of each of `count` calls.
+  /// Mean seconds of a call in a block of `count`; one value.
   template <class Call>
   std::vector<double> seconds(std::size_t count, Call const& call) {
-    while (events_.size() <= count) {
-      cudaEvent_t event;
-      check_cuda(cudaEventCreate(&event));
-      events_.push_back(event);
-    }
     check_cuda(cudaEventRecord(events_[0], exec_.cuda_stream()));
-    for (std::size_t i = 1; i <= count; ++i) {
-      call();
-      check_cuda(cudaEventRecord(events_[i], exec_.cuda_stream()));
-    }
-    check_cuda(cudaEventSynchronize(events_[count]));
-    std::vector<double> result;
-    for (std::size_t i = 0; i < count; ++i) {
-      float milliseconds = 0;
-      check_cuda(cudaEventElapsedTime(&milliseconds, events_[i], events_[i + 1]));
-      result.push_back(1e-3 * static_cast<double>(milliseconds));
-    }
-    return result;
+    for (std::size_t i = 0; i < count; ++i) call();
+    check_cuda(cudaEventRecord(events_[1], exec_.cuda_stream()));
+    check_cuda(cudaEventSynchronize(events_[1]));
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]));
+    return {1e-3 * static_cast<double>(milliseconds) / static_cast<double>(count)};
   }
 
  private:
   Exec exec_;
-  std::vector<cudaEvent_t> events_;
+  cudaEvent_t events_[2] = {};
 };
 
 #else
