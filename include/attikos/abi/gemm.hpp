@@ -204,8 +204,8 @@ struct GemmSm90WgmmaS8 {
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
-/// IEEE float32 products on the CUDA cores of sm_90, fed by the copy engine: fused multiply-adds in float32, in
-/// ascending order of k. A, B, C are float32; otherwise what GemmSm90WgmmaF16 takes.
+/// IEEE float32 products on the CUDA cores of sm_90, fed by the copy engine: fused multiply-adds in
+/// float32, in ascending order of k. A, B, C are float32; otherwise what GemmSm90WgmmaF16 takes.
 struct GemmSm90SimtF32 {
   static constexpr char const* name = "gemm/sm90_simt_f32";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;

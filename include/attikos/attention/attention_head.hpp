@@ -133,19 +133,21 @@ struct AttentionHead {
         head_kv(h / (g.heads_q / g.heads_kv)),
         begin_q(sequence.begin),
         rows(sequence.rows) {
+    // Positions of no sequence see no keys; the arrays may have no entry, since there may be no
+    // sequence.
     bool const outside = batch < 0;
     std::int64_t const b = outside ? 0 : batch;
     len_q = outside ? 0 : rows;
-    if (g.lengths_q != nullptr)
+    if (g.lengths_q != nullptr && !outside)
       len_q =
           clamp_index(g.lengths_q[b * g.lengths_q_stride[0] + h * g.lengths_q_stride[1]], 0, len_q);
-    len_kv = g.seqlen_kv;
+    len_kv = outside ? 0 : g.seqlen_kv;
     std::int64_t begin_kv = 0;
-    if (g.cu_seqlens_kv.data != nullptr) {
+    if (g.cu_seqlens_kv.data != nullptr && !outside) {
       begin_kv = clamp_index(g.cu_seqlens_kv[b], 0, g.seqlen_kv);
       len_kv = clamp_index(g.cu_seqlens_kv[b + 1], begin_kv, g.seqlen_kv) - begin_kv;
     }
-    if (g.lengths_kv != nullptr)
+    if (g.lengths_kv != nullptr && !outside)
       len_kv = clamp_index(
           g.lengths_kv[b * g.lengths_kv_stride[0] + head_kv * g.lengths_kv_stride[1]], 0, len_kv);
     pages = nullptr;
@@ -172,12 +174,13 @@ struct AttentionHead {
 
     scale = static_cast<Acc>(g.softmax_scale);
     auto const factor = [&](float const* p, std::int64_t const(&stride)[2]) {
-      return p == nullptr ? Acc(1) : static_cast<Acc>(p[b * stride[0] + head_kv * stride[1]]);
+      return p == nullptr || outside ? Acc(1)
+                                     : static_cast<Acc>(p[b * stride[0] + head_kv * stride[1]]);
     };
     if (g.descale_q != nullptr)
       scale *= factor(g.descale_q, g.descale_q_stride) * factor(g.descale_k, g.descale_k_stride);
     value_scale = factor(g.descale_v, g.descale_v_stride);
-    slope = g.alibi == nullptr
+    slope = g.alibi == nullptr || outside
                 ? Acc(0)
                 : static_cast<Acc>(g.alibi[b * g.alibi_stride[0] + h * g.alibi_stride[1]]);
 
