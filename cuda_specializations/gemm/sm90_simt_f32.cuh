@@ -41,31 +41,33 @@ struct SimtConfig {
 
 namespace {
 
-/// Four k of `Count` rows of an operand, at rows first + lane + lanes · i if it is K-major, else at
-/// 4 · lane + 4 · lanes · (i / 4) + i % 4. `first` is a multiple of 16, of 32 with 8 lanes.
+/// Four k of `Count` rows of an operand, at rows first + offset + lane + lanes · i if it is
+/// K-major, else at first + offset + 4 · lane + 4 · lanes · (i / 4) + i % 4. `first` is a multiple
+/// of 32, `offset` of 16 and known to the compiler; a fragment of 4 lanes and MN-major has 4 rows.
 template <bool MnMajor, int Lanes, int Count>
-__device__ __forceinline__ void load_fragment(float (&f)[Count][4], unsigned char const* tile,
-                                              int first, int lane, int k4) {
-  // Written so that one address serves all rows, the rest being constants.
+__device__ __forceinline__ void load_fragment(float (&f)[Count][4], std::uint32_t tile, int first,
+                                              int offset, int lane, int k4) {
+  // Written so that a few addresses serve all rows, the rest being constants.
   if constexpr (MnMajor) {
-    int const at = first % 32 / 4 + lane;
-    unsigned char const* const chunk = tile + first / 32 * 4096 + k4 * 512;
+    std::uint32_t const chunk = tile + first / 32 * 4096 + k4 * 512;
+    int const parity = (offset % 32 / 16 ^ k4 % 2) * 64;  // with 4 lanes
 #pragma unroll
     for (int g = 0; g < Count / 4; ++g) {
 #pragma unroll
       for (int kk = 0; kk < 4; ++kk) {
-        float4 const v = *reinterpret_cast<float4 const*>(chunk + g * Lanes / 8 * 4096 + kk * 128 +
-                                                          (at ^ (4 * (k4 % 2) + kk)) * 16);
+        int const column =
+            Lanes == 8 ? (lane ^ (4 * (k4 % 2) + kk)) * 16 : (lane ^ kk) * 16 + parity;
+        float4 const v =
+            load_shared(chunk + (offset + 4 * Lanes * g) / 32 * 4096 + kk * 128 + column);
         f[4 * g][kk] = v.x, f[4 * g + 1][kk] = v.y, f[4 * g + 2][kk] = v.z, f[4 * g + 3][kk] = v.w;
       }
     }
   } else {
-    unsigned char const* const rows = tile + (first + lane) * 128;
+    std::uint32_t const rows = tile + (first + lane) * 128;
     int const even = (k4 ^ lane) * 16, odd = even ^ (Lanes % 8 * 16);  // of rows 8 i and 8 i + 4
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
-      float4 const v =
-          *reinterpret_cast<float4 const*>(rows + i * Lanes * 128 + (i % 2 == 0 ? even : odd));
+      float4 const v = load_shared(rows + (offset + i * Lanes) * 128 + (i % 2 == 0 ? even : odd));
       f[i][0] = v.x, f[i][1] = v.y, f[i][2] = v.z, f[i][3] = v.w;
     }
   }
@@ -174,17 +176,17 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
 #pragma unroll
         for (int j = 0; j < Config::thread_n; ++j) acc[i][j] = 0;
       for (int block = 0; block < p.k_blocks; ++block) {
-        unsigned char const* const a = shared + stage * Config::stage_bytes;
-        unsigned char const* const b = a + Config::a_bytes;
+        std::uint32_t const a = shared_address(shared) + stage * Config::stage_bytes;
+        std::uint32_t const b = a + Config::a_bytes;
         mbarrier_wait(&full[stage], phase);
-#pragma unroll 1
+#pragma unroll 2
         for (int k4 = 0; k4 < 8; ++k4) {
           float fa[8][4];
-          load_fragment<Config::mn_a, 8>(fa, a, first_m, lane_m, k4);
+          load_fragment<Config::mn_a, 8>(fa, a, first_m, 0, lane_m, k4);
 #pragma unroll
           for (int four = 0; four < Config::thread_n / 4; ++four) {
             float fb[4][4];
-            load_fragment<Config::mn_b, 4>(fb, b, first_n + 16 * four, lane_n, k4);
+            load_fragment<Config::mn_b, 4>(fb, b, first_n, 16 * four, lane_n, k4);
 #pragma unroll
             for (int kk = 0; kk < 4; ++kk)
 #pragma unroll

@@ -19,6 +19,16 @@ __device__ __forceinline__ std::uint32_t shared_address(void const* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/// Reads 16 bytes of shared memory. The compiler, which has lost sight of the address space of a
+/// rounded-up address, would use a generic load.
+__device__ __forceinline__ float4 load_shared(std::uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address));
+  return v;
+}
+
 /// A phase completes when `arrivals` threads have arrived and all bytes announced have landed.
 __device__ __forceinline__ void mbarrier_init(std::uint64_t* barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
