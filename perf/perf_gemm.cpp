@@ -324,8 +324,10 @@ void register_cases(Settings const& settings) {
   add<float16, float16, float>(settings, square(1024, true), "gemm/sm75_wmma_f16");
   add<float16, float16, float>(settings, square(4096, true), "gemm/sm75_wmma_f16");
   add<float16, float16, float>(settings, square(4096, false), "gemm/sm75_wmma_f16");
-  add<float, float, float>(settings, square(1024, false));
-  add<float, float, float>(settings, square(1024, true));
+  for (int size : {1024, 2048, 4096, 8192}) {
+    for (bool trans_b : {false, true})
+      add<float, float, float>(settings, square(size, trans_b), automatic);
+  }
   add<double, double, double>(settings, square(1024, true));
 #endif
   add<float16, float16, float>(settings, square(1024, true));

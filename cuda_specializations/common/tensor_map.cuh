@@ -71,10 +71,20 @@ inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, i
   cuuint32_t const box[3] = {static_cast<cuuint32_t>(box_inner), static_cast<cuuint32_t>(box_outer),
                              1};
   cuuint32_t const steps[3] = {1, 1, 1};
-  CUresult const status =
-      encode(map, t.type, 3, const_cast<void*>(t.data), extents, strides, box, steps,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  auto const attempt = [&] {
+    return encode(map, t.type, 3, const_cast<void*>(t.data), extents, strides, box, steps,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  };
+  CUresult status = attempt();
+  if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_NOT_INITIALIZED) {
+    // A host thread's first call: the driver has no context before the runtime has bound one.
+    int device = 0;
+    cudaError_t bound = without_trace([&] { return cudaGetDevice(&device); });
+    if (bound == cudaSuccess) bound = without_trace([&] { return cudaSetDevice(device); });
+    if (bound != cudaSuccess) return bound;
+    status = attempt();
+  }
   return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

@@ -136,6 +136,11 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   bool const narrow = g.type_c == DType::float16 || g.type_c == DType::bfloat16;
   if (!wide && !narrow && !(integer && g.type_c == DType::float32))
     return "it does not write C's element type";
+  if (integer && wide &&
+      (g.alpha != 1 || (g.beta != 0 && g.beta != 1) || g.scale != 1 ||
+       g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr ||
+       g.scale_a.data != nullptr || g.scale_b.data != nullptr || g.device_scale != nullptr))
+    return "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
   if (device.compute_major != 9) {
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   }
@@ -173,7 +178,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
     return reason;
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (g.m > most || g.n > most || g.k > most || g.batch > most ||
-      (g.m / 64 + 1) * (g.n / 64 + 1) > most)
+      (g.m / 32 + 1) * (g.n / 16 + 1) > most / g.batch)
     return "C is too large for one launch";
   return nullptr;
 }
@@ -438,7 +443,6 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   } else {
     return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, Schedule::ping_pong>,
                            Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, Schedule::ping_pong>,
-                           Sm90Config<A, B, MnA, MnB, 128, 256, 1, 4>,
                            Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
   }
 }

@@ -78,8 +78,7 @@ __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::i
   v *= e.alpha;
   if (e.beta != 0)
     v += e.beta * load_as_float(e.c, e.type_c, z * e.c_batch + m * e.c_m + n * e.c_n);
-  v *= e.scale;
-  if (e.factor != nullptr) v *= *e.factor;
+  v *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
   if (e.bias.data != nullptr)
     v += load_as_float(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
   v = apply_activation(e.activation, v);

@@ -196,6 +196,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
                   acc[i][4 * four + j] = fmaf(fa[i][kk], fb[j][kk], acc[i][4 * four + j]);
           }
         }
+        fence_proxy_async();  // these reads come before the copy engine's next writes
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&empty[stage]);
         next_stage();

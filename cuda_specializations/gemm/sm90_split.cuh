@@ -86,6 +86,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     }
     fence_mbarrier_init();
   }
+  if (threadIdx.x == 128) {
+    prefetch_tensor_map(&p.a);
+    prefetch_tensor_map(&p.b);
+  }
   __syncthreads();
   allow_next_launch();
 
@@ -105,11 +109,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   auto* const sums =
       reinterpret_cast<Acc*>(shared);  // in place of the stages, along C's unit stride
 
+  wait_for_previous_launch();
+
   if (warp == 4) {
     if (elect_one()) {
-      prefetch_tensor_map(&p.a);
-      prefetch_tensor_map(&p.b);
-      wait_for_previous_launch();
       int stage = 0;
       std::uint32_t phase = 0;
       for (int k = begin; k < end; k += Config::steps) {
@@ -127,7 +130,6 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       }
     }
   } else {
-    wait_for_previous_launch();
     int const lane = static_cast<int>(threadIdx.x) % 32;
     std::uint64_t const a0 = operand_descriptor(shared, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);

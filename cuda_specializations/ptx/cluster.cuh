@@ -24,8 +24,8 @@ __device__ __forceinline__ std::uint32_t cluster_rank() {
 /// Waits for all threads of the cluster; what they wrote to shared memory before is then visible.
 __device__ __forceinline__ void cluster_sync() {
   asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;" ::
+      "barrier.cluster.arrive.release;\n"
+      "barrier.cluster.wait.acquire;" ::
           : "memory");
 }
 

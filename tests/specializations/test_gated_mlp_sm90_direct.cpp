@@ -137,6 +137,11 @@ void shapes() {
     }
 }
 
+/// Enough tiles on one multiprocessor for pairs of blocks that share the weights' tile.
+TEST(GatedSm90Runs, PairsOfBlocks) {
+  run<__half, __half>(1, 130, 2056, 648, Activation::silu, false);
+}
+
 TEST(GatedSm90Runs, Float16) { shapes<__half, __half>(); }
 TEST(GatedSm90Runs, Float16ToFloat32) { shapes<__half, float>(); }
 TEST(GatedSm90Runs, Bfloat16) { shapes<__nv_bfloat16, __nv_bfloat16>(); }

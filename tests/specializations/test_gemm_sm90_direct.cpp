@@ -6,6 +6,7 @@
 #include <cstring>
 #include <sstream>
 #include <string>
+#include <thread>
 
 #include "direct_matrix.hpp"
 
@@ -92,6 +93,10 @@ TEST(Sm90Refuses, WhatItCannotDo) {
                "8-bit operands need their unit stride along K");
   g.b_k = 1, g.b_n = 16;
   EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason, "");
+  g.type_a = g.type_b = DType::int8, g.type_c = DType::int32, g.alpha = 2;
+  EXPECT_STREQ(abi::GemmSm90WgmmaS8::accepts(g, hopper()).reason,
+               "int32 C takes alpha 1, beta 0 or 1, and no epilogue");
+  g.type_a = g.type_b = DType::float8_e4m3, g.type_c = DType::float16, g.alpha = 1;
   static float factors[4];
   g.scale_a.data = factors, g.scale_a.col = 1, g.scale_a.col_shift = 7;
   EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason,
@@ -286,6 +291,63 @@ TEST(Sm90Runs, EpiloguesBfloat16ToFloat32) { epilogues<__nv_bfloat16, __nv_bfloa
 TEST(Sm90Runs, EpiloguesFloat32) { epilogues<float, float, float>(); }
 TEST(Sm90Runs, EpiloguesFloat8) { epilogues<E4, E4, __nv_bfloat16>(); }
 TEST(Sm90Runs, EpiloguesInt8) { epilogues<std::int8_t, std::int8_t, __nv_bfloat16>(); }
+
+/// Long sums of few tiles, which a cluster of blocks shares out where the device would idle
+/// otherwise.
+TEST(Sm90Runs, SharesOfK) {
+  for (bool trans_b : {false, true})
+    for (std::int64_t k : {2100, 8200}) {
+      Case t{24, 72, k};
+      t.trans_b = trans_b;
+      run<__half, __half, __half>(t);
+      t.m = 100, t.residual = true;
+      run<__nv_bfloat16, __nv_bfloat16, float>(t);
+    }
+  Case t{16, 200, 8208};
+  run<E4, E4, float>(t);
+  run<std::int8_t, std::int8_t, int>(t);
+}
+
+/// Tiles of many rounds on one multiprocessor: pairs of blocks that share B's tile, an odd number
+/// of tiles along M.
+TEST(Sm90Runs, PairsOfBlocks) {
+  Case t{257, 520, 2056};
+  run<__half, __half, __half>(t);
+  t.trans_a = true, t.trans_b = false;
+  run<__nv_bfloat16, __nv_bfloat16, float>(t);
+  t = Case{257, 520, 4112};
+  run<E4, E5, float>(t);
+  t.fast = true;
+  run<E4, E4, __nv_bfloat16>(t);
+  run<std::int8_t, std::int8_t, int>(t);
+}
+
+/// Tiles of 128 × 64: too many of 64 × 64 to have a place each, too few of 128 × 128 to fill the
+/// device.
+TEST(Sm90Runs, NarrowTiles) {
+  Case t{1000, 704, 72};
+  run<__half, __half, __half>(t);
+  t.trans_a = true, t.trans_b = false;
+  run<__nv_bfloat16, __nv_bfloat16, float>(t);
+}
+
+TEST(Sm90Runs, OnAThreadThatHasCalledNothing) {
+  Device const device = abi::query_device(abi::current_device());
+  Matrix<__half> a(1, 64, 64, false, 0, false, 1), b(1, 64, 64, true, 0, false, 2),
+      c(1, 64, 64, false, 0, false, 3);
+  a.upload(), b.upload(), c.upload();
+  GemmArgs g;
+  g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
+  g.type_a = g.type_b = g.type_c = DType::float16;
+  g.m = g.n = g.k = 64, g.batch = 1;
+  g.a_m = a.stride_row, g.a_k = 1, g.b_k = 1, g.b_n = b.stride_column;
+  g.c_m = c.stride_row, g.c_n = 1;
+  ASSERT_EQ(abi::GemmSm90WgmmaF16::launch(g, device, nullptr), cudaSuccess);
+  int status = -1;
+  std::thread([&] { status = abi::GemmSm90WgmmaF16::launch(g, device, nullptr); }).join();
+  EXPECT_EQ(status, cudaSuccess);
+  ASSERT_CUDA(cudaDeviceSynchronize());
+}
 
 TEST(Sm90Runs, Int8AddsToC) {
   Case t{150, 140, 96};

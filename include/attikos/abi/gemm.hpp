@@ -156,8 +156,8 @@ struct GemmSm75WmmaF16 {
 ///
 /// | kernel | A, B | C |
 /// |---|---|---|
-/// | sm90_wgmma_f16 | float16 | float16, float32 |
-/// | sm90_wgmma_bf16 | bfloat16 | bfloat16, float32 |
+/// | sm90_wgmma_f16 | float16 | float16, bfloat16, float32 |
+/// | sm90_wgmma_bf16 | bfloat16 | float16, bfloat16, float32 |
 /// | sm90_wgmma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
 /// | sm90_wgmma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
 ///
