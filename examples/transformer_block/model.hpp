@@ -23,10 +23,10 @@ struct Weights {
   explicit Weights(Config const& config) : map(config), all(allocate<T*>("weights", map.size())) {}
 
   Part<T**> matrix(Weight weight) const {
-    return {all.data() + map[weight].offset, map[weight].rows, map[weight].cols};
+    return Part<T**>(all.data() + map[weight].offset, map[weight].rows, map[weight].cols);
   }
   Part<T*> vector(Weight weight) const {
-    return {all.data() + map[weight].offset, map[weight].size()};
+    return Part<T*>(all.data() + map[weight].offset, map[weight].size());
   }
 };
 

@@ -25,7 +25,7 @@ class CublasLt {
   /// `operand` and `result` are type_of<T>() of A and B, and of C.
   CublasLt(Exec const& exec, cudaDataType_t operand, cudaDataType_t result, int m, int n, int k,
            bool trans_a, bool trans_b, bool fast)
-      : stream_(exec.cuda_stream()), workspace_("cublaslt workspace", workspace_bytes) {
+      : stream_(exec.cuda_stream()), workspace_("cublaslt workspace", workspace_bytes + 256) {
     bool const integer = operand == CUDA_R_8I;
     bool const float8 = operand == CUDA_R_8F_E4M3 || operand == CUDA_R_8F_E5M2;
     compute_in_double_ = result == CUDA_R_64F;
@@ -88,7 +88,7 @@ class CublasLt {
     if (compute_in_double_) alpha = &one, beta = &zero;
     if (compute_in_integers_) alpha = &one_i, beta = &zero_i;
     check(cublasLtMatmul(handle_, operation_, alpha, b, a_, a, b_, beta, c, c_, c, c_,
-                         &found_[which].algo, workspace_.data(), workspace_bytes, stream_));
+                         &found_[which].algo, aligned_workspace(), workspace_bytes, stream_));
   }
 
  private:
@@ -103,6 +103,12 @@ class CublasLt {
   static void check(cublasStatus_t status) {
     if (status != CUBLAS_STATUS_SUCCESS)
       throw std::runtime_error("cuBLASLt: status " + std::to_string(static_cast<int>(status)));
+  }
+
+  /// cuBLASLt wants a multiple of 256; Kokkos promises less.
+  void* aligned_workspace() const {
+    auto const address = reinterpret_cast<std::uintptr_t>(workspace_.data());
+    return reinterpret_cast<void*>((address + 255) / 256 * 256);
   }
 
   static constexpr std::size_t workspace_bytes = std::size_t{64} << 20;
