@@ -21,7 +21,7 @@ GROUPS = [  # title, types, keep(shape)
     ("float8, M 1 … 64, fast sums", "float8_e4m3_float8_e4m3_bfloat16 fast", "few"),
     ("bfloat16, M 128 … 512", "bfloat16_bfloat16_bfloat16", "some"),
     ("float8, M 128 … 512, fast sums", "float8_e4m3_float8_e4m3_bfloat16 fast", "some"),
-    ("float32 IEEE, from 1024 cubed on", "float_float_float", "large"),
+    ("float32 IEEE, from 1024 cubed on", "float32_float32_float32", "large"),
     ("bfloat16, 512 cubed", "bfloat16_bfloat16_bfloat16", "small"),
 ]
 
@@ -34,7 +34,7 @@ def cases(path):
         parts = run["run_name"].split("/")
         match = re.match(r"m(\d+)_n(\d+)_k(\d+)_([nt]{2})", parts[4])
         m, n, k = (int(match[i]) for i in (1, 2, 3))
-        types = parts[3].replace("float32", "float") + (" fast" if "fast" in parts else "")
+        types = parts[3] + (" fast" if "fast" in parts else "")
         kind = ("few" if m <= 64 else "some" if m <= 512 and n > m else "small" if m <= 512 else "large")
         if types == "int8_int8_int32" and m < 2048:
             continue
