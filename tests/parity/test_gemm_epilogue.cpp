@@ -71,8 +71,9 @@ TYPED_TEST(GemmEpilogue, PreActivationAndScaleFromTheDevice) {
   using Exec = typename TypeParam::Exec;
   using Acc = Accumulator<T>;
   int turn = 0;
-  for (auto [m, n, k] :
+  for (auto const& e :
        {std::array<std::int64_t, 3>{1, 1, 1}, {19, 35, 21}, {67, 5, 300}, {5, 4, 0}}) {
+    std::int64_t const m = e[0], n = e[1], k = e[2];
     EpilogueProblem<Exec, T> p(m, n, k, all_layouts[static_cast<std::size_t>(turn++) % 5]);
     p.options.activation = Activation::silu;
     gemm(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), p.options,

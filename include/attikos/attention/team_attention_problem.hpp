@@ -272,7 +272,8 @@ inline void team_attention_sums(Problem const& x, TeamAttentionMemory<Acc>& memo
         for (int c = 0; c < cols; ++c) memory.out[i * Block::host_depth + c] *= correction;
       }
     });
-    for (int c = 0; c < cols;) {
+    int c = 0;
+    while (c < cols) {
       with_width<Acc>(cols - c, [&]<int W>() {
         int const width = cols - c < W ? cols - c : W;
         bool const finite = pack_finite<W, Acc, T>(
@@ -317,7 +318,8 @@ inline void team_attention_rows(Problem const& x, std::int64_t row0, int rows) {
       bool const empty = sum == Acc(0);
       Acc const factor = empty ? Acc(0) : x.value_scale / sum;
       Acc const* const from = memory.out + i * Block::host_depth;
-      for (int c = 0; c < cols;) {
+      int c = 0;
+      while (c < cols) {
         with_width<Acc>(cols - c, [&]<int W>() {
           Vec<Acc, W> const v = empty ? Vec<Acc, W>{} : load<Acc, W>(from + c) * factor;
           auto* const to = x.out.at(row0 + i, c0 + c);

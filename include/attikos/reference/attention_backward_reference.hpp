@@ -24,8 +24,7 @@ template <class Number>
 struct MatrixOf {
   std::int64_t rows = 0, cols = 0;
   std::vector<Number> x = {};
-  MatrixOf(std::int64_t m, std::int64_t n)
-      : rows(m), cols(n), x(static_cast<std::size_t>(m * n), Number(0)) {}
+  MatrixOf(std::int64_t m, std::int64_t n) : rows(m), cols(n), x(static_cast<std::size_t>(m * n)) {}
   Number& operator()(std::int64_t i, std::int64_t j) {
     return x[static_cast<std::size_t>(i * cols + j)];
   }
