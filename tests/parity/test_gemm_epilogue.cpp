@@ -105,7 +105,8 @@ TYPED_TEST(GemmEpilogue, FunctionOfTheCaller) {
   using T = typename TypeParam::T;
   using Exec = typename TypeParam::Exec;
   using Acc = Accumulator<T>;
-  for (auto [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {19, 35, 21}, {131, 5, 3}}) {
+  for (auto const& e : {std::array<std::int64_t, 3>{1, 1, 1}, {19, 35, 21}, {131, 5, 3}}) {
+    std::int64_t const m = e[0], n = e[1], k = e[2];
     EpilogueProblem<Exec, T> p(m, n, k, Layout::padded);
     gemm(Exec(), p.a.const_view(), p.b.const_view(), p.c.view(), p.options,
          bias(p.biases.const_view()), residual(p.residuals.const_view()),
