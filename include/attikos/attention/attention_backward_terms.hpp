@@ -4,31 +4,11 @@
 #pragma once
 
 #include <attikos/attention/attention_backward_tile.hpp>
+#include <attikos/core/row.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
-
-/// Stores an element of a tensor whose type is known only at run time.
-template <class Acc>
-KOKKOS_INLINE_FUNCTION void store_any(DType type, void* data, std::int64_t offset, Acc value) {
-  switch (type) {
-    case DType::float64:
-      static_cast<double*>(data)[offset] = static_cast<double>(value);
-      break;
-    case DType::float32:
-      static_cast<float*>(data)[offset] = static_cast<float>(value);
-      break;
-    case DType::float16:
-      static_cast<float16*>(data)[offset] = static_cast<float16>(value);
-      break;
-    case DType::bfloat16:
-      static_cast<bfloat16*>(data)[offset] = static_cast<bfloat16>(value);
-      break;
-    default:
-      break;
-  }
-}
 
 /// Gradient of the bias: a team takes one tile of it and goes through all pairs that were given its
 /// elements, sequence by sequence, head by head, and along broadcast dimensions.

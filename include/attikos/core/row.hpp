@@ -34,6 +34,27 @@ KOKKOS_INLINE_FUNCTION Acc load_any(DType type, void const* data, std::int64_t o
   }
 }
 
+/// Stores a number in a tensor whose floating type is known only at run time.
+template <class Acc>
+KOKKOS_INLINE_FUNCTION void store_any(DType type, void* data, std::int64_t offset, Acc value) {
+  switch (type) {
+    case DType::float64:
+      static_cast<double*>(data)[offset] = static_cast<double>(value);
+      break;
+    case DType::float32:
+      static_cast<float*>(data)[offset] = static_cast<float>(value);
+      break;
+    case DType::float16:
+      static_cast<float16*>(data)[offset] = static_cast<float16>(value);
+      break;
+    case DType::bfloat16:
+      static_cast<bfloat16*>(data)[offset] = static_cast<bfloat16>(value);
+      break;
+    default:
+      break;
+  }
+}
+
 namespace host {
 
 /// Calls f(offset, vector, count) over `n` elements at a stride, W at a time; lanes past the end

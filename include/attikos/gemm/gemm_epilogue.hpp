@@ -31,27 +31,6 @@ KOKKOS_INLINE_FUNCTION C* gemm_c(abi::GemmArgs const& g, std::int64_t batch) {
   return gemm_matrix<C>(g.c, g.c_pointers, batch, g.c_batch);
 }
 
-/// Stores a number in a tensor whose type is known only at run time.
-template <class Acc>
-KOKKOS_INLINE_FUNCTION void gemm_store_any(DType type, void* data, std::int64_t offset, Acc value) {
-  switch (type) {
-    case DType::float64:
-      static_cast<double*>(data)[offset] = static_cast<double>(value);
-      break;
-    case DType::float32:
-      static_cast<float*>(data)[offset] = static_cast<float>(value);
-      break;
-    case DType::float16:
-      static_cast<float16*>(data)[offset] = static_cast<float16>(value);
-      break;
-    case DType::bfloat16:
-      static_cast<bfloat16*>(data)[offset] = static_cast<bfloat16>(value);
-      break;
-    default:
-      break;
-  }
-}
-
 /// Factor of the whole product: what the host gave times what the device has.
 template <class Scalar>
 KOKKOS_INLINE_FUNCTION Scalar gemm_factor(abi::GemmArgs const& g) {
@@ -73,7 +52,7 @@ KOKKOS_INLINE_FUNCTION void gemm_store_element(abi::GemmArgs const& g, Function 
       x += load_any<Scalar>(g.type_bias, g.bias,
                             (g.bias_along == BiasAlong::m ? row : col) * g.bias_stride);
     if (g.pre_activation != nullptr)
-      gemm_store_any(
+      store_any(
           g.type_pre_activation, g.pre_activation,
           batch.c * g.pre_activation_batch + row * g.pre_activation_m + col * g.pre_activation_n,
           x);
