@@ -65,11 +65,9 @@ attikos_status attikos_explain_attention(attikos_context* context, attikos_tenso
                                          attikos_attention_options const* options, char* text,
                                          size_t size, size_t* length) {
   return guarded([&] {
-    TextResult const result{text, size, length};
-    result.check("explain_attention");
-    attikos::Explanation log;
-    run_attention(context, q, k, v, out, lse, options, &log);
-    result.put(log.to_string());
+    explain_into({text, size, length}, "explain_attention", [&](attikos::Explanation* log) {
+      run_attention(context, q, k, v, out, lse, options, log);
+    });
   });
 }
 }

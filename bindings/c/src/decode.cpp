@@ -142,11 +142,9 @@ attikos_status attikos_explain_decode(attikos_context* context, attikos_tensor c
                                       attikos_decode_options const* options, char* text,
                                       size_t size, size_t* length) {
   return guarded([&] {
-    TextResult const result{text, size, length};
-    result.check("explain_decode");
-    attikos::Explanation log;
-    run_decode(context, q, k, v, out, lse, options, &log);
-    result.put(log.to_string());
+    explain_into({text, size, length}, "explain_decode", [&](attikos::Explanation* log) {
+      run_decode(context, q, k, v, out, lse, options, log);
+    });
   });
 }
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <attikos/core/dispatch.hpp>
 #include <cstring>
 #include <string>
 
@@ -30,5 +31,14 @@ struct TextResult {
     text[count] = '\0';
   }
 };
+
+/// `attikos_explain_<name>`: lets `run(log)` explain a call and gives the caller the text.
+template <class Run>
+void explain_into(TextResult const& result, char const* operation, Run const& run) {
+  result.check(operation);
+  Explanation log;
+  run(&log);
+  result.put(log.to_string());
+}
 
 }  // namespace attikos::c

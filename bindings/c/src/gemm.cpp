@@ -155,11 +155,8 @@ attikos_status attikos_explain_gemm(attikos_context* context, attikos_tensor con
                                     attikos_gemm_options const* options, char* text, size_t size,
                                     size_t* length) {
   return guarded([&] {
-    TextResult const result{text, size, length};
-    result.check("explain_gemm");
-    attikos::Explanation log;
-    run_gemm(context, a, b, c, options, &log);
-    result.put(log.to_string());
+    explain_into({text, size, length}, "explain_gemm",
+                 [&](attikos::Explanation* log) { run_gemm(context, a, b, c, options, log); });
   });
 }
 }

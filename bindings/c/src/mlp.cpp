@@ -70,11 +70,9 @@ attikos_status attikos_explain_gated_mlp(attikos_context* context, attikos_tenso
                                          int32_t activation, char* text, size_t size,
                                          size_t* length) {
   return guarded([&] {
-    TextResult const result{text, size, length};
-    result.check("explain_gated_mlp");
-    attikos::Explanation log;
-    run_mlp(context, x, gate_weight, up_weight, out, activation, &log);
-    result.put(log.to_string());
+    explain_into({text, size, length}, "explain_gated_mlp", [&](attikos::Explanation* log) {
+      run_mlp(context, x, gate_weight, up_weight, out, activation, log);
+    });
   });
 }
 

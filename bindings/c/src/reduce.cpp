@@ -19,6 +19,19 @@ Span<std::int32_t const, 1> read_pool_lengths(char const* operation, attikos_ten
   return given.span<Int, 1>();
 }
 
+/// softmax's or log_softmax's gradient: `f(exec, out, dout, dx, options)` computes it.
+template <class F>
+void run_softmax_backward(char const* operation, attikos_context* context,
+                          attikos_tensor const* out, attikos_tensor const* dout,
+                          attikos_tensor const* dx, double scale, F const& f) {
+  RowCall const call(operation, context, out, dx, "dx", "out");
+  Tensor const given = call.rows("dout", dout);
+  expect_finite(operation, "scale", scale);
+  call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
+    f(exec, in, given.span<T const, 3>(), to, SoftmaxOptions{.scale = scale});
+  });
+}
+
 }  // namespace
 }  // namespace attikos::c
 
@@ -54,13 +67,8 @@ attikos_status attikos_softmax_backward(attikos_context* context, attikos_tensor
                                         attikos_tensor const* dout, attikos_tensor const* dx,
                                         double scale) {
   return guarded([&] {
-    constexpr char const* operation = "softmax_backward";
-    RowCall const call(operation, context, out, dx, "dx", "out");
-    Tensor const given = call.rows("dout", dout);
-    expect_finite(operation, "scale", scale);
-    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      attikos::softmax_backward(exec, in, given.span<T const, 3>(), to, {.scale = scale});
-    });
+    run_softmax_backward("softmax_backward", context, out, dout, dx, scale,
+                         [](auto const&... arguments) { attikos::softmax_backward(arguments...); });
   });
 }
 
@@ -68,13 +76,9 @@ attikos_status attikos_log_softmax_backward(attikos_context* context, attikos_te
                                             attikos_tensor const* dout, attikos_tensor const* dx,
                                             double scale) {
   return guarded([&] {
-    constexpr char const* operation = "log_softmax_backward";
-    RowCall const call(operation, context, out, dx, "dx", "out");
-    Tensor const given = call.rows("dout", dout);
-    expect_finite(operation, "scale", scale);
-    call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      attikos::log_softmax_backward(exec, in, given.span<T const, 3>(), to, {.scale = scale});
-    });
+    run_softmax_backward(
+        "log_softmax_backward", context, out, dout, dx, scale,
+        [](auto const&... arguments) { attikos::log_softmax_backward(arguments...); });
   });
 }
 
