@@ -16,7 +16,7 @@
 #include <memory>
 #include <utility>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 template <class T>
@@ -300,4 +300,4 @@ void register_cases(Settings const& settings) {
   for (int seqlen : {32, 128, 512}) add<float>(settings, {1, 8, seqlen, 64, false, true}, true);
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -2,7 +2,7 @@
 // Fused products and attention beside separate calls; see support/separate_calls.hpp.
 #include <support/separate_calls.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 template <class T>
@@ -298,4 +298,4 @@ void register_cases(Settings const& settings) {
   for (int n : {4, 8, 16, 32}) add_small<float>(settings, 4096, n);
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

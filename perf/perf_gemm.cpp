@@ -21,7 +21,7 @@
 #include <limits>
 #include <memory>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 template <class T>
@@ -336,4 +336,4 @@ void register_cases(Settings const& settings) {
   add<std::int8_t, std::int8_t, std::int32_t>(settings, square(1024, true));
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

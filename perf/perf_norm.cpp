@@ -7,7 +7,7 @@
 #include <support/check.hpp>
 #include <support/data.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 template <class T>
@@ -167,4 +167,4 @@ void register_cases(Settings const& settings) {
   add<float>(settings, {256, 384, true});  // what one layer of a small transformer sees
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -2,7 +2,7 @@
 // Fused operations on rows beside separate calls, or a copy; see support/separate_calls.hpp.
 #include <support/separate_calls.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 template <class T>
@@ -146,4 +146,4 @@ void register_cases(Settings const& settings) {
   add_rows<bfloat16>(settings, 2048, 4096);
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

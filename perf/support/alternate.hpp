@@ -6,8 +6,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <attikos/perf/statistics.hpp>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -17,7 +17,10 @@
 #include <thread>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
+
+using attikos::perf::median;
+using attikos::perf::quantile;
 
 /// One of those who do the same work. `run` gets the number of the operand set to use.
 struct Side {
@@ -30,17 +33,6 @@ struct Work {
   double amount;
   char const* unit;
 };
-
-/// The value below which the given share of the values lies.
-inline double quantile(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  double const place = share * static_cast<double>(values.size() - 1);
-  auto const below = static_cast<std::size_t>(place);
-  auto const above = std::min(below + 1, values.size() - 1);
-  return values[below] + (place - static_cast<double>(below)) * (values[above] - values[below]);
-}
-
-inline double median(std::vector<double> const& values) { return quantile(values, 0.5); }
 
 /// Runs the sides alternately; the first is ours. Each iteration of the benchmark is a round, whose
 /// time is ours.
@@ -122,4 +114,4 @@ inline std::string kernel_part(std::string kernel, std::string const& operation)
   return kernel;
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -11,7 +11,7 @@
 #include <support/text.hpp>
 #include <tolerance.hpp>  // tests/support: the same computed bounds as the parity suite's
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 /// Throws unless |computed − expected| ≤ bound; NaN never passes.
 inline void require_close(std::string const& side, std::string const& where, double computed,
@@ -41,4 +41,4 @@ inline std::vector<std::int64_t> sample(std::int64_t extent, std::int64_t count)
   return result;
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -17,7 +17,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 /// C = op(A)·op(B), row-major and contiguous. float32 is IEEE float32 here, as in Attikos.
 class CublasLt {
@@ -135,4 +135,4 @@ struct CublasLtCall {
   }
 };
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -17,7 +17,7 @@
 #include <unistd.h>
 #endif
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 /// Standard normal numbers, repeating after a prime number of them: drawing one per element of
 /// every buffer would take longer than the measurements.
@@ -111,4 +111,4 @@ inline std::size_t count_sets(std::size_t bytes_per_set, bool warm) {
   return std::clamp<std::size_t>(needed, 2, 256);
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

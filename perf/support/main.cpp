@@ -13,7 +13,7 @@
 #include <support/settings.hpp>
 #include <support/text.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 namespace {
 
 constexpr char const* usage =
@@ -130,10 +130,10 @@ bool writes_file(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace attikos::perf
+}  // namespace attikos::measure
 
 int main(int argc, char** argv) {
-  using namespace attikos::perf;
+  using namespace attikos::measure;
   Settings settings;
   if (!parse(argc, argv, settings)) return 1;
   bool const file = writes_file(argc, argv);

@@ -9,7 +9,7 @@
 #include <support/settings.hpp>
 #include <support/text.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 inline void prepare_openblas(int threads) {
   openblas_set_num_threads(threads);
@@ -33,4 +33,4 @@ void openblas_gemm(int m, int n, int k, bool trans_a, bool trans_b, T alpha, T c
   }
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -11,7 +11,7 @@
 #include <support/text.hpp>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 /// A case's own name; Google Benchmark appends how it was run ("/iterations:7/manual_time").
 inline std::string case_name(benchmark::BenchmarkName name) {
@@ -95,4 +95,4 @@ class TableReporter : public benchmark::BenchmarkReporter {
   bool failed_ = false;
 };
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

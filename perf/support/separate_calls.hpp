@@ -12,7 +12,7 @@
 #include <support/check.hpp>
 #include <support/data.hpp>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 template <class T, int Rank>
 struct Pointers {
@@ -94,4 +94,4 @@ void each_element(Exec const& exec, std::size_t count, F const& f) {
   Kokkos::parallel_for("pointwise", Kokkos::RangePolicy<Exec>(exec, 0, count), f);
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

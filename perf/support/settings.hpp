@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
@@ -30,4 +30,4 @@ struct Settings {
 /// file.
 void register_cases(Settings const& settings);
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 template <class... Parts>
 std::string text(Parts const&... parts) {
@@ -16,4 +16,4 @@ std::string text(Parts const&... parts) {
   return stream.str();
 }
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

@@ -9,7 +9,7 @@
 #include <support/settings.hpp>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 #if defined(KOKKOS_ENABLE_CUDA)
 
@@ -57,12 +57,12 @@ class Timer {
   template <class Call>
   std::vector<double> seconds(std::size_t count, Call const& call) {
     using Clock = std::chrono::steady_clock;
-    exec_.fence("attikos::perf::Timer: before");
+    exec_.fence("attikos::measure::Timer: before");
     std::vector<double> result;
     for (std::size_t i = 0; i < count; ++i) {
       auto const start = Clock::now();
       call();
-      exec_.fence("attikos::perf::Timer: after");
+      exec_.fence("attikos::measure::Timer: after");
       result.push_back(std::chrono::duration<double>(Clock::now() - start).count());
     }
     return result;
@@ -74,4 +74,4 @@ class Timer {
 
 #endif
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure

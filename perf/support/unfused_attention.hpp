@@ -16,7 +16,7 @@
 #include <support/openblas.hpp>
 #include <vector>
 
-namespace attikos::perf {
+namespace attikos::measure {
 
 /// e^x for x ≤ 0 after Cephes' expf, within 2 ulp; 0 where the result would be subnormal.
 inline float exp_of_nonpositive(float x) {
@@ -96,4 +96,4 @@ class UnfusedAttention {
   std::vector<float> scores_;
 };
 
-}  // namespace attikos::perf
+}  // namespace attikos::measure
