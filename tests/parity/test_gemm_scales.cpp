@@ -186,12 +186,12 @@ void check_zero_points(std::int64_t m, std::int64_t n, std::int64_t k, bool vect
   EXPECT_EQ(c.writes_outside(), 0u);
   for (std::int64_t i = 0; i < m; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
-      std::int64_t sum = 0;
+      std::uint64_t sum = 0;  // modulo 2^64: the largest zero points make more
       for (std::int64_t l = 0; l < k; ++l)
-        sum += (std::int64_t{options.trans_a ? a(l, i) : a(i, l)} - za(vectors ? i : 0)) *
-               (std::int64_t{options.trans_b ? b(j, l) : b(l, j)} - zb(vectors ? j : 0));
-      auto const wrapped =
-          static_cast<std::int32_t>(static_cast<std::uint32_t>(static_cast<std::uint64_t>(sum)));
+        sum += static_cast<std::uint64_t>(
+            (std::int64_t{options.trans_a ? a(l, i) : a(i, l)} - za(vectors ? i : 0)) *
+            (std::int64_t{options.trans_b ? b(j, l) : b(l, j)} - zb(vectors ? j : 0)));
+      auto const wrapped = static_cast<std::int32_t>(static_cast<std::uint32_t>(sum));
       if constexpr (std::is_same_v<TC, std::int32_t>) {
         ASSERT_EQ(c(i, j), wrapped) << i << ", " << j << " k " << k;
       } else {

@@ -169,7 +169,8 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
       count);
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
   detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight));
-  detail::finish_sums(exec, name, sums + rows.size, count, width, detail::to_ref(dbias));
+  Acc const* const bias_sums = sums == nullptr ? nullptr : sums + rows.size;  // null without rows
+  detail::finish_sums(exec, name, bias_sums, count, width, detail::to_ref(dbias));
 }
 
 /// The same on an instance of the default execution space.
