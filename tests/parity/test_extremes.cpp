@@ -436,6 +436,38 @@ TYPED_TEST(Extremes, Norms) {
   out.for_each([&](auto const& i) { EXPECT_FALSE(std::isnan(to_double(out.at(i)))); });
 }
 
+// What the operations' documentation says of rows whose sums leave the accumulator's range.
+TEST(ExtremesOfFloat32, RowsBeyondTheAccumulator) {
+  constexpr std::int64_t n = 70;
+  Tensor<float, 2, Exec> x({2, n}), out({2, n});
+  Tensor<float, 1, Exec> ones({n});
+  ones.fill(1);
+  for (std::int64_t j = 0; j < n; ++j) {
+    x.set(1e38, 0, j);
+    x.set(static_cast<double>(j), 1, j);
+  }
+  x.upload();
+  auto const check = [&](char const* name, auto is_as_said) {
+    out.download();
+    for (std::int64_t j = 0; j < n; ++j) {
+      EXPECT_TRUE(is_as_said(out.value(0, j))) << name << ' ' << j << ": " << out.value(0, j);
+      EXPECT_TRUE(std::isfinite(out.value(1, j))) << name << ' ' << j << ": " << out.value(1, j);
+    }
+  };
+  auto const is_zero = [](double value) { return value == 0; };
+  auto const is_nan = [](double value) { return std::isnan(value); };
+  rms_norm(Exec(), x.view(), ones.view(), out.view());
+  check("rms_norm", is_zero);
+  l2_normalize(Exec(), x.view(), out.view());
+  check("l2_normalize", is_zero);
+  layer_norm(Exec(), x.view(), ones.view(), ones.view(), out.view());
+  check("layer_norm", is_nan);
+  softmax(Exec(), x.view(), out.view(), {.scale = 10});
+  check("softmax", is_nan);
+  log_softmax(Exec(), x.view(), out.view(), {.scale = 10});
+  check("log_softmax", is_nan);
+}
+
 TYPED_TEST(Extremes, Quantize) {
   using T = typename TypeParam::T;
   // Factors are float, whatever x is.

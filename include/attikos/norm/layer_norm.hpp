@@ -76,9 +76,10 @@ struct LayerNormRow {
 /// \param out     the extents of x; may be x itself
 ///
 /// Types: any floating-point element for each argument; mean and (biased) variance in two passes in
-/// float, in double if x or out is double. hidden = 0 and empty batches are valid. Determinism: run
-/// to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
-/// Source: J. L. Ba et al., "Layer Normalization", arXiv:1607.06450.
+/// float, in double if x or out is double. A row whose sum exceeds that type's range becomes NaN.
+/// hidden = 0 and empty batches are valid. Determinism: run to run, and for any number of host
+/// threads. Throws ShapeError, StrideError before launching. Source: J. L. Ba et al., "Layer
+/// Normalization", arXiv:1607.06450.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
 void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Out const& out,
                 LayerNormOptions const& options = {}) {

@@ -103,9 +103,9 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
 /// \param out     the extents of x; may be x itself
 ///
 /// Types: any floating-point element for each argument; summed in float, in double if x or out is
-/// double. Determinism: run to run, and for any number of host threads. Throws ShapeError,
-/// StrideError before launching. Source: B. Zhang, R. Sennrich, "Root Mean Square Layer
-/// Normalization", arXiv:1910.07467.
+/// double. A row whose sum of squares exceeds that type's range becomes 0. Determinism: run to run,
+/// and for any number of host threads. Throws ShapeError, StrideError before launching. Source:
+/// B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out>
 void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out,
               RmsNormOptions const& options = {}) {
@@ -128,8 +128,8 @@ void rms_norm(X const& x, W const& weight, Out const& out, RmsNormOptions const&
 /// \param x     rank 1 to 3, [..., size]
 /// \param out   the extents of x; may be x itself
 ///
-/// Types, determinism and errors as for rms_norm(). A row of zeros stays 0. The sum of
-/// squares must stay in the range of its type: elements below about 1e19 in float.
+/// Types, determinism and errors as for rms_norm(). A row of zeros stays 0, and one whose sum of
+/// squares exceeds the range of its type, in float elements of about 1e19, becomes 0.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void l2_normalize(Exec const& exec, X const& x, Out const& out,
                   L2NormalizeOptions const& options = {}) {

@@ -114,8 +114,9 @@ struct SoftmaxRow {
 /// \param out   the extents of x; may be x itself
 ///
 /// A row of −∞ only gives zeros. Types: any floating-point element for each argument; computed in
-/// float, in double if x or out is double. Determinism: run to run, and for any number of host
-/// threads. Throws ShapeError, StrideError before launching.
+/// float, in double if x or out is double. A row with +∞, or with a scale·x beyond that type's
+/// range upwards, becomes NaN. Determinism: run to run, and for any number of host threads. Throws
+/// ShapeError, StrideError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
