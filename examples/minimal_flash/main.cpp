@@ -178,7 +178,7 @@ Options read_options(int argc, char** argv) {
 }
 
 /// Uniform in [-1, 1), the same on every machine (splitmix64).
-Tensor random_tensor(char const* name, Options const& o, std::uint64_t state) {
+Tensor random_tensor(std::string const& name, Options const& o, std::uint64_t state) {
   Tensor const x(name, o.batch, o.heads, o.seqlen, o.head_dim);
   auto const host = Kokkos::create_mirror_view(x);
   for (std::size_t i = 0; i < host.size(); ++i) {
@@ -251,7 +251,7 @@ double worst_ratio(Tensor const& q, Tensor const& k, Tensor const& v, Tensor con
 /// Prints the table; true if all three agree with float64.
 bool compare(Options const& o) {
   Kokkos::DefaultExecutionSpace const exec;
-  auto const tensor = [&](char const* name) {
+  auto const tensor = [&](std::string const& name) {
     return Tensor(name, o.batch, o.heads, o.seqlen, o.head_dim);
   };
   Tensor const q = random_tensor("q", o, 1), k = random_tensor("k", o, 2),

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""PyTorch tensors on every device that both libraries know: results, gradients, streams, graphs, modules."""
+
+import importlib.util
+import unittest
+
+import ml_dtypes
+import numpy as np
+import oracles
+
+if importlib.util.find_spec("torch"):
+    import torch
+else:
+    torch = None
+import attikos
+from attikos import flash_attn as fa
+
+
+def setUpModule():
+    if torch is None:
+        raise unittest.SkipTest("PyTorch is not installed")
+
+
+def devices():
+    return ["cpu"] + (["cuda"] if attikos.has_cuda() and torch.cuda.is_available() else [])
+
+
+def each():
+    for device in devices():
+        for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            yield device, dtype, f"{device} {dtype}"
+
+
+def normal(device, dtype, *shape, seed=17):
+    values = np.random.default_rng(seed).standard_normal(shape)
+    return torch.from_numpy(values).to(device=device, dtype=dtype)
+
+
+def host(x):
+    """A NumPy array of the same elements and, for the oracles, the same type."""
+    x = x.detach().cpu().contiguous()
+    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
+
+
+def first(x):
+    return host(x).swapaxes(-3, -2)
+
+
+class Results(unittest.TestCase):
+    def same_kind(self, out, like, what):
+        self.assertIsInstance(out, torch.Tensor, what)
+        self.assertEqual((out.device, out.dtype), (like.device, like.dtype), what)
+
+    def test_attention(self):
+        for device, dtype, what in each():
+            q, k, v = (normal(device, dtype, 2, s, h, 64, seed=s) for s, h in ((65, 4), (130, 2), (130, 2)))
+            for causal in (False, True):
+                out, lse, _ = fa.flash_attn_func(q, k, v, causal=causal, return_attn_probs=True)
+                self.same_kind(out, q, what)
+                exact, bound, lse_exact, lse_bound = oracles.attention(*map(first, (q, k, v)), causal)
+                oracles.check(self, first(out), exact, bound, what)
+                oracles.check(self, host(lse), lse_exact, lse_bound, what)
+
+    def test_packed_sequences(self):
+        for device, dtype, what in each():
+            offsets = torch.tensor([0, 7, 7, 40], dtype=torch.int32, device=device)
+            q, k, v = (normal(device, dtype, 40, 4, 32, seed=s) for s in range(3))
+            out = fa.flash_attn_varlen_func(q, k, v, offsets, offsets, 33, 33, causal=True)
+            self.same_kind(out, q, what)
+            for begin, end in ((0, 7), (7, 40)):
+                exact, bound, *_ = oracles.attention(*(first(x[begin:end]) for x in (q, k, v)), True)
+                oracles.check(self, first(out[begin:end]), exact, bound, what)
+
+    def test_cache(self):
+        """One token behind a cache of two lengths, which the call takes from the device."""
+        for device, dtype, what in each():
+            cache = [normal(device, dtype, 2, 96, 2, 64, seed=s) for s in (1, 2)]
+            before = [x.clone() for x in cache]
+            q, k, v = (normal(device, dtype, 2, 1, h, 64, seed=s) for s, h in ((3, 8), (4, 2), (5, 2)))
+            lengths = torch.tensor([95, 20], dtype=torch.int32, device=device)
+            versions = [x._version for x in cache]
+            out = fa.flash_attn_with_kvcache(q, *cache, k, v, cache_seqlens=lengths, causal=True)
+            self.same_kind(out, q, what)
+            for was, now, new, version in zip(before, cache, (k, v), versions):
+                for b, n in enumerate((95, 20)):
+                    was[b, n] = new[b, 0]
+                self.assertTrue(torch.equal(was, now), what)
+                self.assertGreater(now._version, version, what)
+            for b, n in enumerate((96, 21)):
+                used = (q[b : b + 1], cache[0][b : b + 1, :n], cache[1][b : b + 1, :n])
+                exact, bound, *_ = oracles.attention(*map(first, used), parts=96)
+                oracles.check(self, first(out[b : b + 1]), exact, bound, what)
+
+    def test_products_and_rows(self):
+        for device, dtype, what in each():
+            a, b = normal(device, dtype, 70, 130), normal(device, dtype, 50, 130, seed=2).T
+            out = attikos.gemm(a, b)
+            self.same_kind(out, a, what)
+            oracles.check(self, host(out), *oracles.gemm(host(a), host(b), host(a).dtype), what)
+            x, weight = normal(device, dtype, 9, 200), normal(device, dtype, 200, seed=1)
+            out = attikos.rms_norm(x, weight)
+            self.same_kind(out, x, what)
+            oracles.check(self, host(out), *oracles.rms_norm(host(x), host(weight), 1e-6), what)
+            oracles.check(self, host(attikos.softmax(x)), *oracles.softmax(host(x)), what)
+
+    def test_arrays_of_two_devices(self):
+        if len(devices()) < 2:
+            self.skipTest("no CUDA device")
+        with self.assertRaisesRegex(attikos.DeviceError, "gemm"):
+            attikos.gemm(normal("cpu", torch.float32, 4, 4), normal("cuda", torch.float32, 4, 4))
+
+
+class Gradients(unittest.TestCase):
+    """Autograd gives what the backward functions give, to the last bit."""
+
+    def test_attention(self):
+        for device, dtype, what in each():
+            q, k, v = (normal(device, dtype, 2, h, s, 64, seed=s) for h, s in ((4, 65), (2, 130), (2, 131)))
+            v = v[:, :, :130]
+            inputs = [x.detach().clone().requires_grad_() for x in (q, k, v)]
+            out = attikos.attention(*inputs, causal=True)
+            dout = normal(device, dtype, *out.shape, seed=9)
+            out.backward(dout)
+            plain, lse = attikos.attention(q, k, v, causal=True, return_lse=True)
+            self.assertTrue(torch.equal(plain, out), what)
+            exact = attikos.attention_backward(q, k, v, plain, lse, dout, causal=True)
+            for x, want in zip(inputs, exact):
+                self.assertTrue(torch.equal(x.grad, want), what)
+
+    def test_devices_agree_in_float64(self):
+        """Sums of 130 terms in another order."""
+        found = []
+        for device in devices():
+            inputs = [normal(device, torch.float64, 2, 65, 4, 32, seed=s).requires_grad_() for s in range(3)]
+            out = fa.flash_attn_func(*inputs, causal=True, softcap=2.0)
+            out.backward(normal(device, torch.float64, *out.shape, seed=9))
+            found.append([host(x.grad) for x in inputs])
+        for other in found[1:]:
+            for got, want in zip(other, found[0]):
+                np.testing.assert_allclose(got, want, rtol=0, atol=2.0**-53 * 130 * 16)
+
+    def test_modules(self):
+        for device in devices():
+            for dtype in (torch.float32, torch.bfloat16):
+                what = f"{device} {dtype}"
+                module = attikos.FusedGatedMLP(96, 160).to(device)
+                x = normal(device, dtype, 3, 7, 96).requires_grad_()
+                out = module(x)
+                out.sum().backward()
+                self.assertEqual((x.grad.device, x.grad.dtype, x.grad.shape), (x.device, x.dtype, x.shape), what)
+                self.assertTrue(torch.isfinite(x.grad).all(), what)
+                for parameter in module.parameters():
+                    self.assertEqual(parameter.grad.shape, parameter.shape, what)
+                    self.assertGreater(float(parameter.grad.abs().max()), 0, what)
+                gate, up = (p.detach().to(dtype) for p in (module.gate_weight, module.up_weight))
+                self.assertTrue(torch.equal(out, attikos.fused_gated_mlp(x.detach(), gate, up)), what)
+
+    def test_float8_weight_is_never_stale(self):
+        for device in devices():
+            module = attikos.FP8Linear(64, 48).to(device)
+            x = normal(device, torch.float16, 5, 64)
+            one = module(x)
+            with torch.no_grad():
+                module.weight.mul_(2)
+            two = module(x)
+            self.assertTrue(torch.equal(two, 2 * one), device)  # powers of two pass through every rounding
+            optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+            module(x.clone().requires_grad_()).float().sum().backward()
+            optimizer.step()
+            fresh = attikos.FP8Linear(64, 48).to(device)
+            fresh.load_state_dict(module.state_dict())
+            self.assertTrue(torch.equal(module(x), fresh(x)), device)
+            self.assertFalse(torch.equal(module(x), two), device)
+
+
+class Streams(unittest.TestCase):
+    def setUp(self):
+        if len(devices()) < 2:
+            self.skipTest("no CUDA device")
+
+    def test_calls_follow_the_current_stream(self):
+        """The input is written late on a stream of its own: a call elsewhere would read what was there before."""
+        x = torch.zeros(64, 512, device="cuda")
+        values = normal("cuda", torch.float32, 64, 512)
+        attikos.softmax(x)  # whatever a first call loads
+        torch.cuda.synchronize()
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(200_000_000)
+            x.copy_(values)
+            out = attikos.softmax(x)
+        late = torch.cuda.Stream()
+        y = torch.zeros_like(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(late):
+            torch.cuda._sleep(200_000_000)
+            y.copy_(values)
+        with attikos.stream(late):
+            named = attikos.softmax(y)
+        torch.cuda.synchronize()
+        want = attikos.softmax(values)
+        self.assertTrue(torch.equal(out, want))
+        self.assertTrue(torch.equal(named, want))
+
+    def test_graph(self):
+        """Captured once, replayed with other numbers."""
+        q = normal("cuda", torch.bfloat16, 2, 40, 4, 64)
+        weight = normal("cuda", torch.bfloat16, 64)
+
+        def block():
+            out = fa.flash_attn_func(q, q, q, causal=True)
+            return attikos.rms_norm(out.reshape(-1, 64), weight)
+
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            block()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            out = block()
+        for seed in (3, 4):
+            q.copy_(normal("cuda", torch.bfloat16, *q.shape, seed=seed))
+            graph.replay()
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(out, block()), seed)
+
+
+if __name__ == "__main__":
+    unittest.main()
