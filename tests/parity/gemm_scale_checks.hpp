@@ -118,15 +118,18 @@ void check_scaled(ScaledCase const& p) {
   auto before = c;
   auto const av = a.const_view();
   auto const bv = b.const_view();
-  if (p.form == ScaleForm::full_rank) {
-    gemm(Exec(), av, bv, c.view(), o, scale_b(sb.full.const_view()), scale_a(sa.full.const_view()));
-  } else if (p.form == ScaleForm::vector) {
-    gemm(Exec(), av, bv, c.view(), o, scale_a(sa.vector.const_view()),
-         scale_b(sb.vector.const_view()));
-  } else {
-    gemm(Exec(), av, bv, c.view(), o, scale_a(sa.single.const_view()),
-         scale_b(sb.single.const_view()));
-  }
+  std::string kernel;
+  auto const run = [&](auto const& scale_of_a, auto const& scale_of_b) {
+    kernel = explain(op::gemm, Exec(), av, bv, c.view(), o, scale_of_a, scale_of_b).kernel;
+    gemm(Exec(), av, bv, c.view(), o, scale_of_b, scale_of_a);
+  };
+  if (p.form == ScaleForm::full_rank)
+    run(scale_a(sa.full.const_view()), scale_b(sb.full.const_view()));
+  else if (p.form == ScaleForm::vector)
+    run(scale_a(sa.vector.const_view()), scale_b(sb.vector.const_view()));
+  else
+    run(scale_a(sa.single.const_view()), scale_b(sb.single.const_view()));
+  bool const tensor_cores = kernel == "gemm/sm90_wgmma_f8";
   c.download();
   EXPECT_EQ(c.writes_outside(), 0u) << describe(p);
   Comparison comparison(std::string("gemm/scaled/") + element_name<TA>() + "_" +
@@ -140,18 +143,18 @@ void check_scaled(ScaledCase const& p) {
     terms.c = o.beta != 0 ? before.value(bt, i, j) : 0.0;
     terms.scale = o.scale;
     std::int64_t const batch = bt, row = i, col = j;
-    auto const want = reference::gemm_element(
-        p.k,
-        [&](std::int64_t l) {
-          return sa.at(batch, row, l) *
-                 (o.trans_a ? a.value(batch, l, row) : a.value(batch, row, l));
-        },
-        [&](std::int64_t l) {
-          return sb.at(batch, col, l) *
-                 (o.trans_b ? b.value(batch, col, l) : b.value(batch, l, col));
-        },
-        terms);
-    double const error = scaled_gemm_error<Acc>(p.k, want, terms);
+    auto const scaled_a = [&](std::int64_t l) {
+      return sa.at(batch, row, l) * (o.trans_a ? a.value(batch, l, row) : a.value(batch, row, l));
+    };
+    auto const scaled_b = [&](std::int64_t l) {
+      return sb.at(batch, col, l) * (o.trans_b ? b.value(batch, col, l) : b.value(batch, l, col));
+    };
+    auto const want = reference::gemm_element(p.k, scaled_a, scaled_b, terms);
+    double error = scaled_gemm_error<Acc>(p.k, want, terms);
+    if (tensor_cores)
+      error += std::abs(o.scale * o.alpha) *
+               float8_tensor_core_error(p.k, o.accumulate == Accumulate::promoted,
+                                        [&](std::int64_t l) { return scaled_a(l) * scaled_b(l); });
     comparison.add(c.value(bt, i, j), want.value, stored_gemm_bound<Acc, TC>(want.value, error),
                    {bt, i, j});
   });

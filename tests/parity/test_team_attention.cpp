@@ -31,6 +31,7 @@ struct TeamHeads {
   Lse lse;
   TeamAttentionOptions options;
   Way way;
+  int level;  ///< of the scratch memory
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     using Kokkos::ALL;
@@ -48,7 +49,7 @@ struct TeamHeads {
       detail::team_attention_pieces(team, detail::team_attention_problem<Element>(
                                               sub_q, sub_k, sub_v, sub_out, sub_lse, options));
     } else {
-      Scratch const near(team.team_scratch(0), sub_k.extent(0), sub_k.extent(1));
+      Scratch const near(team.team_scratch(level), sub_k.extent(0), sub_k.extent(1));
       int const rows = static_cast<int>(sub_k.extent(0)), cols = static_cast<int>(sub_k.extent(1));
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
         near(index / cols, index % cols) = sub_k(index / cols, index % cols);
@@ -88,13 +89,15 @@ struct TeamOperands {
   void run(TeamAttentionOptions const& options, Way way, int team_size = 0) {
     using Kernel =
         TeamHeads<Exec, decltype(q.const_view()), decltype(out.view()), decltype(lse.view())>;
+    int const bytes =
+        static_cast<int>(Kernel::Scratch::shmem_size(sz(shape.keys), sz(shape.d)) + 64);
+    int const level = bytes <= Kokkos::TeamPolicy<Exec>::scratch_size_max(0) ? 0 : 1;
     Kernel const kernel{
-        q.const_view(), k.const_view(), v.const_view(), out.view(), lse.view(), options, way};
+        q.const_view(), k.const_view(), v.const_view(), out.view(), lse.view(), options, way,
+        level};
     Exec const exec;
     auto const launch = [&](auto policy) {
-      policy.set_scratch_size(
-          0, Kokkos::PerTeam(
-                 static_cast<int>(Kernel::Scratch::shmem_size(sz(shape.keys), sz(shape.d)) + 64)));
+      policy.set_scratch_size(level, Kokkos::PerTeam(bytes));
       Kokkos::parallel_for("attikos_test", policy, kernel);
     };
     if (team_size == 0)

@@ -15,6 +15,7 @@ namespace testing = ::testing;
 
 using attikos::testing::Accumulator;
 using attikos::testing::AttentionBound;
+using attikos::testing::float8_tensor_core_error;
 using attikos::testing::gemm_bound;
 using attikos::testing::growth;
 using attikos::testing::layer_norm_bound;
