@@ -63,25 +63,6 @@ struct Operands {
   static std::size_t extent(int value) { return static_cast<std::size_t>(value); }
 };
 
-/// What tensor cores may drop of a float8 sum: they align the 32 products of an instruction and the
-/// sum so far to the largest of them and cut off below 2^-13 of it; `fast` sums stay there, others
-/// leave every 128 products.
-template <class Row, class Column>
-double dropped_by_tensor_cores(std::int64_t k, Row const& row, Column const& column, bool fast) {
-  double dropped = 0, part = 0, largest = 0;
-  for (std::int64_t l = 0; l < k; ++l) {
-    if (!fast && l % 128 == 0) part = 0;
-    double const product = row(l) * column(l);
-    part += product;
-    largest = std::max(largest, std::abs(product));
-    if (l % 32 == 31 || l + 1 == k) {
-      dropped += 33 * 0x1p-13 * std::max(largest, std::abs(part));
-      largest = std::abs(part);
-    }
-  }
-  return dropped;
-}
-
 /// Sampled entries of C against float64; the ends of both dimensions are among them.
 template <class A, class B, class C>
 void check_result(std::string const& side, Shape const& s, Operands<A, B, C> const& x) {
@@ -102,7 +83,8 @@ void check_result(std::string const& side, Shape const& s, Operands<A, B, C> con
         auto const element = reference::gemm_element(s.k, wide_row, wide_column, {});
         double bound = test::gemm_bound<test::Accumulator<A, B, C>, C>(s.k, element, {});
         if constexpr (!on_host && sizeof(A) == 1)
-          bound += dropped_by_tensor_cores(s.k, wide_row, wide_column, s.fast);
+          bound += test::float8_tensor_core_error(
+              s.k, !s.fast, [&](std::int64_t l) { return wide_row(l) * wide_column(l); });
         require_close(side, where, to_double(c(i, j)), element.value, bound);
       }
     }
