@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "operations.hpp"
+
+#include <utility>
+
+#include "../support/backends.hpp"
+
+namespace attikos::test {
+template <class Exec, class T>
+std::vector<Operation<Exec>> operations() {
+  std::vector<Operation<Exec>> list;
+  {
+    auto a = filled<T, 3, Exec>({2, 67, 300}, 1), b = filled<T, 3, Exec>({2, 300, 45}, 2);
+    auto c = filled<T, 3, Exec>({2, 67, 45}, 3), residuals = filled<T, 3, Exec>({2, 67, 45}, 4);
+    auto biases = filled<T, 1, Exec>({45}, 5);
+    GemmOptions const options{.alpha = 0.5, .activation = Activation::gelu};
+    list.push_back({"gemm",
+                    [=](Exec const& exec) {
+                      gemm(exec, a->const_view(), b->const_view(), c->view(), options,
+                           bias(biases->const_view()), residual(residuals->const_view()));
+                    },
+                    output_of(c)});
+    // One row: whatever splits the sum over threads would show in determinism.
+    auto row = filled<T, 3, Exec>({1, 1, 45}, 6);
+    list.push_back(
+        {"gemm",
+         [=](Exec const& exec) {
+           gemm(exec, Kokkos::subview(a->const_front(), std::pair<int, int>(0, 1), Kokkos::ALL),
+                b->const_front(), row->front());
+         },
+         output_of(row)});
+  }
+  {
+    auto input = filled<T, 3, Exec>({2, 35, 300}, 30),
+         dinput = filled<T, 3, Exec>({2, 35, 300}, 31);
+    auto gate = filled<T, 2, Exec>({45, 300}, 32), up = filled<T, 2, Exec>({45, 300}, 33);
+    auto dgate = filled<T, 2, Exec>({45, 300}, 34), dup = filled<T, 2, Exec>({45, 300}, 35);
+    auto out = filled<T, 3, Exec>({2, 35, 45}, 36), dout = filled<T, 3, Exec>({2, 35, 45}, 37);
+    list.push_back({"gated_mlp",
+                    [=](Exec const& exec) {
+                      gated_mlp(exec, input->const_view(), gate->const_view(), up->const_view(),
+                                out->view(), {.activation = Activation::gelu});
+                    },
+                    output_of(out)});
+    for (auto const& result : {output_of(dinput), output_of(dgate), output_of(dup)}) {
+      list.push_back({"gated_mlp_backward",
+                      [=](Exec const& exec) {
+                        gated_mlp_backward(exec, input->const_view(), gate->const_view(),
+                                           up->const_view(), dout->const_view(), dinput->view(),
+                                           dgate->view(), dup->view(), {.kernel = "portable"});
+                      },
+                      result});
+    }
+  }
+  auto q = filled<T, 4, Exec>({2, 2, 39, 40}, 7), k = filled<T, 4, Exec>({2, 1, 300, 40}, 8);
+  auto v = filled<T, 4, Exec>({2, 1, 300, 24}, 9);
+  auto len_q = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
+  auto len_kv = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
+  (*len_q)(0) = 39;
+  (*len_q)(1) = 20;
+  (*len_kv)(0) = 300;
+  (*len_kv)(1) = 130;
+  len_q->upload();
+  len_kv->upload();
+  for (auto algorithm :
+       {AttentionAlgorithm::flash, AttentionAlgorithm::tiled, AttentionAlgorithm::naive}) {
+    AttentionOptions const options{.causal = true, .algorithm = algorithm};
+    auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 10);
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 11);
+    Kokkos::View<std::byte*, typename Exec::memory_space> const memory(
+        "attikos_test", attention_workspace_size(q->view(), k->view(), v->view(), options));
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, q->const_view(), k->const_view(), v->const_view(),
+                                out->view(), lse->view(), options, workspace(memory),
+                                lengths(len_q->const_view(), len_kv->const_view()));
+                    },
+                    output_of(out)});
+  }
+  {
+    // Many short sequences.
+    auto out = filled<T, 4, Exec>({37, 4, 9, 24}, 16);
+    auto queries = filled<T, 4, Exec>({37, 4, 9, 40}, 17),
+         keys = filled<T, 4, Exec>({37, 2, 13, 40}, 18);
+    auto values = filled<T, 4, Exec>({37, 2, 13, 24}, 19);
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, queries->const_view(), keys->const_view(),
+                                values->const_view(), out->view(), {.causal = true});
+                    },
+                    output_of(out)});
+  }
+  {
+    // One head, few queries: threads must share the keys or stand idle.
+    auto out = filled<T, 4, Exec>({1, 1, 3, 24}, 12);
+    auto one = filled<T, 4, Exec>({1, 1, 3, 40}, 13),
+         keys = filled<T, 4, Exec>({1, 1, 1500, 40}, 14);
+    auto values = filled<T, 4, Exec>({1, 1, 1500, 24}, 15);
+    list.push_back({"attention",
+                    [=](Exec const& exec) {
+                      attention(exec, one->const_view(), keys->const_view(), values->const_view(),
+                                out->view());
+                    },
+                    output_of(out)});
+  }
+  {
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 70),
+         dout = filled<T, 4, Exec>({2, 2, 39, 24}, 71);
+    auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 72);
+    auto dq = filled<T, 4, Exec>({2, 2, 39, 40}, 73), dk = filled<T, 4, Exec>({2, 1, 300, 40}, 74),
+         dv = filled<T, 4, Exec>({2, 1, 300, 24}, 75);
+    for (auto const& result : {output_of(dq), output_of(dk), output_of(dv)}) {
+      list.push_back({"attention_backward",
+                      [=](Exec const& exec) {
+                        attention_backward(exec, q->const_view(), k->const_view(), v->const_view(),
+                                           out->const_view(), lse->const_view(), dout->const_view(),
+                                           dq->view(), dk->view(), dv->view(), {.causal = true},
+                                           lengths(len_q->const_view(), len_kv->const_view()));
+                      },
+                      result});
+    }
+    auto rows = filled<T, 2, Exec>({70, 300}, 76);
+    auto codes = filled<float8_e4m3, 2, Exec>({70, 300}, 77);
+    auto scales = filled<float, 2, Exec>({70, 3}, 78);
+    list.push_back({"quantize",
+                    [=](Exec const& exec) {
+                      quantize(exec, rows->const_view(), codes->view(), scales->view());
+                    },
+                    output_of(codes)});
+    auto a = filled<T, 2, Exec>({70, 90}, 79), b = filled<T, 2, Exec>({90, 50}, 80);
+    auto dc = filled<T, 2, Exec>({70, 50}, 81);
+    auto da = filled<T, 2, Exec>({70, 90}, 82), db = filled<T, 2, Exec>({90, 50}, 83);
+    for (auto const& result : {output_of(da), output_of(db)}) {
+      list.push_back({"gemm_backward",
+                      [=](Exec const& exec) {
+                        gemm_backward(exec, a->const_view(), b->const_view(), dc->const_view(),
+                                      da->view(), db->view());
+                      },
+                      result});
+    }
+  }
+  auto x = filled<T, 3, Exec>({2, 70, 385}, 16);
+  auto weight = filled<T, 1, Exec>({385}, 17);
+  auto const rows = [&](char const* name, auto op) {
+    auto out = filled<T, 3, Exec>({2, 70, 385}, 18);
+    list.push_back({name, [=](Exec const& exec) { op(exec, out->view()); }, output_of(out)});
+  };
+  rows("layer_norm", [=](Exec const& exec, auto const& out) {
+    layer_norm(exec, x->const_view(), weight->const_view(), weight->const_view(), out);
+  });
+  rows("rms_norm", [=](Exec const& exec, auto const& out) {
+    rms_norm(exec, x->const_view(), weight->const_view(), out);
+  });
+  rows("softmax", [=](Exec const& exec, auto const& out) { softmax(exec, x->const_view(), out); });
+  rows("l2_normalize",
+       [=](Exec const& exec, auto const& out) { l2_normalize(exec, x->const_view(), out); });
+  auto pooled = filled<T, 2, Exec>({2, 385}, 19);
+  list.push_back({"mean_pool",
+                  [=](Exec const& exec) {
+                    mean_pool(exec, x->const_view(), pooled->view(), MeanPoolOptions{},
+                              lengths(len_q->const_view()));
+                  },
+                  output_of(pooled)});
+  rows("log_softmax",
+       [=](Exec const& exec, auto const& out) { log_softmax(exec, x->const_view(), out); });
+  auto g = filled<T, 3, Exec>({2, 70, 385}, 40);
+  auto dweight = filled<T, 1, Exec>({385}, 41), dbias = filled<T, 1, Exec>({385}, 42);
+  auto dx = filled<T, 3, Exec>({2, 70, 385}, 43);
+  rows("l2_normalize_backward", [=](Exec const& exec, auto const& out) {
+    l2_normalize_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("softmax_backward", [=](Exec const& exec, auto const& out) {
+    softmax_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("log_softmax_backward", [=](Exec const& exec, auto const& out) {
+    log_softmax_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {
+    mean_pool_backward(exec, pooled->const_view(), out);
+  });
+  for (auto const& result : {output_of(dx), output_of(dweight)}) {
+    list.push_back({"rms_norm_backward",
+                    [=](Exec const& exec) {
+                      rms_norm_backward(exec, x->const_view(), weight->const_view(),
+                                        g->const_view(), dx->view(), dweight->view());
+                    },
+                    result});
+  }
+  for (auto const& result : {output_of(dx), output_of(dweight), output_of(dbias)}) {
+    list.push_back({"layer_norm_backward",
+                    [=](Exec const& exec) {
+                      layer_norm_backward(exec, x->const_view(), weight->const_view(),
+                                          g->const_view(), dx->view(), dweight->view(),
+                                          dbias->view());
+                    },
+                    result});
+  }
+  auto cos = filled<T, 2, Exec>({39, 40}, 44), sin = filled<T, 2, Exec>({39, 40}, 45);
+  auto turned = filled<T, 4, Exec>({2, 2, 39, 40}, 46);
+  list.push_back({"rope",
+                  [=](Exec const& exec) {
+                    rope(exec, q->const_view(), cos->const_view(), sin->const_view(),
+                         turned->view(), RopeOptions{}, positions(len_q->const_view()));
+                  },
+                  output_of(turned)});
+  list.push_back({"rope_backward",
+                  [=](Exec const& exec) {
+                    rope_backward(exec, q->const_view(), cos->const_view(), sin->const_view(),
+                                  turned->view());
+                  },
+                  output_of(turned)});
+  auto tokens = filled<T, 3, Exec>({2, 39, 160}, 47),
+       dtokens = filled<T, 3, Exec>({2, 39, 160}, 48);
+  auto scales = filled<T, 1, Exec>({160}, 49), dscales = filled<T, 1, Exec>({160}, 50);
+  list.push_back({"rms_norm_rope",
+                  [=](Exec const& exec) {
+                    rms_norm_rope(exec, tokens->const_view(), scales->const_view(),
+                                  cos->const_view(), sin->const_view(), dtokens->view());
+                  },
+                  output_of(dtokens)});
+  for (auto const& result : {output_of(dtokens), output_of(dscales)}) {
+    list.push_back({"rms_norm_rope_backward",
+                    [=](Exec const& exec) {
+                      rms_norm_rope_backward(exec, tokens->const_view(), scales->const_view(),
+                                             cos->const_view(), sin->const_view(),
+                                             tokens->const_view(), dtokens->view(),
+                                             dscales->view());
+                    },
+                    result});
+  }
+  {
+    auto one = filled<T, 4, Exec>({2, 4, 2, 40}, 51),
+         keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 52);
+    auto values = filled<T, 4, Exec>({2, 2, 1500, 24}, 53),
+         out = filled<T, 4, Exec>({2, 4, 2, 24}, 54);
+    list.push_back({"decode",
+                    [=](Exec const& exec) {
+                      decode(exec, one->const_view(), keys->const_view(), values->const_view(),
+                             out->view(), {.causal = true}, lengths(none, len_kv->const_view()));
+                    },
+                    output_of(out)});
+    auto new_k = filled<T, 4, Exec>({2, 2, 5, 40}, 55),
+         new_v = filled<T, 4, Exec>({2, 2, 5, 24}, 56);
+    auto k_cache = filled<T, 4, Exec>({2, 2, 400, 40}, 64),
+         v_cache = filled<T, 4, Exec>({2, 2, 400, 24}, 65);
+    k_cache->fill(3), v_cache->fill(3);  // as Output::clear leaves what is not written
+    auto table_cos = filled<float, 2, Exec>({1500, 40}, 57),
+         table_sin = filled<float, 2, Exec>({1500, 40}, 58);
+    for (auto const& result : {output_of(k_cache), output_of(v_cache)}) {
+      list.push_back({"append_kv",
+                      [=](Exec const& exec) {
+                        append_kv(exec, new_k->const_view(), new_v->const_view(), k_cache->view(),
+                                  v_cache->view(), {}, cache_lengths(len_kv->const_view()),
+                                  rotary(table_cos->const_view(), table_sin->const_view()));
+                      },
+                      result});
+    }
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    auto lse = filled<Lse, 3, Exec>({2, 4, 2}, 59), other_lse = filled<Lse, 3, Exec>({2, 4, 2}, 60);
+    auto part = filled<T, 4, Exec>({2, 4, 2, 24}, 61),
+         other = filled<T, 4, Exec>({2, 4, 2, 24}, 62);
+    auto merged = filled<T, 4, Exec>({2, 4, 2, 24}, 63);
+    list.push_back({"merge_states",
+                    [=](Exec const& exec) {
+                      merge_states(exec, part->const_view(), lse->const_view(), other->const_view(),
+                                   other_lse->const_view(), merged->view());
+                    },
+                    output_of(merged)});
+  }
+  return list;
+}
+
+#define ATTIKOS_TEST_OPERATIONS(Space)                               \
+  template std::vector<Operation<Space>> operations<Space, float>(); \
+  template std::vector<Operation<Space>> operations<Space, bfloat16>();
+#if defined(KOKKOS_ENABLE_CUDA)
+ATTIKOS_TEST_OPERATIONS(Kokkos::Cuda)
+#else
+ATTIKOS_TEST_OPERATIONS(Kokkos::DefaultExecutionSpace)
+#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && \
+    !defined(ATTIKOS_TEST_FEW_CASES)
+ATTIKOS_TEST_OPERATIONS(Kokkos::Serial)
+#endif
+#endif
+
+}  // namespace attikos::test
