@@ -51,6 +51,14 @@ def apply(
     return _function().apply(run, back, differentiable, *inputs)
 
 
+def call(run: Callable[..., Any], back: Callable[..., Any], *inputs: Any) -> Any:
+    """run(*inputs) of one result, recorded where PyTorch wants it: back(inputs, outputs, gradient) gives a
+    gradient for every input."""
+    if not wanted(*inputs):
+        return run(*inputs)
+    return apply(run, lambda given, outputs, gradients, needed: back(given, outputs, gradients[0]), inputs)
+
+
 def mark_written(*arrays: Any) -> None:
     """Lets PyTorch know that its tensors were changed behind its back."""
     torch = sys.modules.get("torch")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _library
+from . import _autograd, _library
 from ._arrays import NUMPY, TORCH, Call, Operand, float32_numbers, int32_numbers, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
@@ -156,14 +156,32 @@ def gemm(
     number or int32 per row or column. out_dtype: float16 (default), bfloat16, float32 or float8_e4m3 for float8;
     int32, int8, float32, float16 or bfloat16 for int8. scale_out divides a result of 8 bits before it is
     rounded. compute (ieee, tf32, tf32x3) and accumulate (promoted, fast) say how much precision may go.
-    return_pre_activation adds what goes into the activation, for gemm_backward().
+    return_pre_activation adds what goes into the activation, for gemm_backward(). Where PyTorch records, a, b,
+    bias and residual have gradients, unless there are scales or zero points.
     """
-    return _product(
-        "gemm", a, b, out_dtype, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b, c=c, bias=bias,
-        residual=residual, activation=activation, scale=scale, kernel=kernel, compute=compute,
-        accumulate=accumulate, return_pre_activation=return_pre_activation, scale_a=scale_a, scale_b=scale_b,
-        zero_point_a=zero_point_a, zero_point_b=zero_point_b, scale_out=scale_out,
-    )  # fmt: skip
+    quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
+                     scale_out=scale_out)  # fmt: skip
+    settings = dict(alpha=alpha, trans_a=trans_a, trans_b=trans_b, activation=activation, scale=scale,
+                    compute=compute)  # fmt: skip
+
+    def run(a: Any, b: Any, bias: Any, residual: Any, pre_activation: bool = return_pre_activation) -> Any:
+        return _product(
+            "gemm", a, b, out_dtype, beta=beta, c=c, bias=bias, residual=residual, kernel=kernel,
+            accumulate=accumulate, return_pre_activation=pre_activation, **settings, **quantized,
+        )  # fmt: skip
+
+    inputs = (a, b, bias, residual)
+    if not _autograd.wanted(*inputs) or any(x is not None for x in quantized.values()):
+        return run(*inputs)
+
+    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        pre_activation = outputs[1] if len(outputs) > 1 else None
+        found = gemm_backward(*inputs[:2], gradients[0], bias=needed[2], pre_activation=pre_activation, **settings)
+        return (found[0], found[1], found[2] if needed[2] else None, gradients[0] if needed[3] else None)
+
+    bends = activation not in (None, "none")
+    result = _autograd.apply(lambda *given: run(*given, bends or return_pre_activation), back, inputs)
+    return result[0] if bends and not return_pre_activation else result
 
 
 def grouped_gemm(

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations on rows (the last dimension): norms, softmax, pooling."""
+"""Operations on rows (the last dimension): norms, softmax, pooling. Gradients flow where PyTorch records them."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from . import _autograd
 from ._arrays import Call, Operand, dense_strides, int32_array, operand_of
 from ._dtypes import FLOATING
 from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
@@ -44,27 +45,50 @@ def _row_call(operation: str, function: str, number: float, x: Any, **vectors: A
 
 def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
-    return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
+
+    def run(x: Any, weight: Any) -> Any:
+        return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
+
+    return _autograd.call(run, lambda given, out, dout: rms_norm_backward(*given, dout, eps), x, weight)
 
 
 def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension."""
-    return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
+
+    def run(x: Any, weight: Any, bias: Any) -> Any:
+        return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
+
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return layer_norm_backward(*given[:2], dout, eps)
+
+    return _autograd.call(run, back, x, weight, bias)
 
 
 def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
     """x / max(|x|, eps) over the last dimension."""
-    return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
+
+    def run(x: Any) -> Any:
+        return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
+
+    return _autograd.call(run, lambda given, out, dout: (l2_normalize_backward(*given, dout, eps),), x)
 
 
 def softmax(x: Any, scale: float = 1.0) -> Any:
     """softmax(scale * x) over the last dimension; a row of minus infinities gives zeros."""
-    return _row_call("softmax", "attikos_softmax", scale, x)
+
+    def run(x: Any) -> Any:
+        return _row_call("softmax", "attikos_softmax", scale, x)
+
+    return _autograd.call(run, lambda given, out, dout: (softmax_backward(*out, dout, scale),), x)
 
 
 def log_softmax(x: Any, scale: float = 1.0) -> Any:
     """log(softmax(scale * x)) over the last dimension."""
-    return _row_call("log_softmax", "attikos_log_softmax", scale, x)
+
+    def run(x: Any) -> Any:
+        return _row_call("log_softmax", "attikos_log_softmax", scale, x)
+
+    return _autograd.call(run, lambda given, out, dout: (log_softmax_backward(*out, dout, scale),), x)
 
 
 def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, vectors: int) -> Any:
@@ -126,15 +150,22 @@ def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
 
 def mean_pool(x: Any, lengths: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
-    call = Call("mean_pool", x=x)
-    ox = call["x"]
-    if ox.ndim != 3:
-        raise ShapeMismatchError(f"attikos.mean_pool: x is {ox.describe()}; expected [batch, seqlen, hidden]")
-    if lengths is not None:
-        call = Call("mean_pool", x=ox, lengths=int32_array(lengths, ox, "lengths"))
-    out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
-    call.run("attikos_mean_pool", ox, call.get("lengths"), out)
-    return call.finish()
+
+    def run(x: Any) -> Any:
+        call = Call("mean_pool", x=x)
+        ox = call["x"]
+        if ox.ndim != 3:
+            raise ShapeMismatchError(f"attikos.mean_pool: x is {ox.describe()}; expected [batch, seqlen, hidden]")
+        if lengths is not None:
+            call = Call("mean_pool", x=ox, lengths=int32_array(lengths, ox, "lengths"))
+        out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
+        call.run("attikos_mean_pool", ox, call.get("lengths"), out)
+        return call.finish()
+
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return (mean_pool_backward(dout, given[0].shape[1], lengths),)
+
+    return _autograd.call(run, back, x)
 
 
 def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None) -> Any:

@@ -127,6 +127,49 @@ class Gradients(unittest.TestCase):
             for x, want in zip(inputs, exact):
                 self.assertTrue(torch.equal(x.grad, want), what)
 
+    def check(self, run, back, what, *inputs):
+        """The gradients that run() records are those of back(inputs, out, dout)."""
+        recorded = [x.detach().clone().requires_grad_() for x in inputs]
+        out = run(*recorded)
+        plain = run(*inputs)
+        self.assertTrue(torch.equal(out, plain), what)
+        self.assertIsNotNone(out.grad_fn, what)
+        dout = normal(out.device, out.dtype, *out.shape, seed=9)
+        out.backward(dout)
+        for x, want in zip(recorded, back(inputs, plain, dout)):
+            self.assertTrue(torch.equal(x.grad, want), what)
+
+    def test_rows(self):
+        for device, dtype, what in each():
+            x, weight = normal(device, dtype, 2, 3, 5, 70), normal(device, dtype, 70, seed=1)
+            bias = normal(device, dtype, 70, seed=2)
+            self.check(attikos.rms_norm, lambda i, o, g: attikos.rms_norm_backward(*i, g), what, x, weight)
+            self.check(attikos.layer_norm, lambda i, o, g: attikos.layer_norm_backward(*i[:2], g), what, x, weight, bias)
+            self.check(attikos.l2_normalize, lambda i, o, g: (attikos.l2_normalize_backward(*i, g),), what, x)
+            for name in ("softmax", "log_softmax"):
+                back = getattr(attikos, name + "_backward")
+                self.check(getattr(attikos, name), lambda i, o, g, back=back: (back(o, g),), what, x)
+            lengths = torch.tensor([4, 1], dtype=torch.int32, device=device)
+            self.check(
+                lambda x: attikos.mean_pool(x, lengths),
+                lambda i, o, g: (attikos.mean_pool_backward(g, 5, lengths),), what, normal(device, dtype, 2, 5, 70),
+            )  # fmt: skip
+
+    def test_products(self):
+        for device, dtype, what in each():
+            a, b = normal(device, dtype, 33, 40), normal(device, dtype, 20, 40, seed=1)
+            bias, residual = normal(device, dtype, 20, seed=2), normal(device, dtype, 33, 20, seed=3)
+            settings = dict(trans_b=True, alpha=0.5, activation="gelu")
+            pre = attikos.gemm(a, b, bias=bias, return_pre_activation=True, **settings)[1]
+
+            def back(inputs, out, dout, pre=pre):
+                a, b = inputs[:2]
+                return (*attikos.gemm_backward(a, b, dout, bias=True, pre_activation=pre, **settings), dout)
+
+            self.check(lambda a, b, bias, residual: attikos.gemm(a, b, bias=bias, residual=residual, **settings),
+                       back, what, a, b, bias, residual)  # fmt: skip
+            self.check(attikos.gemm, lambda i, o, g: attikos.gemm_backward(*i, g), what, a, b.T)
+
     def test_devices_agree_in_float64(self):
         """Sums of 130 terms in another order."""
         found = []
