@@ -5,6 +5,8 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/attention/attention.hpp>
+#include <attikos/attention/attention_backward.hpp>
+#include <attikos/attention/decode.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/gemm/gemm.hpp>
@@ -160,6 +162,22 @@ inline std::vector<KernelInfo> list_kernels(op::Attention) {
                        "every execution space; plain loops, stores the scores");
   kernels.add_each_type<op::Attention>();
   kernels.add_each_pair<op::Attention>();
+  return kernels.list();
+}
+
+/// The same for decode(): with the types of q and out.
+inline std::vector<KernelInfo> list_kernels(op::Decode) {
+  detail::KernelCollector kernels;
+  kernels.add_portable("portable", "every execution space; the cache split among teams");
+  kernels.add_each_pair<op::Decode>();
+  return kernels.list();
+}
+
+/// The same for attention_backward(): with the type of q.
+inline std::vector<KernelInfo> list_kernels(op::AttentionBackward) {
+  detail::KernelCollector kernels;
+  kernels.add_portable("portable", "every execution space; scores recomputed block by block");
+  kernels.add_each_type<op::AttentionBackward>();
   return kernels.list();
 }
 

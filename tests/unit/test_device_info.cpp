@@ -223,11 +223,20 @@ TEST(ListKernels, WhatExplainNamesIsListed) {
                               AttentionOptions{.algorithm = algorithm})
                           .kernel));
   }
+  EXPECT_TRUE(lists(list_kernels(op::decode),
+                    explain(op::decode, q.view(), k.view(), v.view(), out.view()).kernel));
+  Tensor<float, 3, Exec> lse({1, 2, 3});
+  EXPECT_TRUE(lists(
+      list_kernels(op::attention_backward),
+      explain(op::attention_backward, q.view(), k.const_view(), v.const_view(), out.const_view(),
+              lse.const_view(), out.const_view(), q.view(), k.view(), v.view())
+          .kernel));
 }
 
 TEST(ListKernels, EveryEntryHasANameAndOneLine) {
   for (auto const& list :
-       {list_kernels(op::gemm), list_kernels(op::attention), list_kernels(op::gated_mlp)}) {
+       {list_kernels(op::gemm), list_kernels(op::attention), list_kernels(op::gated_mlp),
+        list_kernels(op::decode), list_kernels(op::attention_backward)}) {
     ASSERT_FALSE(list.empty());
     EXPECT_EQ(list[0].name.rfind("portable", 0), 0u);
     for (auto const& kernel : list) {

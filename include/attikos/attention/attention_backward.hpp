@@ -135,5 +135,15 @@ Explanation explain(op::AttentionBackward, Exec const& exec, Q const& q, K const
   return result;
 }
 
+/// The same on an instance of the default execution space.
+template <TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, TensorLike Lse, TensorLike Dout,
+          TensorLike Dq, TensorLike Dk, TensorLike Dv, detail::AttentionBackwardExtra... Extras>
+Explanation explain(op::AttentionBackward tag, Q const& q, K const& k, V const& v, Out const& out,
+                    Lse const& lse, Dout const& dout, Dq const& dq, Dk const& dk, Dv const& dv,
+                    AttentionOptions const& options = {}, Extras const&... extras) {
+  return explain(tag, Kokkos::DefaultExecutionSpace{}, q, k, v, out, lse, dout, dq, dk, dv, options,
+                 extras...);
+}
+
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

@@ -197,5 +197,12 @@ Explanation explain(op::Decode, Exec const& exec, Q const& q, K const& k, V cons
   return result;
 }
 
+/// The same on an instance of the default execution space.
+template <TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, detail::DecodeExtra... Extras>
+Explanation explain(op::Decode tag, Q const& q, K const& k, V const& v, Out const& out,
+                    DecodeOptions const& options = {}, Extras const&... extras) {
+  return explain(tag, Kokkos::DefaultExecutionSpace{}, q, k, v, out, options, extras...);
+}
+
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
