@@ -35,8 +35,11 @@ void copy_event(Kokkos::Tools::SpaceHandle, char const* name, void const*,
   events.push_back({"deep_copy", name, 0});
 }
 void fence_event(char const* name, std::uint32_t device, std::uint64_t*) {
-  // Kokkos fences around callbacks for tools that want it; that one is not the library's.
-  if (std::string(name).find("Profile Tool Fence") == std::string::npos)
+  // Kokkos fences around callbacks for tools that want it, and Kokkos::Threads at each launch;
+  // these are not the library's.
+  std::string const text = name;
+  if (text.find("Profile Tool Fence") == std::string::npos &&
+      text.find("Kokkos::ThreadsInternal::fence") == std::string::npos)
     events.push_back({"fence", name, device});
 }
 void allocation_event(Kokkos::Tools::SpaceHandle, char const* name, void const*,
