@@ -9,12 +9,14 @@ from typing import Any, Callable
 
 
 def wanted(*arrays: Any) -> bool:
-    """Whether PyTorch is to record this call."""
+    """Whether PyTorch is to record this call: all arrays are its tensors and one of them asks for it."""
     torch = sys.modules.get("torch")
+    given = [a for a in arrays if a is not None]
     return (
         torch is not None
         and torch.is_grad_enabled()
-        and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arrays)
+        and all(isinstance(a, torch.Tensor) for a in given)
+        and any(a.requires_grad for a in given)
     )
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import sys
 import unittest
+
+sys.modules["torch"] = None  # modules of NumPy arrays; test_torch.py has those of tensors
 
 import attikos
 import ml_dtypes

@@ -198,6 +198,16 @@ class Gradients(unittest.TestCase):
                 gate, up = (p.detach().to(dtype) for p in (module.gate_weight, module.up_weight))
                 self.assertTrue(torch.equal(out, attikos.fused_gated_mlp(x.detach(), gate, up)), what)
 
+    def test_modules_take_numpy_arrays(self):
+        """Detached: there is nothing that could record them."""
+        x = np.random.default_rng(0).standard_normal((3, 96)).astype(np.float32)
+        module = attikos.FusedGatedMLP(96, 32)
+        out = module(x)
+        self.assertIsInstance(out, np.ndarray)
+        np.testing.assert_array_equal(out, host(module(torch.from_numpy(x))))
+        linear = attikos.FP8Linear(96, 32, bias=True)
+        np.testing.assert_array_equal(linear(x), host(linear(torch.from_numpy(x))))
+
     def test_float8_weight_is_never_stale(self):
         for device in devices():
             module = attikos.FP8Linear(64, 48).to(device)
