@@ -245,7 +245,8 @@ TYPED_TEST(GemmTileChecks, ScalesAlongKKeepTheirBlocks) {
     return c.elements();
   };
   auto const want = run({});
-  for (int k : {1, 16, 128}) EXPECT_TRUE(same_bits(run({.tile_k = k}), want)) << k;
+  int const deepest = is_host_space<Exec> ? 128 : 32;  // what fits into a device's scratch memory
+  for (int k : {1, 16, deepest}) EXPECT_TRUE(same_bits(run({.tile_k = k}), want)) << k;
   for (int k : {48, 129, 256})
     expect_error<UnsupportedError>([&] { run({.tile_k = k}); }, {"tile_k is " + std::to_string(k) +
                                                                  "; expected a divisor of 128"});
