@@ -9,14 +9,14 @@ from typing import Any, Callable
 
 
 def wanted(*arrays: Any) -> bool:
-    """Whether PyTorch is to record this call: all arrays are its tensors and one of them asks for it."""
+    """Whether PyTorch is to record this call: one of its tensors asks for it, and the first array, of whose kind
+    the result is, is one of them."""
     torch = sys.modules.get("torch")
-    given = [a for a in arrays if a is not None]
     return (
         torch is not None
         and torch.is_grad_enabled()
-        and all(isinstance(a, torch.Tensor) for a in given)
-        and any(a.requires_grad for a in given)
+        and isinstance(arrays[0], torch.Tensor)
+        and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arrays)
     )
 
 

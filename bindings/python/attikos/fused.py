@@ -46,9 +46,7 @@ def rope(
         call.run(function, call["x"], call["cos"], call["sin"], out, options)
         return call.finish()
 
-    if not _autograd.wanted(x):
-        return run(x)
-    return _autograd.apply(run, lambda i, o, g, n: (run(g[0], "attikos_rope_backward"),), (x,))
+    return _autograd.call(run, lambda given, out, dout: (run(dout, "attikos_rope_backward"),), x)
 
 
 def fused_rmsnorm_rope(
@@ -86,17 +84,15 @@ def fused_rmsnorm_rope(
         call.run("attikos_rms_norm_rope", *(call[name] for name in arrays), out, options)
         return call.finish()
 
-    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
-        arrays = {"x": inputs[0], "weight": inputs[1], "cos": cos, "sin": sin, "dout": gradients[0]}
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        arrays = {"x": given[0], "weight": given[1], "cos": cos, "sin": sin, "dout": dout}
         call, options = _rope_call(operation, None, arrays, **values)
         dx = call.result(ox.shape, ox.dtype)
         dweight = call.result(call["weight"].shape, call["weight"].dtype)
         call.run("attikos_rms_norm_rope_backward", *(call[name] for name in arrays), dx, dweight, options)
         return call.finish()
 
-    if not _autograd.wanted(x, weight):
-        return run(x, weight)
-    return _autograd.apply(run, back, (x, weight))
+    return _autograd.call(run, back, x, weight)
 
 
 def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = "silu") -> Any:
@@ -126,13 +122,11 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
         call.run("attikos_gated_mlp", call["x"], call["gate_weight"], call["up_weight"], out, number)
         return call.finish()
 
-    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+    def back(given: Any, out: Any, dout: Any) -> Any:
         names = ("x", "gate_weight", "up_weight")
-        call = Call(operation, **dict(zip(names, inputs)), dout=gradients[0])
+        call = Call(operation, **dict(zip(names, given)), dout=dout)
         results = [call.result(call[name].shape, call[name].dtype) for name in names]
         call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
         return call.finish()
 
-    if not _autograd.wanted(x, gate_weight, up_weight):
-        return run(x, gate_weight, up_weight)
-    return _autograd.apply(run, back, (x, gate_weight, up_weight))
+    return _autograd.call(run, back, x, gate_weight, up_weight)

@@ -170,6 +170,25 @@ class Gradients(unittest.TestCase):
                        back, what, a, b, bias, residual)  # fmt: skip
             self.check(attikos.gemm, lambda i, o, g: attikos.gemm_backward(*i, g), what, a, b.T)
 
+    def test_rotations(self):
+        """rope's gradient turns back; rms_norm_rope's is that of PyTorch's own operations in float64."""
+        for device, dtype, what in each():
+            x, angles = normal(device, dtype, 2, 3, 7, 16), normal(device, dtype, 7, 8, seed=1).repeat(1, 2)
+            cos, sin = angles.cos(), angles.sin()
+            self.check(lambda x: attikos.rope(x, cos, sin), lambda i, o, g: (attikos.rope(g, cos, -sin),), what, x)
+        for device in devices():
+            x, weight = (normal(device, torch.float64, *s).requires_grad_() for s in ((2, 7, 48), (48,)))
+            angles = normal(device, torch.float64, 7, 8, seed=1).repeat(1, 2)
+            cos, sin = angles.cos(), angles.sin()
+            y = (x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight).reshape(2, 7, 3, 16)
+            turned = torch.cat((-y[..., 8:], y[..., :8]), -1)
+            want = (y * cos[:, None] + turned * sin[:, None]).reshape(2, 7, 48)
+            dout = normal(device, torch.float64, 2, 7, 48, seed=9)
+            exact = torch.autograd.grad(want, (x, weight), dout)
+            got = torch.autograd.grad(attikos.fused_rmsnorm_rope(x, weight, cos, sin), (x, weight), dout)
+            for one, other in zip(got, exact):
+                np.testing.assert_allclose(host(one), host(other), rtol=0, atol=2.0**-53 * 48 * 64)
+
     def test_devices_agree_in_float64(self):
         """Sums of 130 terms in another order."""
         found = []
