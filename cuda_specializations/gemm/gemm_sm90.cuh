@@ -5,8 +5,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 
 #include "../common/tensor_map.cuh"
+#include "product.cuh"
 #include "sm90_split.cuh"
 #include "sm90_wgmma.cuh"
 
@@ -52,34 +54,6 @@ constexpr int bytes_of(DType type) {
   return type == DType::float32 || type == DType::int32 ? 4 : 2;
 }
 
-/// The same product seen as Cᵀ = Bᵀ · Aᵀ.
-inline abi::GemmArgs transposed(abi::GemmArgs const& g) {
-  abi::GemmArgs t = g;
-  t.m = g.n, t.n = g.m;
-  t.a = g.b, t.type_a = g.type_b, t.a_batch = g.b_batch, t.a_m = g.b_n, t.a_k = g.b_k;
-  t.b = g.a, t.type_b = g.type_a, t.b_batch = g.a_batch, t.b_k = g.a_k, t.b_n = g.a_m;
-  t.c_m = g.c_n, t.c_n = g.c_m;
-  t.bias_along = g.bias_along == BiasAlong::n ? BiasAlong::m : BiasAlong::n;
-  t.residual_m = g.residual_n, t.residual_n = g.residual_m;
-  auto const flip = [](abi::ScaleGrid const& s) {
-    return abi::ScaleGrid{s.data, s.batch, s.col, s.row, s.col_shift, s.row_shift};
-  };
-  t.scale_a = flip(g.scale_b), t.scale_b = flip(g.scale_a);
-  return t;
-}
-
-/// Whether an operand's unit stride is along K (K-major), along the other dimension, or along
-/// neither.
-enum class Major { k, mn, neither };
-constexpr Major major_of(std::int64_t mn, std::int64_t stride_mn, std::int64_t k,
-                         std::int64_t stride_k) {
-  if (k > 1 && stride_k == 1) return Major::k;
-  if (mn > 1 && stride_mn == 1) return Major::mn;
-  return k <= 1 ? Major::k : mn <= 1 ? Major::mn : Major::neither;
-}
-constexpr Major major_a(abi::GemmArgs const& g) { return major_of(g.m, g.a_m, g.k, g.a_k); }
-constexpr Major major_b(abi::GemmArgs const& g) { return major_of(g.n, g.b_n, g.k, g.b_k); }
-
 constexpr TensorMapSource operand_source(void const* data, CUtensorMapDataType type, int bytes,
                                          Major major, std::int64_t mn, std::int64_t stride_mn,
                                          std::int64_t k, std::int64_t stride_k, std::int64_t batch,
@@ -113,17 +87,6 @@ inline TensorMapSource source_c(abi::GemmArgs const& g) {
                                    : g.type_c == DType::int32    ? CU_TENSOR_MAP_DATA_TYPE_INT32
                                                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   return {g.c, type, bytes, g.n, g.m, g.batch, g.c_m * bytes, g.c_batch * bytes};
-}
-
-/// Whether the factors of an operand are one for all of it or one for each of its rows (A) or
-/// columns (B).
-constexpr bool factors_fit(abi::ScaleGrid const& s, bool of_a) {
-  if (s.data == nullptr) return true;
-  return of_a ? s.col == 0 && s.row_shift == 0 : s.row == 0 && s.col_shift == 0;
-}
-
-constexpr bool readable(DType type) {
-  return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
 }
 
 /// First reason not to take a call, whatever its element types; null if there is none.
@@ -166,8 +129,8 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   Major const a = major_a(g), b = major_b(g);
   if (a == Major::neither) return "A has no unit stride";
   if (b == Major::neither) return "B has no unit stride";
-  if (sizeof(A) == 1 && (a != Major::k || b != Major::k))
-    return "8-bit operands need their unit stride along K";
+  if (sizeof(A) == 1 && a != Major::k && b != Major::k)
+    return "one of two 8-bit operands needs its unit stride along K";
   if (char const* reason =
           refuse_tensor_map(source_a<A>(g), "A's address is not a multiple of 16 bytes",
                             "a stride of A is not a multiple of 16 bytes", "A is too large"))
@@ -183,30 +146,6 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   return nullptr;
 }
 
-constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
-
-inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
-  Sm90Epilogue e{};
-  e.alpha = static_cast<float>(g.alpha);
-  e.beta = static_cast<float>(g.beta);
-  e.scale = static_cast<float>(g.scale);
-  e.along_m = g.n == 1 || (g.m > 1 && magnitude(g.c_m) < magnitude(g.c_n));
-  e.activation = g.activation;
-  e.c = g.c, e.type_c = g.type_c, e.c_batch = g.c_batch, e.c_m = g.c_m, e.c_n = g.c_n;
-  if (g.bias != nullptr) {
-    bool const along_n = g.bias_along == BiasAlong::n;
-    e.bias = {g.bias, g.type_bias, 0, along_n ? 0 : g.bias_stride, along_n ? g.bias_stride : 0};
-  }
-  if (g.residual != nullptr)
-    e.residual = {g.residual, g.type_residual, g.residual_batch, g.residual_m, g.residual_n};
-  e.row_factors = g.scale_a.data;
-  e.row_factors_batch = g.scale_a.batch, e.row_factors_stride = g.scale_a.row;
-  e.column_factors = g.scale_b.data;
-  e.column_factors_batch = g.scale_b.batch, e.column_factors_stride = g.scale_b.col;
-  e.factor = g.device_scale;
-  return e;
-}
-
 /// How C can be stored.
 inline Sm90Store choose_store(abi::GemmArgs const& g) {
   bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
@@ -219,10 +158,6 @@ inline Sm90Store choose_store(abi::GemmArgs const& g) {
       refuse_tensor_map(source_c(g), "", "", "") != nullptr || (g.batch > 1 && g.c_batch == 0))
     return Sm90Store::elements;
   return bytes_of(g.type_c) == 2 ? Sm90Store::halves : Sm90Store::words;
-}
-
-constexpr std::int64_t blocks_of(std::int64_t extent, int tile) {
-  return (extent + tile - 1) / tile;
 }
 
 /// What a gated product has beside a plain one.
@@ -284,17 +219,26 @@ template <class Config>
 cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream,
                         GatedPart const* gated = nullptr) {
   Sm90Params p{};
-  p.store = choose_store(g);
   cudaError_t status = make_params<Config>(
       g, Config::tile_m, Config::gated ? Config::out_n : Config::tile_n / Config::cluster, p);
   if (status != cudaSuccess) return status;
+  p.store = choose_store(g);
+  bool along_m = false;
+  if (Config::registers_a && p.store == Sm90Store::elements) {
+    p.store = choose_store(transposed(g));
+    along_m = p.store != Sm90Store::elements;
+  }
+  if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
   if constexpr (Config::gated) {
     status = make_tensor_map(&p.up, gated->up, Config::tile_k, Config::out_n);
     if (status != cudaSuccess) return status;
     p.gate = gated->activation;
   }
   if (p.store != Sm90Store::elements) {
-    status = make_tensor_map(&p.c, source_c(g), p.store == Sm90Store::halves ? 64 : 32, 64);
+    bool const halves = p.store == Sm90Store::halves;
+    status =
+        along_m ? make_tensor_map(&p.c, source_c(transposed(g)), halves ? 64 : 32, halves ? 64 : 32)
+                : make_tensor_map(&p.c, source_c(g), halves ? 64 : 32, 64);
     if (status != cudaSuccess) return status;
   }
   std::int64_t const clusters_m = blocks_of(g.m, Config::tile_m * Config::cluster);
@@ -308,26 +252,39 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
                          Config::shared_bytes, stream, p);
 }
 
+/// What a configuration's main loop falls short of the tensor cores' rate: narrow tiles wait for
+/// shared memory, and every stage for its barrier.
+template <class Config>
+constexpr double main_loop_slack() {
+  if (Config::tile_n <= 48) return 2.3;
+  if (Config::tile_m == 256 && Config::tile_n < 128) return Config::tile_n < 112 ? 1.1 : 1.08;
+  if (Config::tile_n < 128) return Config::tile_n >= 112 ? 1.25 : 1.35;
+  if (Config::registers_a && Config::tile_n == 128) return 1.15;
+  return Config::ping_pong ? 1.0 : 1.02;
+}
+
 /// Cycles of an SM that a configuration takes: rounds of tiles over the device times what a tile
-/// costs. `slack` is what the main loop falls short of the tensor cores' rate.
+/// costs. A stage takes as long as its products, or as its share of what memory has to bring: one
+/// SM gets about 16.5 bytes a cycle of operands that no other block has read.
 ///
-/// From <H200 700 W, CUDA 13.0, bfloat16 1024³ ... 8192³, 8192 × 8192 × 512, 512 × 14336 × 4096>:
-/// ping-pong hides all epilogues but the last; pairs of blocks pay from some thousand tiles on.
+/// From <H200 700 W, CUDA 13.0, bfloat16 1024³ ... 8192³, 8192 × 8192 × 512, M 128, 256 and 512 of
+/// N × K 14336 × 4096, 4096 × 14336 and 6144 × 4096>: ping-pong hides all epilogues but the last;
+/// pairs of blocks pay from some thousand tiles on.
 template <class Config>
 double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
-  double const tiles = static_cast<double>(blocks_of(g.m, Config::tile_m * Config::cluster)) *
-                       Config::cluster * static_cast<double>(blocks_of(g.n, Config::out_n)) *
-                       static_cast<double>(g.batch);
+  double const rows =
+      static_cast<double>(blocks_of(g.m, Config::tile_m * Config::cluster)) * Config::cluster;
+  double const columns = static_cast<double>(blocks_of(g.n, Config::out_n));
   double const sms = std::max(1, device.sm_count);
-  double const rounds = static_cast<double>(static_cast<std::int64_t>((tiles + sms - 1) / sms));
+  double const rounds = std::ceil(rows * columns * static_cast<double>(g.batch) / sms);
   double const area = Config::tile_m * Config::tile_n;
   constexpr std::int64_t bytes_a = sizeof(typename Config::A);
   double const slack =
-      (area < 128 * 128    ? 1.35
-       : Config::ping_pong ? 1.0
-                           : 1.02) *
+      main_loop_slack<Config>() *
       (Config::cluster > 1 ? (rounds > 16 && g.k * bytes_a >= 4096 ? 0.98 : 1.03) : 1.0);
-  double const main = area / 32 * slack * static_cast<double>(blocks_of(g.k, Config::tile_k));
+  double const fresh = Config::tile_n / rows + Config::tile_m / columns;  // of a stage's lines
+  double const main = std::max(area / 32 * slack, fresh * 128 / 16.5) *
+                      static_cast<double>(blocks_of(g.k, Config::tile_k));
   double const epilogue = 1000 + area / 24;
   if (Config::ping_pong) return rounds * std::max(main, epilogue / 2) + epilogue;
   return rounds * (main + epilogue);
@@ -362,7 +319,7 @@ SplitPlan plan_split(abi::GemmArgs const& g, abi::Device const& device) {
   std::int64_t const others = blocks_of(g.n, Config::tile_n) * g.batch;
   double least = 0;
   for (int rows : {64, 56, 48, 40, 32}) {
-    if (Config::mn_a && rows != 64) break;
+    if ((Config::mn_a || Config::tile_n == 128) && rows != 64) break;
     std::int64_t const blocks = blocks_of(g.m, rows) * others,
                        per_sm = blocks_of(blocks, static_cast<int>(sms));
     double const cost = static_cast<double>(per_sm) * (rows + Config::tile_n / 4.0);
@@ -372,7 +329,9 @@ SplitPlan plan_split(abi::GemmArgs const& g, abi::Device const& device) {
   }
   std::int64_t const blocks = blocks_of(g.m, best.wave_rows) * others;
   for (int splits : {2, 4, 8}) {
-    if (blocks * splits * 3 > sms * 2 || k_blocks < 16 * splits) break;
+    bool const fit =
+        Config::tile_n == 128 ? blocks * splits <= sms : blocks * splits * 3 <= sms * 2;
+    if (!fit || k_blocks < 16 * splits) break;
     best.splits = splits;
   }
   return best;
@@ -406,16 +365,20 @@ cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
 }
 
 /// Whether reading the longer operand bounds the time, so that the kernel for few tiles takes the
-/// call: up to 64 rows or columns always, up to 128 where tiles of 128 × 128 would leave most of
-/// the device idle.
+/// call: up to 64 rows or columns always, up to 128 where two blocks can share out K of every 64
+/// lines of the longer one.
 inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
   std::int64_t const fewer = std::min(g.m, g.n), more = std::max(g.m, g.n);
-  return fewer <= 64 || (fewer <= 128 && blocks_of(more, 64) * g.batch <= device.sm_count);
+  return fewer <= 64 || (fewer <= 128 && blocks_of(more, 64) * g.batch * 2 <= device.sm_count);
 }
 
-/// The product as the kernels want it: the fewer columns than rows where there are few, else C's
-/// unit stride along n.
+/// The product as the kernels want it: an 8-bit operand whose unit stride is not along K first,
+/// fewer columns than rows where there are few, else C's unit stride along n.
 inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
+  bool const bytes =
+      g.type_a != DType::float16 && g.type_a != DType::bfloat16 && g.type_a != DType::float32;
+  if (bytes && major_b(g) == Major::mn) return transposed(g);
+  if (bytes && major_a(g) == Major::mn) return g;
   bool const turn = few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
   return turn ? transposed(g) : g;
 }
@@ -425,21 +388,32 @@ template <class A, class B, bool MnA, bool MnB, bool Promoted>
 cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
   if (g.n <= 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, stream);
   if (g.n <= 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, stream);
-  // Tiles of 64 × 64 too, as long as every one has a place at once.
-  if (g.n <= 64 || blocks_of(g.m, 64) * blocks_of(g.n, 64) * g.batch <= device.sm_count)
-    return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
   // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
   // (Promoted sums would need more registers than two blocks leave.)
   if constexpr (!Promoted) {
-    if (g.n <= 128 && few_columns(g, device))
+    if (g.n > 64 && g.n <= 128 && few_columns(g, device) &&
+        blocks_of(g.m, 64) * g.batch * 3 > device.sm_count)
       return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, stream);
   }
+  // Tiles of 64 × 64 too, as long as every one has a place at once.
+  if (g.n <= 64 || blocks_of(g.m, 64) * blocks_of(g.n, 64) * g.batch <= device.sm_count)
+    return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
     return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, together, true>,
                            Sm90Config<A, B, false, false, 128, 128, 2, 6, together, true>,
                            Sm90Config<A, B, false, false, 128, 64, 1, 8, together, true>>(g, device,
                                                                                           stream);
+  } else if constexpr (sizeof(A) == 2 && !MnA && !MnB) {
+    // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
+    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, Schedule::ping_pong>,
+                           Sm90Config<A, B, false, false, 128, 128, 2, 6, Schedule::ping_pong>,
+                           Sm90Config<A, B, false, false, 128, 64, 1, 8>,
+                           Sm90Config<A, B, false, false, 128, 48, 1, 8>,
+                           Sm90Config<A, B, false, false, 128, 96, 1, 6>,
+                           Sm90Config<A, B, false, false, 128, 112, 1, 6>,
+                           Sm90Config<A, B, false, false, 256, 96, 1, 4>,
+                           Sm90Config<A, B, false, false, 256, 112, 1, 4>>(g, device, stream);
   } else {
     return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, Schedule::ping_pong>,
                            Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, Schedule::ping_pong>,
@@ -447,13 +421,31 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   }
 }
 
+/// The same for an 8-bit A whose unit stride is along M.
+template <class A, class B, bool Promoted>
+cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
+                             CUstream_st* stream) {
+  constexpr auto together = Schedule::cooperative;
+  if constexpr (Promoted) {
+    return launch_cheapest<Sm90Config<A, B, true, false, 128, 128, 1, 6, together, true>>(g, device,
+                                                                                          stream);
+  } else {
+    return launch_cheapest<Sm90Config<A, B, true, false, 128, 128, 1, 6, together>,
+                           Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(g, device,
+                                                                                    stream);
+  }
+}
+
 template <class A, class B>
 cudaError_t launch_8bit(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  bool const along_m = major_a(g) == Major::mn;
   if constexpr (!std::is_same_v<A, std::int8_t>) {
     if (g.accumulate == abi::Accumulate::promoted)
-      return launch_layout<A, B, false, false, true>(g, device, stream);
+      return along_m ? launch_registers<A, B, true>(g, device, stream)
+                     : launch_layout<A, B, false, false, true>(g, device, stream);
   }
-  return launch_layout<A, B, false, false, false>(g, device, stream);
+  return along_m ? launch_registers<A, B, false>(g, device, stream)
+                 : launch_layout<A, B, false, false, false>(g, device, stream);
 }
 
 template <class A, class B>

@@ -34,7 +34,8 @@ struct Sm90Tiles {
 };
 
 /// How C is stored: 16-bit or 32-bit elements by the copy engine where alpha is all there is to do,
-/// element by element otherwise.
+/// element by element otherwise. The copy engine stores along N, or along M where A comes from
+/// registers and C's unit stride is there.
 enum class Sm90Store : std::uint8_t { halves, words, elements };
 
 struct Sm90Params {
@@ -69,6 +70,9 @@ struct Sm90Config {
   static constexpr bool integer = std::is_same_v<A, std::int8_t>;
   using Acc = std::conditional_t<integer, int, float>;
   static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  /// 8-bit operands go to the tensor cores from shared memory along K only, otherwise from
+  /// registers.
+  static constexpr bool registers_a = MnMajorA && sizeof(A) == 1;
   static constexpr bool promoted = Promoted, gated = Gated;
   static constexpr int tile_m = TileM, tile_n = TileN, cluster = Cluster, stages = Stages;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
@@ -85,7 +89,10 @@ struct Sm90Config {
   static constexpr int shared_bytes =
       1024 + Stages * stage_bytes + panels * panel_bytes + 2 * 8 * Stages;
   static_assert(shared_bytes <= 232448);
-  static_assert(TileM % 128 == 0 && TileN % 64 == 0 && (Cluster == 1 || TileN % 128 == 0));
+  static_assert(sizeof(A) != 1 || !MnMajorB);
+  static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));
+  static_assert(!MnMajorB || TileN % 64 == 0);
+  static_assert(!registers_a || (TileM == 128 && TileN % 64 == 0));
 };
 
 }  // namespace cuda

@@ -16,6 +16,7 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
+#include "sm90_registers.cuh"
 #include "sm90_store.cuh"
 
 namespace attikos {
@@ -25,9 +26,11 @@ namespace cuda {
 namespace {
 
 /// Loads the tiles of one stage. K-major operands come as one box of all rows, MN-major ones as
-/// boxes of 64 along M or N.
+/// boxes of 128 bytes along M or N.
 template <class Config>
 struct Sm90Loader {
+  static constexpr auto all_blocks = static_cast<std::uint16_t>((1 << Config::cluster) - 1);
+
   Sm90Params const& p;
   std::uint32_t rank;
 
@@ -36,16 +39,16 @@ struct Sm90Loader {
     int const za = z * p.a_batch_step, zb = z * p.b_batch_step;
     unsigned char* const a = stage;
     if constexpr (Config::mn_a) {
+      constexpr int box = 128 / static_cast<int>(sizeof(typename Config::A));
 #pragma unroll
-      for (int c = 0; c < Config::tile_m / 64; ++c)
-        tma_load(a + c * 8192, &p.a, full, Keep::normal, m + 64 * c, k, za);
+      for (int c = 0; c < Config::tile_m / box; ++c)
+        tma_load(a + c * Config::tile_k * 128, &p.a, full, Keep::normal, m + box * c, k, za);
     } else {
       tma_load(a, &p.a, full, Keep::normal, k, m, za);
     }
     unsigned char* const b = stage + Config::a_bytes;
     constexpr int share = Config::tile_n / Config::cluster;  // rows that this block brings
     int const first = Config::cluster == 1 ? 0 : static_cast<int>(rank) * share;
-    constexpr auto all = static_cast<std::uint16_t>((1 << Config::cluster) - 1);
     if constexpr (Config::mn_b) {
 #pragma unroll
       for (int c = 0; c < share / 64; ++c) {
@@ -54,7 +57,7 @@ struct Sm90Loader {
         if constexpr (Config::cluster == 1)
           tma_load(to, &p.b, full, Keep::normal, x, k, zb);
         else
-          tma_load_multicast(to, &p.b, full, all, Keep::normal, x, k, zb);
+          tma_load_multicast(to, &p.b, full, all_blocks, Keep::normal, x, k, zb);
       }
     } else if constexpr (Config::gated) {
       constexpr int half = Config::out_n;  // rows of either weight
@@ -62,15 +65,15 @@ struct Sm90Loader {
         tma_load(b, &p.b, full, Keep::normal, k, n, zb);
         tma_load(b + half * 128, &p.up, full, Keep::normal, k, n, zb);
       } else {
-        tma_load_multicast(b + first * 128, rank == 0 ? &p.b : &p.up, full, all, Keep::normal, k, n,
-                           zb);
+        tma_load_multicast(b + first * 128, rank == 0 ? &p.b : &p.up, full, all_blocks,
+                           Keep::normal, k, n, zb);
       }
     } else {
       unsigned char* const to = b + first * 128;
       if constexpr (Config::cluster == 1)
         tma_load(to, &p.b, full, Keep::normal, k, n, zb);
       else
-        tma_load_multicast(to, &p.b, full, all, Keep::normal, k, n + first, zb);
+        tma_load_multicast(to, &p.b, full, all_blocks, Keep::normal, k, n + first, zb);
     }
   }
 };
@@ -191,6 +194,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
 
   long long const first = blockIdx.x / Config::cluster, step = gridDim.x / Config::cluster;
   long long const count = p.tiles.count();
+  auto const locate = [&](long long tile, int& z, int& m,
+                          int& n) {  // this block's first row, column
+    p.tiles.locate(tile, z, m, n);
+    m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m;
+    n *= Config::out_n;
+  };
   int stage = 0;
   std::uint32_t phase = 0;
   auto const next_stage = [&] {
@@ -208,9 +217,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       Sm90Loader<Config> const loader{p, rank};
       for (long long tile = first; tile < count; tile += step) {
         int z, m, n;
-        p.tiles.locate(tile, z, m, n);
-        m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m;
-        n *= Config::out_n;
+        locate(tile, z, m, n);
         for (int k = 0; k < p.k_blocks; ++k) {
           mbarrier_wait(&empty[stage], phase ^ 1);
           mbarrier_arrive_expect(&full[stage], Config::stage_bytes);
@@ -255,14 +262,34 @@ __global__ void __launch_bounds__(Config::threads, 1)
     }
     for (; tile < count; tile += stride) {
       int z, m, n;
-      p.tiles.locate(tile, z, m, n);
-      m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m +
-          share * Config::waves * 64;
+      locate(tile, z, m, n);
+      m += share * Config::waves * 64;
       if constexpr (Config::ping_pong) named_barrier_sync(turn_barrier + consumer, 256);
-      n *= Config::out_n;
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
-      if constexpr (Config::promoted) {
+      if constexpr (Config::registers_a) {
+        auto const take = [&] {
+          int const taken = stage;
+          mbarrier_wait(&full[taken], phase);
+          next_stage();
+          return taken;
+        };
+        std::uint32_t const tiles_a = shared_address(shared);
+        int const first_wave = share * Config::waves;
+        if constexpr (Config::promoted) {
+          multiply_registers_promoted<Config>(acc[0], p.k_blocks, tiles_a, first_wave, b0, take,
+                                              release);
+        } else {
+          int const held =
+              multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
+          if constexpr (Config::ping_pong) {
+            if (tile + step < count) named_barrier_arrive(turn_barrier + (1 - consumer), 256);
+            pass_tile();
+          }
+          wgmma_wait<0>();
+          release(held);
+        }
+      } else if constexpr (Config::promoted) {
         multiply_promoted<Config>(
             acc[0], p.k_blocks,
             [&](std::uint64_t& a, std::uint64_t& b) {

@@ -89,8 +89,10 @@ TEST(Sm90Refuses, WhatItCannotDo) {
             "C is too large for one launch");
   GemmArgs g = acceptable();
   g.type_a = g.type_b = DType::float8_e4m3;
+  EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason, "");
+  g.a_m = 1, g.a_k = 48;
   EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason,
-               "8-bit operands need their unit stride along K");
+               "one of two 8-bit operands needs its unit stride along K");
   g.b_k = 1, g.b_n = 16;
   EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason, "");
   g.type_a = g.type_b = DType::int8, g.type_c = DType::int32, g.alpha = 2;
@@ -115,8 +117,8 @@ struct Case {
 
 double worst_ratio = 0;
 
-/// Runs a case for devices of 1, 2, 132 and a million multiprocessors, so that every configuration
-/// has its turn, and compares C with float64.
+/// Runs a case for devices of 1, 2, 8, 132 and a million multiprocessors, so that every
+/// configuration has its turn, and compares C with float64.
 ///
 /// With u = 2^-23, which covers the truncating additions of tensor cores, and S = Σ|a||b|, a sum of
 /// 16-bit products is off by u(k + 8)S at most. Tensor cores align the 32 float8 products of an
@@ -198,7 +200,7 @@ void run(Case const& t) {
         expected.push_back(y), bounds.push_back(error);
       }
 
-  for (int sm_count : {1, 2, 132, 1000000}) {
+  for (int sm_count : {1, 2, 8, 132, 1000000}) {
     SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
     Device d = real;
     d.sm_count = sm_count;
@@ -234,40 +236,41 @@ void run(Case const& t) {
 }
 
 template <class A, class B, class C>
-void shapes(bool any_layout, bool fast = false) {
+void shapes(bool fast = false) {
   std::int64_t const extents[][3] = {
       {1, 1, 1},      {1, 131, 7},     {131, 1, 129},  {5, 3, 64},      {16, 200, 65},
       {200, 16, 257}, {64, 64, 512},   {63, 65, 448},  {65, 127, 96},   {128, 128, 384},
       {129, 257, 40}, {257, 131, 449}, {300, 520, 72}, {72, 264, 1024}, {40, 136, 600}};
   for (auto const& e : extents)
-    for (int layout = 0; layout < (any_layout ? 8 : 2); ++layout) {
+    for (int layout = 0; layout < 8; ++layout) {
       Case t{e[0], e[1], e[2]};
-      t.trans_c = (layout & 1) != 0;
-      if (any_layout) t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) != 0;
+      t.trans_c = (layout & 1) != 0, t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) == 0;
+      // Of 8-bit operands, at least one has its unit stride along K.
+      if (sizeof(A) == 1 && t.trans_a && !t.trans_b && t.k > 1) continue;
       t.fast = fast;
       run<A, B, C>(t);
       if (testing::Test::HasFailure()) return;
     }
 }
 
-TEST(Sm90Runs, ShapesFloat16) { shapes<__half, __half, __half>(true); }
-TEST(Sm90Runs, ShapesFloat16ToFloat32) { shapes<__half, __half, float>(true); }
-TEST(Sm90Runs, ShapesBfloat16) { shapes<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(true); }
-TEST(Sm90Runs, ShapesBfloat16ToFloat32) { shapes<__nv_bfloat16, __nv_bfloat16, float>(true); }
-TEST(Sm90Runs, ShapesFloat32) { shapes<float, float, float>(true); }
+TEST(Sm90Runs, ShapesFloat16) { shapes<__half, __half, __half>(); }
+TEST(Sm90Runs, ShapesFloat16ToFloat32) { shapes<__half, __half, float>(); }
+TEST(Sm90Runs, ShapesBfloat16) { shapes<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(); }
+TEST(Sm90Runs, ShapesBfloat16ToFloat32) { shapes<__nv_bfloat16, __nv_bfloat16, float>(); }
+TEST(Sm90Runs, ShapesFloat32) { shapes<float, float, float>(); }
 TEST(Sm90Runs, ShapesFloat8) {
-  shapes<E4, E4, __nv_bfloat16>(false);
-  shapes<E4, E5, float>(false);
-  shapes<E5, E4, __half>(false);
-  shapes<E5, E5, float>(false);
+  shapes<E4, E4, __nv_bfloat16>();
+  shapes<E4, E5, float>();
+  shapes<E5, E4, __half>();
+  shapes<E5, E5, float>();
 }
 TEST(Sm90Runs, ShapesFloat8Fast) {
-  shapes<E4, E4, float>(false, true);
-  shapes<E4, E5, __nv_bfloat16>(false, true);
+  shapes<E4, E4, float>(true);
+  shapes<E4, E5, __nv_bfloat16>(true);
 }
 TEST(Sm90Runs, ShapesInt8) {
-  shapes<std::int8_t, std::int8_t, int>(false);
-  shapes<std::int8_t, std::int8_t, float>(false);
+  shapes<std::int8_t, std::int8_t, int>();
+  shapes<std::int8_t, std::int8_t, float>();
 }
 
 template <class A, class B, class C>
@@ -281,6 +284,8 @@ void epilogues() {
         t.activation = activation, t.bias = t.residual = true, t.bias_along = along;
         t.factors = sizeof(A) == 1;
         t.trans_c = along == BiasAlong::m;
+        run<A, B, C>(t);
+        t.trans_b = false;  // turned, and from registers where operands are of 8 bits
         run<A, B, C>(t);
         if (testing::Test::HasFailure()) return;
       }
@@ -320,6 +325,12 @@ TEST(Sm90Runs, PairsOfBlocks) {
   t.fast = true;
   run<E4, E4, __nv_bfloat16>(t);
   run<std::int8_t, std::int8_t, int>(t);
+  t.trans_a = true;  // A from registers
+  run<std::int8_t, std::int8_t, int>(t);
+  run<E4, E4, __nv_bfloat16>(t);
+  t.trans_a = t.trans_b = false;
+  run<std::int8_t, std::int8_t, int>(t);
+  run<E4, E5, float>(t);
 }
 
 /// Tiles of 128 × 64: too many of 64 × 64 to have a place each, too few of 128 × 128 to fill the
@@ -329,6 +340,35 @@ TEST(Sm90Runs, NarrowTiles) {
   run<__half, __half, __half>(t);
   t.trans_a = true, t.trans_b = false;
   run<__nv_bfloat16, __nv_bfloat16, float>(t);
+}
+
+/// Tiles 48, 96 and 112 columns wide, which come out even on 8 multiprocessors, with whole and
+/// with cut last tiles, stored by vectors and one by one.
+TEST(Sm90Runs, EvenTiles) {
+  for (auto [m, n] : {std::array<std::int64_t, 2>{128, 384},
+                      {128, 376},
+                      {256, 384},
+                      {250, 380},
+                      {512, 384},
+                      {512, 376},
+                      {128, 896},
+                      {120, 890},
+                      {256, 896},
+                      {250, 890}})
+    for (bool bias : {false, true}) {
+      Case t{m, n, 200};
+      t.bias = bias;
+      run<__half, __half, __half>(t);
+      run<__nv_bfloat16, __nv_bfloat16, float>(t);
+    }
+}
+
+/// 65 to 128 columns of a long operand, of which two blocks share out K.
+TEST(Sm90Runs, SharedKOfWideTiles) {
+  for (std::int64_t m : {128, 100}) {
+    run<__half, __half, __half>({m, 256, 2100});
+    run<std::int8_t, std::int8_t, int>({m, 250, 4112});
+  }
 }
 
 TEST(Sm90Runs, OnAThreadThatHasCalledNothing) {
