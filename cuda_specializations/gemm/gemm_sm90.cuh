@@ -109,10 +109,14 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   }
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
-  if (sizeof(A) == 1 && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
-  if (sizeof(A) == 1 && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
+  auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
+    return sizeof(A) == 1 && (factors_fit(s, of_a) || (!integer && along_blocks(s, of_a)));
+  };
+  if (fits(g.scale_a, true)) rest.scale_a.data = nullptr;
+  if (fits(g.scale_b, false)) rest.scale_b.data = nullptr;
   if (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr)
-    return "its scales are one for a matrix, or one for a row of A or a column of B";
+    return integer ? "its scales are one for a matrix, or one for a row of A or a column of B"
+                   : "its scales are constant along K, or over 128 of it";
   if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
@@ -146,18 +150,23 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   return nullptr;
 }
 
-/// How C can be stored.
+/// How C can be stored where its unit stride is along N; nothing else is stored by more than one.
 inline Sm90Store choose_store(abi::GemmArgs const& g) {
+  bool const factors = (g.scale_a.data != nullptr && factors_fit(g.scale_a, true)) ||
+                       (g.scale_b.data != nullptr && factors_fit(g.scale_b, false));
   bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
-                          g.bias == nullptr && g.residual == nullptr && g.scale_a.data == nullptr &&
-                          g.scale_b.data == nullptr && g.device_scale == nullptr;
-  bool const unit = g.c_n == 1 || g.n == 1;
+                          g.bias == nullptr && g.residual == nullptr && !factors &&
+                          g.device_scale == nullptr;
   bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
+  int const bytes = bytes_of(g.type_c);
+  if (g.c_n != 1 && g.n != 1) return Sm90Store::elements;
   // The copy engine stores whole groups of 16 bytes, also past the last column.
-  if (!only_alpha || !unit || converts || !multiple_of_16(g.n * bytes_of(g.type_c)) ||
-      refuse_tensor_map(source_c(g), "", "", "") != nullptr || (g.batch > 1 && g.c_batch == 0))
-    return Sm90Store::elements;
-  return bytes_of(g.type_c) == 2 ? Sm90Store::halves : Sm90Store::words;
+  if (only_alpha && !converts && multiple_of_16(g.n * bytes) &&
+      refuse_tensor_map(source_c(g), "", "", "") == nullptr && (g.batch == 1 || g.c_batch != 0))
+    return bytes == 2 ? Sm90Store::halves : Sm90Store::words;
+  bool const by_four = g.c_n == 1 && reinterpret_cast<std::uintptr_t>(g.c) % (4 * bytes) == 0 &&
+                       (g.m == 1 || g.c_m % 4 == 0) && (g.batch == 1 || g.c_batch % 4 == 0);
+  return by_four ? Sm90Store::vectors : Sm90Store::elements;
 }
 
 /// What a gated product has beside a plain one.
@@ -170,6 +179,8 @@ struct GatedPart {
 template <class Config>
 cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
   p.epilogue = make_epilogue(g);
+  if (along_blocks(g.scale_a, true)) p.block_a = g.scale_a, p.epilogue.row_factors = nullptr;
+  if (along_blocks(g.scale_b, false)) p.block_b = g.scale_b, p.epilogue.column_factors = nullptr;
   bool const k_a = major_a(g) == Major::k, k_b = major_b(g) == Major::k;
   cudaError_t status =
       make_tensor_map(&p.a, source_a<typename Config::A>(g),
@@ -182,12 +193,6 @@ cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Para
   return make_tensor_map(&p.b, source_b<typename Config::B>(g),
                          k_b ? Config::tile_k : static_cast<int>(128 / sizeof(typename Config::B)),
                          k_b ? rows_b : Config::tile_k);
-}
-
-/// Whether eight elements along C's unit stride can be stored at once.
-inline bool stores_vectors(abi::GemmArgs const& g) {
-  abi::GemmArgs const c = g.c_n == 1 ? g : transposed(g);
-  return choose_store(c) == Sm90Store::halves;
 }
 
 /// One tile for a cluster of `splits` blocks. `wave_rows`: rows of each 64-row product that are
@@ -204,8 +209,9 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
     if (made != cudaSuccess) return made;
     p.gate = gated->activation;
   }
-  p.store = stores_vectors(g) ? Sm90Store::halves : Sm90Store::elements;
-  if (p.store == Sm90Store::halves) p.epilogue.along_m = g.c_n != 1;
+  p.store = choose_store(g.c_n == 1 ? g : transposed(g));
+  if (p.store == Sm90Store::words) p.store = Sm90Store::vectors;
+  if (p.store != Sm90Store::elements) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
   p.tiles = {static_cast<int>(blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves))),
              static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
@@ -234,8 +240,8 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
     if (status != cudaSuccess) return status;
     p.gate = gated->activation;
   }
-  if (p.store != Sm90Store::elements) {
-    bool const halves = p.store == Sm90Store::halves;
+  bool const halves = p.store == Sm90Store::halves;
+  if (halves || p.store == Sm90Store::words) {
     status =
         along_m ? make_tensor_map(&p.c, source_c(transposed(g)), halves ? 64 : 32, halves ? 64 : 32)
                 : make_tensor_map(&p.c, source_c(g), halves ? 64 : 32, 64);
@@ -426,21 +432,20 @@ template <class A, class B, bool Promoted>
 cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
                              CUstream_st* stream) {
   constexpr auto together = Schedule::cooperative;
-  if constexpr (Promoted) {
-    return launch_cheapest<Sm90Config<A, B, true, false, 128, 128, 1, 6, together, true>>(g, device,
-                                                                                          stream);
-  } else {
-    return launch_cheapest<Sm90Config<A, B, true, false, 128, 128, 1, 6, together>,
-                           Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(g, device,
-                                                                                    stream);
-  }
+  using Square = Sm90Config<A, B, true, false, 128, 128, 1, 6, together, Promoted>;
+  if constexpr (std::is_same_v<A, std::int8_t>)
+    return launch_cheapest<Square, Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(
+        g, device, stream);
+  else  // wider tiles of float32 sums would not leave enough registers
+    return launch_sm90<Square>(g, device, stream);
 }
 
 template <class A, class B>
 cudaError_t launch_8bit(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
   bool const along_m = major_a(g) == Major::mn;
   if constexpr (!std::is_same_v<A, std::int8_t>) {
-    if (g.accumulate == abi::Accumulate::promoted)
+    if (g.accumulate == abi::Accumulate::promoted || along_blocks(g.scale_a, true) ||
+        along_blocks(g.scale_b, false))
       return along_m ? launch_registers<A, B, true>(g, device, stream)
                      : launch_layout<A, B, false, false, true>(g, device, stream);
   }

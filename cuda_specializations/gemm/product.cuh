@@ -46,6 +46,12 @@ constexpr bool factors_fit(abi::ScaleGrid const& s, bool of_a) {
   return of_a ? s.col == 0 && s.row_shift == 0 : s.row == 0 && s.col_shift == 0;
 }
 
+/// Whether they change along K, but only from one 128 to the next.
+constexpr bool along_blocks(abi::ScaleGrid const& s, bool of_a) {
+  if (s.data == nullptr || factors_fit(s, of_a)) return false;
+  return of_a ? s.col == 0 || s.col_shift >= 7 : s.row == 0 || s.row_shift >= 7;
+}
+
 constexpr bool readable(DType type) {
   return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
 }

@@ -34,9 +34,9 @@ struct Sm90Tiles {
 };
 
 /// How C is stored: 16-bit or 32-bit elements by the copy engine where alpha is all there is to do,
-/// element by element otherwise. The copy engine stores along N, or along M where A comes from
-/// registers and C's unit stride is there.
-enum class Sm90Store : std::uint8_t { halves, words, elements };
+/// otherwise four at a time along its unit stride, or one by one. The copy engine stores along N,
+/// or along M where A comes from registers and C's unit stride is there.
+enum class Sm90Store : std::uint8_t { halves, words, vectors, elements };
 
 struct Sm90Params {
   CUtensorMap a, b, c;
@@ -51,6 +51,8 @@ struct Sm90Params {
   int m, n;
   Sm90Store store;
   Activation gate;  ///< of a gated product
+  /// Factors that change along K, of blocks a multiple of 128 long there; no data: none.
+  abi::ScaleGrid block_a, block_b;
   Sm90Epilogue epilogue;
 };
 
@@ -95,6 +97,17 @@ struct Sm90Config {
   static_assert(!registers_a || (TileM == 128 && TileN % 64 == 0));
 };
 
+namespace {
+
+/// The line of a wave's 64 that this thread's sums d[2 i], d[2 i + 1] belong to; see
+/// wgmma_a_registers.cuh for an A from registers.
+template <class Config>
+__device__ __forceinline__ int line_of_sum(int i) {
+  int const thread = static_cast<int>(threadIdx.x) % 128, group = thread % 32 / 4;
+  return 16 * (thread / 32) + (Config::registers_a ? 2 * group + i : group + 8 * i);
+}
+
+}  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

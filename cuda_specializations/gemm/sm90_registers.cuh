@@ -6,7 +6,7 @@
 
 #include "../ptx/wgmma.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
-#include "sm90_params.cuh"
+#include "sm90_promoted.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -75,10 +75,11 @@ __device__ __forceinline__ int multiply_registers(
   }
 }
 
-/// The same for float8 sums that go on in float32 after each stage; nothing is under way at the
-/// end.
+/// The same for float8 sums that go on in float32 after each stage, scaled; nothing is under way at
+/// the end.
 template <class Config, class Take, class Release>
 __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config::tile_n / 2],
+                                                            Sm90BlockScales<Config> const& scales,
                                                             int k_blocks, std::uint32_t tiles_a,
                                                             int first_wave, std::uint64_t b0,
                                                             Take take, Release release) {
@@ -86,6 +87,8 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
   TransposedBytes const from;
   RegisterSteps<Config> early, late;
   float part[1][Config::tile_n / 2];
+  typename Sm90BlockScales<Config>::Stage factors;
+  scales.load(factors, 0);
 #pragma unroll
   for (int r = 0; r < Config::tile_n / 2; ++r) acc[r] = 0;
   int held = take();
@@ -105,9 +108,8 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
     }
     wgmma_wait<0>();
     release(done);
-    pin(part[0]);
-#pragma unroll
-    for (int r = 0; r < Config::tile_n / 2; ++r) acc[r] += part[0][r];
+    scales.add(acc, part[0], factors, k);
+    scales.load(factors, k + 1);
     if (last) return;
   }
 }

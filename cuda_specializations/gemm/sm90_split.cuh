@@ -23,6 +23,7 @@ struct Sm90SplitConfig {
   static constexpr bool integer = std::is_same_v<A, std::int8_t>;
   using Acc = std::conditional_t<integer, int, float>;
   static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, promoted = Promoted, gated = Gated;
+  static constexpr bool registers_a = false;
   static constexpr int waves = Waves, tile_m = 64 * Waves, tile_n = TileN, stages = Stages;
   static constexpr int blocks_per_sm = BlocksPerSm;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       static_assert(Config::steps == 1);
       if (begin < end)
         multiply_promoted<Config>(
-            acc[0], end - begin,
+            acc[0], Sm90BlockScales<Config>(p, z, m, n, begin, end - begin), end - begin,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);
@@ -237,6 +238,24 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
         std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
         *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
       }
+    }
+  } else if (p.store == Sm90Store::vectors) {
+#pragma unroll 1
+    for (int i = first; i < elements / 4; i += stride) {
+      int const outer = i / (inner / 4), at = i % (inner / 4) * 4;
+      int const row = along_m ? at : outer, column = along_m ? outer : at;
+      int const wave_row = Config::waves == 1 ? row : row % 64;
+      int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
+      if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
+      Acc const* const from = sums + outer * line + at;
+      Acc v[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        v[j] = sum_at(from + j);
+        if constexpr (Config::gated) v[j] = activate_called(p.gate, v[j]) * sum_at(from + up + j);
+      }
+      finish_and_store<Acc>(e, {v[0], v[1], v[2], v[3]}, z, to_m, to_n,
+                            along_m ? p.m - to_m : p.n - to_n, along_m);
     }
   } else {
 #pragma unroll 1

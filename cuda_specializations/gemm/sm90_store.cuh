@@ -11,23 +11,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-__device__ __forceinline__ std::uint32_t pack(DType type, float x, float y) {
-  if (type == DType::float16) {
-    __half2 const h = __floats2half2_rn(x, y);
-    return *reinterpret_cast<std::uint32_t const*>(&h);
-  }
-  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-
-/// The line of a wave's 64 that this thread's sums d[2 i], d[2 i + 1] belong to; see
-/// wgmma_a_registers.cuh for an A from registers.
-template <class Config>
-__device__ __forceinline__ int line_of_sum(int i) {
-  int const thread = static_cast<int>(threadIdx.x) % 128, group = thread % 32 / 4;
-  return 16 * (thread / 32) + (Config::registers_a ? 2 * group + i : group + 8 * i);
-}
-
 /// Puts 32 columns of the accumulators, or fewer in multiples of 16, into a panel of 64 rows of 128
 /// bytes, swizzled as the copy engine does. Words are floats times `alpha`, or integers as they
 /// are.
@@ -115,7 +98,7 @@ __device__ __forceinline__ void stage_halves_along_m(float const* acc, unsigned 
 
 /// Finishes a staged panel of 64 × 32 sums and stores it element by element, 128 threads along C's
 /// unit stride.
-template <class Config>
+template <class Acc>
 __device__ __noinline__ void finish_panel(Sm90Params const& p, unsigned char const* panel, int z,
                                           int row0, int column0, int columns) {
   Sm90Epilogue const& e = p.epilogue;
@@ -128,16 +111,33 @@ __device__ __noinline__ void finish_panel(Sm90Params const& p, unsigned char con
     unsigned char const* const at =
         panel + line * 128 + ((column / 4 ^ (line % 8)) * 16) + column % 4 * 4;
     std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
-    if constexpr (Config::integer)
+    if constexpr (std::is_same_v<Acc, int>)
       store_integer(e, *reinterpret_cast<int const*>(at), z, m, n, to);
     else
       store_from_float(e.c, e.type_c, to, finish(e, *reinterpret_cast<float const*>(at), z, m, n));
   }
 }
 
+/// Finishes a staged panel of sums and stores it four at a time along C's unit stride: M where the
+/// panel was staged along M, else N. `chunks`: groups of four in each line.
+template <class Acc, bool AlongM>
+__device__ __noinline__ void finish_vectors(Sm90Params const& p, unsigned char const* panel, int z,
+                                            int row0, int column0, int chunks) {
+  Sm90Epilogue const& e = p.epilogue;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * chunks; i += 128) {
+    int const line = i / chunks, chunk = i % chunks;
+    int const m = row0 + (AlongM ? line / 32 * 32 + chunk * 4 : line);
+    int const n = column0 + (AlongM ? line % 32 : chunk * 4);
+    if (m >= p.m || n >= p.n) continue;
+    unsigned char const* const at = panel + line * 128 + ((chunk ^ (line % 8)) * 16);
+    finish_and_store<Acc>(e, *reinterpret_cast<FourOf<Acc> const*>(at), z, m, n,
+                          AlongM ? p.m - m : p.n - n, AlongM);
+  }
+}
+
 /// Stores the first `chunks` groups of 16 bytes of each line of a staged panel: the copy engine's
 /// boxes are a whole panel wide and would reach into the next tile.
-template <class Config>
 __device__ __noinline__ void store_chunks(Sm90Params const& p, unsigned char const* panel, int z,
                                           int row0, int column0, int chunks) {
   Sm90Epilogue const& e = p.epilogue;
@@ -151,11 +151,6 @@ __device__ __noinline__ void store_chunks(Sm90Params const& p, unsigned char con
                               (z * e.c_batch + m * e.c_m + n) * bytes) =
         *reinterpret_cast<uint4 const*>(panel + line * 128 + ((chunk ^ (line % 8)) * 16));
   }
-}
-
-/// Any activation, as one piece of code: inlined for every sum it would be a hundred.
-__device__ __noinline__ float activate_called(Activation activation, float x) {
-  return apply_activation(activation, x);
 }
 
 /// act of the first half of a wave's sums times the second half, in place of the first.
@@ -224,25 +219,34 @@ __device__ __forceinline__ void store_wave(Sm90Params const& p,
           unsigned char* const panel = begin_panel();
           stage_halves<Config, rest>(acc + at / 2, panel, e.alpha, e.type_c);
           named_barrier_sync(barrier, 128);
-          store_chunks<Config>(p, panel, z, row0, column0 + at, rest / 8);
+          store_chunks(p, panel, z, row0, column0 + at, rest / 8);
         }
       }
     }
   } else {
-    bool const whole = p.store == Sm90Store::words;
+    bool const whole = p.store == Sm90Store::words, vectors = p.store == Sm90Store::vectors;
+    float const alpha = whole ? e.alpha : 1.0f;
 #pragma unroll
     for (int s = 0; s < Config::out_n / 32; ++s) {
-      if (column0 + 32 * s < p.n) {
+      int const column = column0 + 32 * s;
+      if (column < p.n) {
         unsigned char* const panel = begin_panel();
-        if (whole && along_m)
-          stage_words_along_m<Config>(acc + 16 * s, panel, e.alpha);
+        if ((whole || vectors) && along_m)
+          stage_words_along_m<Config>(acc + 16 * s, panel, alpha);
         else
-          stage_words<Config, 32>(acc + 16 * s, panel, whole ? e.alpha : 1.0f);
+          stage_words<Config, 32>(acc + 16 * s, panel, alpha);
         if (whole) {
-          end_panel(panel, column0 + 32 * s);
+          end_panel(panel, column);
         } else {
           named_barrier_sync(barrier, 128);
-          finish_panel<Config>(p, panel, z, row0, column0 + 32 * s, 32);
+          if (!vectors) {
+            finish_panel<typename Config::Acc>(p, panel, z, row0, column, 32);
+          } else if (along_m) {
+            if constexpr (Config::registers_a)
+              finish_vectors<typename Config::Acc, true>(p, panel, z, row0, column, 8);
+          } else {
+            finish_vectors<typename Config::Acc, false>(p, panel, z, row0, column, 8);
+          }
         }
       }
     }
@@ -253,9 +257,11 @@ __device__ __forceinline__ void store_wave(Sm90Params const& p,
         stage_words<Config, rest>(acc + at / 2, panel, whole ? e.alpha : 1.0f);
         named_barrier_sync(barrier, 128);
         if (whole)
-          store_chunks<Config>(p, panel, z, row0, column0 + at, rest / 4);
+          store_chunks(p, panel, z, row0, column0 + at, rest / 4);
+        else if (vectors)
+          finish_vectors<typename Config::Acc, false>(p, panel, z, row0, column0 + at, rest / 4);
         else
-          finish_panel<Config>(p, panel, z, row0, column0 + at, rest);
+          finish_panel<typename Config::Acc>(p, panel, z, row0, column0 + at, rest);
       }
     }
   }

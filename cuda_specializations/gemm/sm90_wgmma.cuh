@@ -16,6 +16,7 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
+#include "sm90_promoted.cuh"
 #include "sm90_registers.cuh"
 #include "sm90_store.cuh"
 
@@ -96,70 +97,6 @@ __device__ __forceinline__ void multiply_stage(
                         step == 0 ? accumulate : 1);
   }
   wgmma_commit();
-}
-
-/// Starts the products of one stage of float8 operands into `part`.
-template <class Config, int Size>
-__device__ __forceinline__ void start_part(float (&part)[Size], std::uint64_t a, std::uint64_t b) {
-  using Product = Wgmma<typename Config::A, typename Config::B, Config::tile_n, 0, 0>;
-  pin(part);
-  wgmma_fence();
-#pragma unroll
-  for (int step = 0; step < 4; ++step)
-    Product::multiply(part, advance(a, step * 32), advance(b, step * 32), step != 0);
-  wgmma_commit();
-}
-
-template <int Size>
-__device__ __forceinline__ void add_part(float (&acc)[Size], float (&part)[Size]) {
-  pin(part);
-#pragma unroll
-  for (int r = 0; r < Size; ++r) acc[r] += part[r];
-}
-
-/// Products of float8 operands of which the tensor cores sum those of one stage alone: they keep as
-/// few as 14 bits of a long sum. While one stage's sums are added in float32, the next stage is
-/// multiplied.
-///
-/// `take(stage)` waits for a stage and gives the descriptors of its operands; `release(stage)`
-/// gives it back.
-template <class Config, int Size, class Take, class Release>
-__device__ __forceinline__ void multiply_promoted(float (&acc)[Size], int k_blocks, Take take,
-                                                  Release release) {
-  static_assert(Config::waves == 1);
-  float even[Size], odd[Size];
-#pragma unroll
-  for (int r = 0; r < Size; ++r) acc[r] = 0;
-  std::uint64_t a, b;
-  int held = take(a, b);
-  start_part<Config>(even, a, b);
-  int k = 1;
-  for (; k + 1 < k_blocks; k += 2) {
-    int const second = take(a, b);
-    start_part<Config>(odd, a, b);
-    wgmma_wait<1>();
-    release(held);
-    add_part(acc, even);
-    held = take(a, b);
-    start_part<Config>(even, a, b);
-    wgmma_wait<1>();
-    release(second);
-    add_part(acc, odd);
-  }
-  if (k < k_blocks) {
-    int const second = take(a, b);
-    start_part<Config>(odd, a, b);
-    wgmma_wait<1>();
-    release(held);
-    add_part(acc, even);
-    wgmma_wait<0>();
-    release(second);
-    add_part(acc, odd);
-  } else {
-    wgmma_wait<0>();
-    release(held);
-    add_part(acc, even);
-  }
 }
 
 constexpr int turn_barrier = 4;  // and 5: whose turn it is to multiply
@@ -277,8 +214,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
-          multiply_registers_promoted<Config>(acc[0], p.k_blocks, tiles_a, first_wave, b0, take,
-                                              release);
+          multiply_registers_promoted<Config>(acc[0],
+                                              Sm90BlockScales<Config>(p, z, m, n, 0, p.k_blocks),
+                                              p.k_blocks, tiles_a, first_wave, b0, take, release);
         } else {
           int const held =
               multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
@@ -291,7 +229,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         }
       } else if constexpr (Config::promoted) {
         multiply_promoted<Config>(
-            acc[0], p.k_blocks,
+            acc[0], Sm90BlockScales<Config>(p, z, m, n, 0, p.k_blocks), p.k_blocks,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);

@@ -101,7 +101,12 @@ TEST(Sm90Refuses, WhatItCannotDo) {
   g.type_a = g.type_b = DType::float8_e4m3, g.type_c = DType::float16, g.alpha = 1;
   static float factors[4];
   g.scale_a.data = factors, g.scale_a.col = 1, g.scale_a.col_shift = 7;
+  EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason, "");
+  g.scale_a.col_shift = 6;
   EXPECT_STREQ(abi::GemmSm90WgmmaF8::accepts(g, hopper()).reason,
+               "its scales are constant along K, or over 128 of it");
+  g.type_a = g.type_b = DType::int8, g.scale_a.col_shift = 7;
+  EXPECT_STREQ(abi::GemmSm90WgmmaS8::accepts(g, hopper()).reason,
                "its scales are one for a matrix, or one for a row of A or a column of B");
 }
 
@@ -113,7 +118,14 @@ struct Case {
   Activation activation = Activation::none;
   bool bias = false, residual = false, factors = false, fast = false;
   BiasAlong bias_along = BiasAlong::n;
+  /// Factors for every 128 along K: of `block_rows` rows of A, `block_columns` columns of B; 0:
+  /// none.
+  std::int64_t block_rows = 0, block_columns = 0;
 };
+
+std::int64_t blocks(std::int64_t extent, std::int64_t size) {
+  return size == 0 ? 1 : (extent + size - 1) / size;
+}
 
 double worst_ratio = 0;
 
@@ -141,7 +153,10 @@ void run(Case const& t) {
   Matrix<float> bias(1, 1, std::max(t.m, t.n), false, 0, false, 4);
   Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, !t.trans_c, 3, false, 5);
   Matrix<float> rows(1, 1, t.m, false, 0, false, 6), columns(1, 1, t.n, false, 0, false, 7);
+  Matrix<float> blocks_a(t.batch, blocks(t.m, t.block_rows), blocks(t.k, 128), true, 0, false, 8);
+  Matrix<float> blocks_b(1, blocks(t.k, 128), blocks(t.n, t.block_columns), false, 0, true, 9);
   if (t.beta == 0) c.forget();
+  blocks_a.upload(), blocks_b.upload();
   a.upload(), b.upload(), bias.upload(), residual.upload(), rows.upload(), columns.upload();
 
   GemmArgs g;
@@ -162,6 +177,12 @@ void run(Case const& t) {
     g.scale_a.data = rows.begin(), g.scale_a.row = 1;
     g.scale_b.data = columns.begin(), g.scale_b.col = 1;
   }
+  if (t.block_rows != 0)
+    g.scale_a = {blocks_a.begin(),       blocks_a.stride_batch,       blocks_a.stride_row,
+                 blocks_a.stride_column, t.block_rows == 128 ? 7 : 0, 7};
+  if (t.block_columns != 0)
+    g.scale_b = {blocks_b.begin(),       0, blocks_b.stride_row,
+                 blocks_b.stride_column, 7, t.block_columns == 128 ? 7 : 0};
   g.accumulate = t.fast ? Accumulate::fast : Accumulate::promoted;
 
   std::vector<double> expected, bounds;
@@ -172,13 +193,16 @@ void run(Case const& t) {
         double sum = 0, size = 0, dropped = 0, part = 0, largest = 0;
         for (std::int64_t p = 0; p < t.k; ++p) {
           double const product = a.value(l, i, p) * b.value(l, p, j);
-          sum += product, size += std::abs(product);
+          double const block =
+              (t.block_rows == 0 ? 1 : blocks_a.value(l, i / t.block_rows, p / 128)) *
+              (t.block_columns == 0 ? 1 : blocks_b.value(0, p / 128, j / t.block_columns));
+          sum += block * product, size += std::abs(block * product);
           if constexpr (float8) {
             if (!t.fast && p % 128 == 0) part = 0;
             part += product;
             largest = std::max(largest, std::abs(product));
             if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += 33 * 0x1p-13 * std::max(largest, std::abs(part));
+              dropped += std::abs(block) * 33 * 0x1p-13 * std::max(largest, std::abs(part));
               largest = std::abs(part);
             }
           }
@@ -271,6 +295,25 @@ TEST(Sm90Runs, ShapesFloat8Fast) {
 TEST(Sm90Runs, ShapesInt8) {
   shapes<std::int8_t, std::int8_t, int>();
   shapes<std::int8_t, std::int8_t, float>();
+}
+
+/// Factors that change every 128 along K, with row and column factors of the other operand, in all
+/// configurations and from registers.
+TEST(Sm90Runs, BlockScales) {
+  for (auto [rows, columns] :
+       {std::array<std::int64_t, 2>{1, 128}, {128, 128}, {128, 1}, {1, 1}, {1, 0}, {0, 128}})
+    for (auto [m, n, k] : {std::array<std::int64_t, 3>{200, 300, 720},
+                           {8, 520, 1104},
+                           {130, 40, 400},
+                           {500, 264, 128}})
+      for (int layout = 0; layout < 3; ++layout) {
+        Case t{m, n, k};
+        t.block_rows = rows, t.block_columns = columns, t.batch = 2;
+        t.trans_a = layout == 1, t.trans_b = layout != 2, t.trans_c = layout == 2;
+        t.fast = layout == 1, t.bias = layout == 0;
+        run<E4, E4, __nv_bfloat16>(t);
+        if (testing::Test::HasFailure()) return;
+      }
 }
 
 template <class A, class B, class C>
