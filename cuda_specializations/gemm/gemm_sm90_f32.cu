@@ -7,30 +7,77 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <class Config>
-cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  Sm90Params p{};
+/// `splits`: 0 for blocks that go through tiles, else blocks that share out each tile's K.
+template <class Config, bool Split>
+cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int splits,
+                        CUstream_st* stream) {
+  SimtParams p{};
   cudaError_t const status = make_params<Config>(g, Config::tile_m, Config::tile_n, p);
   if (status != cudaSuccess) return status;
-  // Stored element by element either way: `words` says that alpha is all there is and rows of C are
-  // contiguous.
+  // Stored by ordinary stores either way: `words` says that alpha is all there is and that four
+  // sums side by side are one store.
   p.store = choose_store(g);
+  p.k_major_a = major_a(g) == Major::k, p.k_major_b = major_b(g) == Major::k;
+  p.alpha = p.epilogue.alpha, p.epilogue.alpha = 1;
+  p.splits = splits;
   p.tiles = {static_cast<int>(blocks_of(g.m, Config::tile_m)),
              static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
-  std::int64_t const places = std::max(1, device.sm_count) * Config::blocks_per_sm;
-  return launch_clusters(simt_f32_kernel<Config>, static_cast<int>(std::min(tiles, places)), 1,
-                         Config::threads, Config::shared_bytes, stream, p);
+  std::int64_t const blocks =
+      Split ? tiles * splits : std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
+  return launch_clusters(simt_f32_kernel<Config, Split>, static_cast<int>(blocks),
+                         Split ? splits : 1, Config::threads, Config::shared_bytes, stream, p);
 }
 
-/// Large tiles where they fill the device, else small ones, two of which share a multiprocessor.
-template <bool MnA, bool MnB>
-cudaError_t launch_layout_f32(abi::GemmArgs const& g, abi::Device const& device,
-                              CUstream_st* stream) {
-  std::int64_t const large = blocks_of(g.m, 128) * blocks_of(g.n, 256) * g.batch;
-  if (large * 10 >= device.sm_count * std::int64_t{9})
-    return launch_simt<SimtConfig<MnA, MnB, 128, 256, 16, 4, 1>>(g, device, stream);
-  return launch_simt<SimtConfig<MnA, MnB, 64, 128, 8, 4, 2>>(g, device, stream);
+using SimtLarge = SimtConfig<128, 256, 4>;
+using SimtMiddle = SimtConfig<128, 128, 6>;
+using SimtSmall = SimtConfig<64, 128, 8>;
+
+/// Cycles that a call takes: rounds of blocks over the device times what a block costs. `splits`: 0
+/// for large tiles.
+///
+/// From <H200 700 W, CUDA 13.0, 256³ ... 8192³, 512 × 512 × 8192, 2048 × 2048 × 256, 1024 × 1024 ×
+/// 64>: a k costs a tile of 128 × 256 307 cycles, of 128 × 128 168, of 64 × 128 86, and up to 15 %
+/// more if it is transposed; clusters of 4 and 8 leave a tenth of the device idle.
+template <class Config>
+double simt_cost(abi::GemmArgs const& g, abi::Device const& device, int splits) {
+  bool const small = Config::tile_m == 64, large = splits == 0;
+  double const per_k = (large   ? 307
+                        : small ? 86
+                                : 168) +
+                       (major_a(g) == Major::k ? 4 : 0) + (major_b(g) == Major::k ? 8 : 0);
+  double const fixed = large         ? 8e3
+                       : splits == 1 ? 12e3
+                       : splits == 2 ? 13e3
+                       : splits == 4 ? 18e3
+                                     : 24e3;
+  std::int64_t const blocks =
+      blocks_of(g.m, Config::tile_m) * blocks_of(g.n, Config::tile_n) * g.batch;
+  std::int64_t const sms = std::max(1, device.sm_count), shares = std::max(1, splits);
+  std::int64_t const at_once =
+      std::max<std::int64_t>(1, (shares > 2 ? sms * 9 / 10 : sms) / shares);
+  std::int64_t const k =
+      blocks_of(blocks_of(g.k, Config::tile_k), static_cast<int>(shares)) * Config::tile_k;
+  return static_cast<double>((blocks + at_once - 1) / at_once) *
+         (fixed + per_k * static_cast<double>(k));
+}
+
+/// Large tiles, or a smaller tile with so many blocks for each as take least time.
+cudaError_t launch_cheapest_simt(abi::GemmArgs const& g, abi::Device const& device,
+                                 CUstream_st* stream) {
+  double least = simt_cost<SimtLarge>(g, device, 0);
+  int splits = 0;
+  bool small = false;
+  for (int s : {1, 2, 4, 8}) {
+    if (s > std::max(1, device.sm_count)) break;
+    double const middle = simt_cost<SimtMiddle>(g, device, s);
+    double const little = simt_cost<SimtSmall>(g, device, s);
+    if (s < 8 && middle < least) least = middle, splits = s, small = false;
+    if (little < least) least = little, splits = s, small = true;
+  }
+  if (splits == 0) return launch_simt<SimtLarge, false>(g, device, 0, stream);
+  return small ? launch_simt<SimtSmall, true>(g, device, splits, stream)
+               : launch_simt<SimtMiddle, true>(g, device, splits, stream);
 }
 
 }  // namespace
@@ -40,6 +87,9 @@ namespace abi {
 
 Verdict GemmSm90SimtF32::accepts(GemmArgs const& args, Device const& device) noexcept {
   if (args.type_c != DType::float32) return refused("it does not write C's element type");
+  // A tile of 64 × 128 for each of them would be all but empty.
+  if (args.batch > 1 && args.m <= 32 && args.n <= 32 && args.k <= 32)
+    return refused("a batch of products of 32 and less is shared out several at a time elsewhere");
   return cuda::accepts_sm90<float, float>(args, device);
 }
 
@@ -49,13 +99,8 @@ int GemmSm90SimtF32::launch(GemmArgs const& args, Device const& device,
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  GemmArgs const g = args.c_n != 1 && args.c_m == 1 ? cuda::transposed(args) : args;
-  bool const mn_a = cuda::major_a(g) == cuda::Major::mn, mn_b = cuda::major_b(g) == cuda::Major::mn;
-  if (mn_a)
-    return mn_b ? cuda::launch_layout_f32<true, true>(g, device, stream)
-                : cuda::launch_layout_f32<true, false>(g, device, stream);
-  return mn_b ? cuda::launch_layout_f32<false, true>(g, device, stream)
-              : cuda::launch_layout_f32<false, false>(g, device, stream);
+  return cuda::launch_cheapest_simt(args.c_n != 1 && args.c_m == 1 ? cuda::transposed(args) : args,
+                                    device, stream);
 }
 
 }  // namespace abi

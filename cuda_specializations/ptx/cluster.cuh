@@ -48,6 +48,21 @@ __device__ __forceinline__ float load_cluster(float const* p, std::uint32_t rank
   return __int_as_float(load_cluster(reinterpret_cast<int const*>(p), rank));
 }
 
+/// Reads the 16 bytes at this block's shared address in block `rank` of the cluster.
+__device__ __forceinline__ float4 load_cluster_four(std::uint32_t address, std::uint32_t rank) {
+  float4 v;
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [remote];\n"
+      "}"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return v;
+}
+
 /// Waits until the launch before this one in the stream is over and its results are visible.
 /// Returns at once in an ordinary launch.
 __device__ __forceinline__ void wait_for_previous_launch() {
