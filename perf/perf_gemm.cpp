@@ -3,14 +3,10 @@
 // and the best of its first ten.
 //
 // Case names: gemm/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._<op(A)><op(B)>/<cold
-// or warm>
-#include <support/alternate.hpp>
-#include <support/check.hpp>
-#include <support/data.hpp>
-
-#if defined(ATTIKOS_PERF_CUBLASLT)
-#include <support/cublaslt.hpp>
-#endif
+// or warm>, with /fast, /tf32 or /tf32x3 before the last part. On CUDA other families follow:
+// gemm_bandwidth, gemm_batched, gated_mlp, each with a file of its own. `--benchmark_filter=^gemm/`
+// runs one of them; report_gemm.py prints the goals and what was reached from the JSON file.
+#include <support/gemm_operands.hpp>
 #if !defined(KOKKOS_ENABLE_CUDA)
 #include <support/openblas.hpp>
 #if defined(ATTIKOS_HAVE_KOKKOS_KERNELS)
@@ -18,103 +14,10 @@
 #endif
 #endif
 
-#include <limits>
 #include <memory>
 
 namespace attikos::measure {
 namespace {
-
-template <class T>
-using Matrix = Kokkos::View<T**, Kokkos::LayoutRight, Memory>;
-
-struct Shape {
-  int m, n, k;
-  bool trans_a = false, trans_b = false;
-  bool warm = false;
-  bool fast = false;  ///< float8 sums left to the tensor cores
-
-  std::string name() const {
-    return text("m", m, "_n", n, "_k", k, "_", trans_a ? "t" : "n", trans_b ? "t" : "n",
-                fast ? "/fast" : "", warm ? "/warm" : "/cold");
-  }
-  double flop() const { return 2.0 * m * n * k; }
-};
-
-constexpr Shape square(int size, bool trans_b, bool warm = false) {
-  return {size, size, size, false, trans_b, warm};
-}
-
-template <class A, class B, class C>
-struct Operands {
-  Matrix<A> a;
-  Matrix<B> b;
-  Matrix<C> c;
-  std::vector<float> a32, b32, c32;  ///< for a peer that has float32 only; else empty
-
-  explicit Operands(Shape const& s)
-      : a(Kokkos::view_alloc("a", Kokkos::WithoutInitializing), extent(s.trans_a ? s.k : s.m),
-          extent(s.trans_a ? s.m : s.k)),
-        b(Kokkos::view_alloc("b", Kokkos::WithoutInitializing), extent(s.trans_b ? s.n : s.k),
-          extent(s.trans_b ? s.k : s.n)),
-        c(Kokkos::view_alloc("c", Kokkos::WithoutInitializing), extent(s.m), extent(s.n)) {
-    fill_normal(a);
-    fill_normal(b);
-  }
-  static std::size_t extent(int value) { return static_cast<std::size_t>(value); }
-};
-
-/// Sampled entries of C against float64; the ends of both dimensions are among them.
-template <class A, class B, class C>
-void check_result(std::string const& side, Shape const& s, Operands<A, B, C> const& x) {
-  auto const a = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.a);
-  auto const b = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.b);
-  auto const c = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, x.c);
-  require_written(side, c);
-  for (std::int64_t i : sample(s.m, 8)) {
-    for (std::int64_t j : sample(s.n, 8)) {
-      auto const row = [&](std::int64_t l) { return s.trans_a ? a(l, i) : a(i, l); };
-      auto const column = [&](std::int64_t l) { return s.trans_b ? b(j, l) : b(l, j); };
-      std::string const where = text("[", i, ", ", j, "]");
-      if constexpr (std::is_integral_v<A>) {
-        require_close(side, where, c(i, j), reference::gemm_element_int8(s.k, row, column, 0), 0);
-      } else {
-        auto const wide_row = [&](std::int64_t l) { return to_double(row(l)); };
-        auto const wide_column = [&](std::int64_t l) { return to_double(column(l)); };
-        auto const element = reference::gemm_element(s.k, wide_row, wide_column, {});
-        double bound = test::gemm_bound<test::Accumulator<A, B, C>, C>(s.k, element, {});
-        if constexpr (!on_host && sizeof(A) == 1)
-          bound += test::float8_tensor_core_error(
-              s.k, !s.fast, [&](std::int64_t l) { return wide_row(l) * wide_column(l); });
-        require_close(side, where, to_double(c(i, j)), element.value, bound);
-      }
-    }
-  }
-}
-
-#if defined(ATTIKOS_PERF_CUBLASLT)
-/// Number of the heuristic with the least time of three blocks.
-template <class Call>
-std::size_t fastest(Exec const& exec, Call call) {
-  Timer timer(exec);
-  std::size_t best = 0, set = 0;
-  double least = std::numeric_limits<double>::infinity();
-  for (call.which = 0; call.which < call.peer->candidates(); ++call.which) {
-    for (int block = 0; block < 4; ++block) {  // the first wakes the kernel up
-      double seconds = least;
-      try {
-        seconds = timer.seconds(10, [&] { call(set = (set + 1) % call.sets->size()); }).back();
-      } catch (std::runtime_error const&) {
-        break;  // a heuristic that cannot run
-      }
-      if (block > 0 && seconds < least) {
-        least = seconds;
-        best = call.which;
-      }
-    }
-  }
-  return best;
-}
-#endif
 
 /// The peers that can do this product. Those named `..._float32` do it on float32 copies of
 /// narrower operands.
@@ -155,14 +58,24 @@ std::vector<Side> peers_of(Settings const& settings, Shape const& s,
   }
 #elif defined(ATTIKOS_PERF_CUBLASLT)
   if constexpr (std::is_same_v<A, B>) {
-    auto const peer =
-        std::make_shared<CublasLt>(exec, CublasLt::type_of<A>(), CublasLt::type_of<C>(), s.m, s.n,
-                                   s.k, s.trans_a, s.trans_b, s.fast);
-    CublasLtCall<Operands<A, B, C>> call{peer, &sets, 0};
-    if (peer->candidates() > 0) {
-      add("cublaslt", call);
-      call.which = fastest(exec, call);
-      add("cublaslt_best", call);
+    auto const call_of = [&](bool tf32) {
+      auto const peer =
+          std::make_shared<CublasLt>(exec, CublasLt::type_of<A>(), CublasLt::type_of<C>(), s.m, s.n,
+                                     s.k, s.trans_a, s.trans_b, s.fast, tf32);
+      return CublasLtCall<Operands<A, B, C>>{peer, &sets, 0};
+    };
+    // The peer of tf32x3, as exact as it means to be, is float32; of tf32 it is tf32.
+    auto call = call_of(s.compute == Compute::tf32);
+    if (call.peer->candidates() > 0) {
+      add(s.compute == Compute::tf32x3 ? "cublaslt_float32" : "cublaslt", call);
+      call.which = fastest(exec, call.peer->candidates(), sets.size(),
+                           [&](std::size_t which, std::size_t set) { call.run(which, set); });
+      add(s.compute == Compute::tf32x3 ? "cublaslt_float32_best" : "cublaslt_best", call);
+    }
+    if (s.compute != Compute::ieee) {
+      auto const other = call_of(s.compute == Compute::tf32x3);
+      if (other.peer->candidates() > 0)
+        add(s.compute == Compute::tf32x3 ? "cublaslt_tf32" : "cublaslt_float32", other);
     }
   }
 #endif
@@ -180,10 +93,7 @@ void run_gemm(benchmark::State& state, Settings const& settings, Shape const& s,
   std::vector<Operands<A, B, C>> sets;
   for (std::size_t i = count_sets(bytes, s.warm); i > 0; --i) sets.emplace_back(s);
 
-  GemmOptions const options{.trans_a = s.trans_a,
-                            .trans_b = s.trans_b,
-                            .accumulate = s.fast ? Accumulate::fast : Accumulate::promoted,
-                            .kernel = kernel};
+  GemmOptions const options = options_of(s, kernel);
   std::vector<Side> sides = {
       {"attikos", [&](std::size_t i) { gemm(exec, sets[i].a, sets[i].b, sets[i].c, options); }}};
   for (Side& peer : peers_of(settings, s, sets, exec)) sides.push_back(std::move(peer));
@@ -203,7 +113,12 @@ void run_gemm(benchmark::State& state, Settings const& settings, Shape const& s,
       continue;
     }
 #endif
-    check_result(side.name, s, sets[0]);
+    Shape stated = s;  // with the precision that this side states
+    if (side.name.find("tf32") != std::string::npos) stated.compute = Compute::tf32;
+    if (side.name.find("float32") != std::string::npos) stated.compute = Compute::ieee;
+    double const error = check_result(side.name, stated, sets[0]);
+    if (s.compute != Compute::ieee)
+      state.counters[side.name == "attikos" ? "error" : text(side.name, ":error")] = error;
   }
   alternate(state, exec, sides, sets.size(), {s.flop(), "GFLOP/s"});
 }
@@ -224,12 +139,7 @@ void add(Settings const& settings, Shape const& s, char const* kernel = "portabl
                     Operands<A, B, C>::extent(s.n));
   std::string name = kernel;
   try {
-    name = explain(op::gemm, Exec(), a, b, c,
-                   {.trans_a = s.trans_a,
-                    .trans_b = s.trans_b,
-                    .accumulate = s.fast ? Accumulate::fast : Accumulate::promoted,
-                    .kernel = kernel})
-               .kernel;
+    name = explain(op::gemm, Exec(), a, b, c, options_of(s, kernel)).kernel;
   } catch (Error const&) {
     // The case itself reports why the kernel cannot run.
   }
@@ -244,9 +154,6 @@ void add(Settings const& settings, Shape const& s, char const* kernel = "portabl
 
 #if defined(KOKKOS_ENABLE_CUDA)
 constexpr char const* automatic = "";
-// A layer's weights [n, k], for few tokens m.
-constexpr Shape weights[] = {
-    {0, 14336, 4096, false, true}, {0, 4096, 14336, false, true}, {0, 6144, 4096, false, true}};
 constexpr Shape large[] = {{1024, 1024, 1024},  {2048, 2048, 2048},    {4096, 4096, 4096},
                            {8192, 8192, 8192},  {16384, 16384, 16384}, {4096, 14336, 4096},
                            {4096, 4096, 14336}, {8192, 8192, 512},     {8192, 28672, 8192}};
@@ -287,6 +194,7 @@ void register_cases(Settings const& settings) {
     }
   }
   for (Shape s : large) {
+    add<std::int8_t, std::int8_t, std::int32_t>(settings, s, automatic);  // B [k, n]
     s.trans_b = true;
     add<std::int8_t, std::int8_t, std::int32_t>(settings, s, automatic);
     add<float8_e4m3, float8_e4m3, bfloat16>(settings, s, automatic);
@@ -307,10 +215,27 @@ void register_cases(Settings const& settings) {
   add<float16, float16, float>(settings, square(4096, true), "gemm/sm75_wmma_f16");
   add<float16, float16, float>(settings, square(4096, false), "gemm/sm75_wmma_f16");
   for (int size : {1024, 2048, 4096, 8192}) {
-    for (bool trans_b : {false, true})
-      add<float, float, float>(settings, square(size, trans_b), automatic);
+    for (int ops = 0; ops < 4; ++ops) {
+      Shape const s{size, size, size, (ops & 1) != 0, (ops & 2) == 0};
+      add<float, float, float>(settings, s, automatic);
+      add<double, double, double>(settings, s, automatic);
+    }
+  }
+  for (int size : {2048, 4096, 8192}) {
+    for (bool trans_b : {false, true}) {
+      Shape s = square(size, trans_b);
+      for (Compute compute : {Compute::tf32, Compute::tf32x3}) {
+        s.compute = compute;
+        add<float, float, float>(settings, s, automatic);
+      }
+    }
   }
   add<double, double, double>(settings, square(1024, true));
+#if defined(ATTIKOS_PERF_CUBLASLT)
+  register_gemm_bandwidth(settings);
+  register_gemm_batched(settings);
+  register_gated_mlp(settings);
+#endif
 #endif
   add<float16, float16, float>(settings, square(1024, true));
   add<bfloat16, bfloat16, float>(settings, square(1024, true));

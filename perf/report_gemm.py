@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The README's table of products on a GPU, and a plot, from perf_gemm's JSON file.
 
-  report_gemm.py FILE               prints the table: geometric means and the worst case of each group
+  report_gemm.py FILE               prints the table: what each row is to reach and what it reaches, as geometric
+                                    means, and its worst case; rows without a measurement say so
+  report_gemm.py FILE --cases       prints every case with its kernel, rate and ratios below it
   report_gemm.py FILE --plot PNG    draws rates of square products against their size (needs matplotlib)
+
+Peers: F is cuBLASLt's first heuristic, B the best of its first ten.
 """
 
 import argparse
@@ -10,68 +14,171 @@ import json
 import math
 import re
 
-GROUPS = [  # title, types, keep(shape)
-    ("bfloat16, 1024 … 16384 cubed and rectangles, four transposes", "bfloat16_bfloat16_bfloat16", "large"),
-    ("float16, the same", "float16_float16_float16", "large"),
-    ("float8 E4M3 → bfloat16, fast sums", "float8_e4m3_float8_e4m3_bfloat16 fast", "large"),
-    ("float8 E4M3 → bfloat16, promoted sums", "float8_e4m3_float8_e4m3_bfloat16", "large"),
-    ("int8 → int32, from 2048 cubed on", "int8_int8_int32", "large"),
-    ("bfloat16, M 1 … 64 against a layer's weights", "bfloat16_bfloat16_bfloat16", "few"),
-    ("float16, M 1 … 64", "float16_float16_float16", "few"),
-    ("float8, M 1 … 64, fast sums", "float8_e4m3_float8_e4m3_bfloat16 fast", "few"),
-    ("bfloat16, M 128 … 512", "bfloat16_bfloat16_bfloat16", "some"),
-    ("float8, M 128 … 512, fast sums", "float8_e4m3_float8_e4m3_bfloat16 fast", "some"),
-    ("float32 IEEE, from 1024 cubed on", "float32_float32_float32", "large"),
-    ("bfloat16, 512 cubed", "bfloat16_bfloat16_bfloat16", "small"),
+LARGE = "1024³ … 16384³ and four rectangles"
+# title, goal, keep(case), [(heading, value(case))]: the heading "×F" stands for a mean and the worst case.
+F, B = ("×F", lambda c: c["cublaslt:ratio"]), ("×B", lambda c: c["cublaslt_best:ratio"])
+
+
+def gemm(types, keep=lambda c: True):
+    return lambda c: c["family"] == "gemm" and c["types"] == types and keep(c)
+
+
+def large(c):
+    return c["m"] > 512 or c["n"] < c["m"]
+
+
+def square(c):
+    return c["m"] == c["n"] == c["k"] and c["m"] >= 1024
+
+
+def few(c):
+    return c["m"] <= 64 and c["n"] > c["m"]
+
+
+def some(c):
+    return 64 < c["m"] <= 512 and c["n"] > c["m"]
+
+
+def copy_share(c):
+    """GB/s over those of a copy of as many bytes."""
+    return c["GB/s"] / c["copy:GB/s"]
+
+
+def beyond_copy(c):
+    """Microseconds of a launch beyond those of copying its bytes."""
+    return 1e-3 * c["bytes"] * (1 / c["GB/s"] - 1 / c["copy:GB/s"])
+
+
+def batch_goal(c):
+    """Over the lower of the two goals of a batch."""
+    return max(c["cublas:ratio"] / 1.2, copy_share(c) / 0.85)
+
+
+def bandwidth(least, most):
+    return lambda c: c["family"] == "gemm_bandwidth" and least < c["weight_bytes"] <= most
+
+
+E4 = "float8_e4m3_float8_e4m3_bfloat16"
+F32, F64 = "float32_float32_float32", "float64_float64_float64"
+I8 = "int8_int8_int32"
+BF, FP = "bfloat16_bfloat16_bfloat16", "float16_float16_float16"
+NEVER = float("inf")
+
+ROWS = [
+    (f"bfloat16, {LARGE}, four transposes", "≥ 1.03 F, ≥ 1.00 B, none < 0.95 B", gemm(BF, large), [F, B]),
+    (f"float16, the same", "≥ 1.03 F, ≥ 1.00 B, none < 0.95 B", gemm(FP, large), [F, B]),
+    ("float8 → bfloat16, promoted sums", "≥ 1.00 F, none < 0.93 F", gemm(E4, large), [F, B]),
+    ("float8 → bfloat16, fast sums", "≥ 1.00 F, none < 0.93 F", gemm(E4 + " fast", large), [F, B]),
+    ("int8 → int32, from 2048³ on, K-major operands", "≥ 1.02 F, ≥ 0.98 B",
+     gemm(I8, lambda c: c["m"] >= 2048 and c["ops"] == "nt"), [F, B]),
+    ("int8 → int32, from 2048³ on, B [K, N]", "≥ 1.10 F",
+     gemm(I8, lambda c: c["m"] >= 2048 and c["ops"] == "nn"), [F, B]),
+    ("bfloat16, M 1 … 64 against a layer's weights", "≥ 1.05 F", gemm(BF, few), [F, B]),
+    ("float16, M 1 … 64", "≥ 1.05 F", gemm(FP, few), [F, B]),
+    ("float8, M 1 … 64, fast sums", "≥ 1.12 F", gemm(E4 + " fast", few), [F, B]),
+    ("M 1 … 64, weights beyond 100 MB, in a graph", "≥ 0.92 of copy", bandwidth(100e6, NEVER),
+     [("of copy", copy_share)]),
+    ("M 1 … 64, weights of 50 to 100 MB, in a graph", "≥ 0.84 of copy", bandwidth(50e6, 100e6),
+     [("of copy", copy_share)]),
+    ("M 1 … 64, weights below 50 MB, in a graph", "≤ 3 µs beyond copy", bandwidth(0, 50e6),
+     [("µs beyond copy", beyond_copy)]),
+    ("float32 IEEE, 1024³ … 8192³, four transposes", "≥ 0.97 F", gemm(F32, square), [F, B]),
+    ("gated MLP, M 16, 512, 4096", "≥ 1.10", lambda c: c["family"] == "gated_mlp", [F, B]),
+    ("bfloat16, M 128 … 512", "≥ 1.05 F", gemm(BF, some), [F, B]),
+    ("float16, M 128 … 512", "≥ 1.05 F", gemm(FP, some), [F, B]),
+    ("float8, M 128 … 512, fast sums", "≥ 1.05 F", gemm(E4 + " fast", some), [F, B]),
+    ("float64, 1024³ … 8192³, four transposes", "≥ 0.95 F", gemm(F64, square), [F, B]),
+    ("float32, batches of 8³ … 64³", "≥ 1.2 × cuBLAS or 0.85 of copy",
+     lambda c: c["family"] == "gemm_batched" and c["types"] == F32,
+     [("× cuBLAS", lambda c: c["cublas:ratio"]), ("of copy", copy_share), ("× the lower goal", batch_goal)]),
+    ("float64, batches of 8³ … 64³", "≥ 1.2 × cuBLAS or 0.85 of copy",
+     lambda c: c["family"] == "gemm_batched" and c["types"] == F64,
+     [("× cuBLAS", lambda c: c["cublas:ratio"]), ("of copy", copy_share), ("× the lower goal", batch_goal)]),
+    ("tf32, 2048³ … 8192³", "", gemm(F32 + " tf32", square), [F, B]),
+    ("tf32x3, 2048³ … 8192³", "≥ 1.8 × float32", gemm(F32 + " tf32x3", square),
+     [("× cuBLAS float32", lambda c: c["cublaslt_float32:ratio"])]),
+    ("tf32x3, worst error beside float32's", "≤ 2", gemm(F32 + " tf32x3", square),
+     [("× error", lambda c: c["error"] / c["cublaslt_float32:error"])]),
+    ("bfloat16, 512³", "≥ 1.0 F", gemm(BF, lambda c: c["m"] == c["n"] == c["k"] == 512), [F, B]),
 ]
 
 
 def cases(path):
-    data = json.load(open(path, encoding="utf-8"))
+    """Every measured case as a dictionary of its counters and of what its name says; and the run's context."""
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)
+    result = {}
     for run in data["benchmarks"]:
-        if run.get("error_occurred") or "cublaslt:ratio" not in run:
+        if run.get("error_occurred"):
+            print(f"failed: {run['run_name']}: {run.get('error_message', '')}")
             continue
-        parts = run["run_name"].split("/")
-        match = re.match(r"m(\d+)_n(\d+)_k(\d+)_([nt]{2})", parts[4])
+        family, kernel, _, types, shape, *rest = run["run_name"].split("/")
+        match = re.match(r"m(\d+)_n(\d+)_k(\d+)(?:_([nt]{2}))?(?:_b(\d+))?", shape)
+        if not match or "warm" in rest:
+            continue
         m, n, k = (int(match[i]) for i in (1, 2, 3))
-        types = parts[3] + (" fast" if "fast" in parts else "")
-        kind = ("few" if m <= 64 else "some" if m <= 512 and n > m else "small" if m <= 512 else "large")
-        if types == "int8_int8_int32" and m < 2048:
+        bytes_of_weight = 1 if types.startswith("float8") else 2
+        # A portable case counts where there is no other kernel for the same product.
+        key = (family, types, shape, *rest)
+        if key in result and kernel == "portable":
             continue
-        yield {"kernel": parts[1], "types": types, "m": m, "n": n, "k": k, "ops": match[4], "kind": kind,
-               "rate": run["GFLOP/s"] / 1000, "first": run["cublaslt:ratio"],
-               "best": run.get("cublaslt_best:ratio", float("nan")),
-               "peer": run["cublaslt:GFLOP/s"] / 1000}, data["context"]
+        result[key] = run | {"family": family, "kernel": kernel, "types": " ".join([types] + rest[:-1]), "m": m,
+                             "n": n, "k": k, "ops": match[4], "weight_bytes": n * k * bytes_of_weight}
+    return list(result.values()), data["context"]
 
 
 def mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
-def table(rows):
-    print("| products | cases | × first heuristic: mean, worst | × best of ten: mean, worst |\n|---|---|---|---|")
-    for title, types, kind in GROUPS:
-        group = [r for r in rows if r["types"] == types and r["kind"] == kind and r["kernel"] != "portable"]
-        if group:
-            first, best = [r["first"] for r in group], [r["best"] for r in group]
-            print(f"| {title} | {len(group)} | {mean(first):.2f}, {min(first):.2f} | "
-                  f"{mean(best):.2f}, {min(best):.2f} |")
+def values_of(group, value):
+    """Of the cases that have it: a peer may not offer a product, and --peers may leave one out."""
+    found = []
+    for case in group:
+        try:
+            found.append(value(case))
+        except (KeyError, ZeroDivisionError):
+            pass
+    return found
 
 
-def plot(rows, context, path):
+def summary(heading, values):
+    if not values:
+        return f"{heading}: not measured"
+    if heading.startswith("µs"):
+        return f"at most {max(values):.1f} {heading}"
+    worst = max(values) if "error" in heading else min(values)
+    return f"{mean(values):.2f} {heading}, worst {worst:.2f}"
+
+
+def table(all_cases, details):
+    print("| products | cases | to reach | reached |\n|---|---|---|---|")
+    for title, goal, keep, columns in ROWS:
+        group = [c for c in all_cases if keep(c)]
+        reached = "; ".join(summary(heading, values_of(group, value)) for heading, value in columns)
+        print(f"| {title} | {len(group)} | {goal} | {reached if group else 'not measured'} |")
+        for c in group if details else ():
+            ratios = " ".join(f"{heading} {v[0]:.3f}" for heading, value in columns if (v := values_of([c], value)))
+            shape = f"m{c['m']} n{c['n']} k{c['k']} {c['ops'] or ''}"
+            print(f"    {c['kernel']} {shape}: {c['median_ms']:.4f} ms, {ratios}")
+
+
+def plot(all_cases, context, path):
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 5))
-    for types in dict.fromkeys(r["types"] for r in rows):
-        square = sorted((r["m"], r["rate"], r["peer"]) for r in rows
-                        if r["types"] == types and r["m"] == r["n"] == r["k"] and r["ops"] == "nt")
-        if len(square) < 3:
+    for types in dict.fromkeys(c["types"] for c in all_cases if c["family"] == "gemm"):
+        squares = sorted((c["m"], c["GFLOP/s"] / 1e3, c["cublaslt:GFLOP/s"] / 1e3) for c in all_cases
+                         if c["family"] == "gemm" and c["types"] == types and c["kernel"] != "portable"
+                         and c["m"] == c["n"] == c["k"] and c["ops"] == "nt" and "cublaslt:GFLOP/s" in c)
+        if len(squares) < 3:
             continue
-        line, = axes.plot([s[0] for s in square], [s[1] for s in square], marker="o", label=types.replace("_", " "))
-        axes.plot([s[0] for s in square], [s[2] for s in square], linestyle="--", color=line.get_color())
+        line, = axes.plot([s[0] for s in squares], [s[1] for s in squares], marker="o", label=types.replace("_", " "))
+        axes.plot([s[0] for s in squares], [s[2] for s in squares], linestyle="--", color=line.get_color())
     axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
     axes.set_xlabel("M = N = K (solid: Attikos, dashed: cuBLASLt's first heuristic)")
     axes.set_ylabel("TFLOP/s")
     axes.set_title(context.get("device", ""))
@@ -82,13 +189,13 @@ def plot(rows, context, path):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file")
+    parser.add_argument("--cases", action="store_true")
     parser.add_argument("--plot")
     options = parser.parse_args()
-    pairs = list(cases(options.file))
-    rows = [row for row, _ in pairs]
-    table(rows)
+    all_cases, context = cases(options.file)
+    table(all_cases, options.cases)
     if options.plot:
-        plot(rows, pairs[0][1], options.plot)
+        plot(all_cases, context, options.plot)
 
 
 if __name__ == "__main__":

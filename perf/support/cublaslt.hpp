@@ -19,12 +19,13 @@
 
 namespace attikos::measure {
 
-/// C = op(A)·op(B), row-major and contiguous. float32 is IEEE float32 here, as in Attikos.
+/// C = op(A)·op(B), row-major and contiguous. float32 is IEEE float32 here, as in Attikos, unless
+/// `tf32` asks for less.
 class CublasLt {
  public:
   /// `operand` and `result` are type_of<T>() of A and B, and of C.
   CublasLt(Exec const& exec, cudaDataType_t operand, cudaDataType_t result, int m, int n, int k,
-           bool trans_a, bool trans_b, bool fast)
+           bool trans_a, bool trans_b, bool fast, bool tf32 = false)
       : stream_(exec.cuda_stream()), workspace_("cublaslt workspace", workspace_bytes + 256) {
     bool const integer = operand == CUDA_R_8I;
     bool const float8 = operand == CUDA_R_8F_E4M3 || operand == CUDA_R_8F_E5M2;
@@ -33,6 +34,7 @@ class CublasLt {
     check(cublasLtCreate(&handle_));
     cublasComputeType_t const compute = compute_in_double_      ? CUBLAS_COMPUTE_64F
                                         : integer               ? CUBLAS_COMPUTE_32I
+                                        : tf32                  ? CUBLAS_COMPUTE_32F_FAST_TF32
                                         : operand == CUDA_R_32F ? CUBLAS_COMPUTE_32F_PEDANTIC
                                                                 : CUBLAS_COMPUTE_32F;
     check(cublasLtMatmulDescCreate(&operation_, compute,
@@ -129,9 +131,10 @@ struct CublasLtCall {
   std::vector<Operands> const* sets;
   std::size_t which;
 
-  void operator()(std::size_t set) const {
+  void operator()(std::size_t set) const { run(which, set); }
+  void run(std::size_t heuristic, std::size_t set) const {
     Operands const& x = (*sets)[set];
-    peer->run(which, x.a.data(), x.b.data(), x.c.data());
+    peer->run(heuristic, x.a.data(), x.b.data(), x.c.data());
   }
 };
 
