@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include <attikos/config.hpp>
+#include <cstddef>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -48,14 +49,20 @@ class ScopedDevice {
 
 /// Launches a kernel of one struct parameter and returns the status of this very launch. `<<<>>>`
 /// would report through the last error, where one cannot tell this launch's failure from an older
-/// one.
+/// one. `shared_bytes`: of dynamic shared memory.
 template <class Params>
 cudaError_t launch_kernel(void (*kernel)(Params), dim3 grid, int threads, cudaStream_t stream,
-                          Params params) noexcept {
+                          Params params, int shared_bytes = 0) noexcept {
   void* arguments[] = {&params};
   return without_trace([&] {
-    return cudaLaunchKernel(reinterpret_cast<void const*>(kernel), grid,
-                            dim3(static_cast<unsigned>(threads)), arguments, 0, stream);
+    auto const* const function = reinterpret_cast<void const*>(kernel);
+    if (shared_bytes > 48 * 1024) {
+      cudaError_t const status =
+          cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+      if (status != cudaSuccess) return status;
+    }
+    return cudaLaunchKernel(function, grid, dim3(static_cast<unsigned>(threads)), arguments,
+                            static_cast<std::size_t>(shared_bytes), stream);
   });
 }
 

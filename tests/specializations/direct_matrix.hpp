@@ -34,12 +34,13 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, E5>) return DType::float8_e5m2;
   if constexpr (std::is_same_v<T, std::int8_t>) return DType::int8;
   if constexpr (std::is_same_v<T, int>) return DType::int32;
+  if constexpr (std::is_same_v<T, double>) return DType::float64;
   return DType::float32;
 }
 
 template <class T>
 double wide(T x) {
-  if constexpr (std::is_integral_v<T>)
+  if constexpr (std::is_integral_v<T> || std::is_same_v<T, double>)
     return x;
   else
     return static_cast<double>(static_cast<float>(x));
@@ -51,6 +52,7 @@ constexpr double rounding() {
   if constexpr (std::is_same_v<T, __half>) return 0x1p-11;
   if constexpr (std::is_same_v<T, __nv_bfloat16>) return 0x1p-8;
   if constexpr (std::is_same_v<T, int>) return 0;
+  if constexpr (std::is_same_v<T, double>) return 0x1p-53;
   return 0x1p-24;
 }
 

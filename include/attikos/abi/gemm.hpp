@@ -205,9 +205,88 @@ struct GemmSm90WgmmaS8 {
 };
 
 /// IEEE float32 products on the CUDA cores of sm_90, fed by the copy engine: fused multiply-adds in
-/// float32, in ascending order of k. A, B, C are float32; otherwise what GemmSm90WgmmaF16 takes.
+/// float32, in ascending order of k. Where tiles are few, up to 32 shares of K are summed so, and
+/// then added in a fixed order. A, B, C are float32; batches of products without an extent above 32
+/// are left to others; otherwise what GemmSm90WgmmaF16 takes.
 struct GemmSm90SimtF32 {
   static constexpr char const* name = "gemm/sm90_simt_f32";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
+/// Products by mma.sync, fed by cp.async; sm_80 and newer (float8: sm_89 and newer).
+///
+/// | kernel | A, B | C |
+/// |---|---|---|
+/// | sm80_mma_f16 | float16 | float16, bfloat16, float32 |
+/// | sm80_mma_bf16 | bfloat16 | float16, bfloat16, float32 |
+/// | sm80_mma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
+/// | sm80_mma_f64 | float64 | float64 |
+/// | sm80_mma_tf32 | float32, rounded to 11 significant bits | float32 |
+/// | sm80_mma_tf32x3 | float32, as two such numbers | float32 |
+/// | sm89_mma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
+///
+/// - Sums are float32 in the matrix unit, IEEE float64 or int32. tf32x3 leaves 32 k at a time to
+///   the unit and adds such parts in float32; float8 the same with 128 k, or all of K where
+///   `accumulate` is fast.
+/// - A and B have a unit stride in one of their two dimensions; any other strides, also odd, 0 or
+///   negative. Copies are of 16 bytes where address and strides are multiples of that, else of 8 or
+///   4, and of single elements where nothing larger is aligned. C, bias and residual may have any
+///   strides; 16-byte aligned rows of C with nothing but alpha to apply are stored faster.
+/// - m, n, k, batch ≥ 0. Elements outside the operands never enter a sum.
+/// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
+///   `device_scale` is read. alpha, beta and scale are rounded to float32, in which the epilogue
+///   computes, but for float64.
+/// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3. A tf32x3 product with an
+///   infinite factor is NaN, as is one with a factor above 2^128·(1 − 2^-12).
+/// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
+///   allocates nothing, may be captured, and is deterministic.
+///
+/// Error of the sum, S = Σ|a||b|, u = 2^-23: u(k + 8)S; tf32: 1.001·2^-10·S more; tf32x3:
+/// u(2k + 8)S; float64: u(k + 8)S with u = 2^-52; int8: none; float8: as the matrix unit adds, see
+/// Accumulate.
+///
+/// Source: PTX ISA, "Matrix multiply-accumulate operation using mma instruction"; H. Ootomo,
+/// R. Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32
+/// theoretical peak performance", IJHPCA 36(4), 2022.
+struct GemmSm80MmaF16 {
+  static constexpr char const* name = "gemm/sm80_mma_f16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm80MmaBf16 {
+  static constexpr char const* name = "gemm/sm80_mma_bf16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm80MmaS8 {
+  static constexpr char const* name = "gemm/sm80_mma_s8";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm80MmaF64 {
+  static constexpr char const* name = "gemm/sm80_mma_f64";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm80MmaTf32 {
+  static constexpr char const* name = "gemm/sm80_mma_tf32";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm80MmaTf32x3 {
+  static constexpr char const* name = "gemm/sm80_mma_tf32x3";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// See GemmSm80MmaF16.
+struct GemmSm89MmaF8 {
+  static constexpr char const* name = "gemm/sm89_mma_f8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

@@ -16,16 +16,24 @@ namespace detail {
 
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm75WmmaF16>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm80MmaF16>,
+                             CudaKernel<abi::GemmSm75WmmaF16>>;
 };
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float16> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm80MmaF16>>;
+};
+
+/// The first two take only calls that allow their rounding.
+template <>
+struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
+  using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm80MmaTf32x3>,
+                             CudaKernel<abi::GemmSm90SimtF32>>;
 };
 
 template <>
-struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90SimtF32>>;
+struct Specializations<op::Gemm, Kokkos::Cuda, double, double, double> {
+  using kernels = KernelList<CudaKernel<abi::GemmSm80MmaF64>>;
 };
 
 /// Types of C that the float8 and int8 kernels write besides int32.
@@ -37,7 +45,7 @@ template <class C>
 requires(std::is_same_v<C, float> ||
          std::is_same_v<C, bfloat16>) struct Specializations<op::Gemm, Kokkos::Cuda, bfloat16,
                                                              bfloat16, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaBf16>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaBf16>, CudaKernel<abi::GemmSm80MmaBf16>>;
 };
 
 template <class T>
@@ -45,14 +53,14 @@ concept Float8 = std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2
 
 template <Float8 A, Float8 B, WgmmaOutput C>
 struct Specializations<op::Gemm, Kokkos::Cuda, A, B, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF8>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF8>, CudaKernel<abi::GemmSm89MmaF8>>;
 };
 
 template <class C>
 requires(WgmmaOutput<C> ||
          std::is_same_v<C, std::int32_t>) struct Specializations<op::Gemm, Kokkos::Cuda,
                                                                  std::int8_t, std::int8_t, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaS8>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaS8>, CudaKernel<abi::GemmSm80MmaS8>>;
 };
 
 }  // namespace detail

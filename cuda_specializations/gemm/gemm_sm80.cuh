@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// gemm/sm80_mma_* and gemm/sm89_mma_f8: what they accept, which configuration they take, and their
+/// launch.
+#pragma once
+
+#include <algorithm>
+
+#include "../common/check.cuh"
+#include "product.cuh"
+#include "sm80_mma.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Bytes that may be copied at a time: all rows and matrices begin at a multiple of them.
+inline int copy_unit(void const* data, int size, std::int64_t batch, std::int64_t batch_stride,
+                     std::int64_t rows, std::int64_t stride) {
+  for (int unit : {16, 8, 4}) {
+    if (unit <= size) break;
+    if (reinterpret_cast<std::uintptr_t>(data) % static_cast<unsigned>(unit) == 0 &&
+        (batch <= 1 || batch_stride * size % unit == 0) && (rows <= 1 || stride * size % unit == 0))
+      return unit;
+  }
+  return size;
+}
+
+inline Sm80Operand make_operand(void const* data, DType type, Major major, std::int64_t batch,
+                                std::int64_t batch_stride, std::int64_t mn, std::int64_t stride_mn,
+                                std::int64_t k, std::int64_t stride_k) {
+  int const size = dtype_size(type);
+  bool const along_mn = major == Major::mn;
+  std::int64_t const rows = along_mn ? k : mn, stride = along_mn ? stride_k : stride_mn;
+  return {data, batch_stride * size, rows <= 1 ? 0 : stride * size,
+          copy_unit(data, size, batch, batch_stride, rows, stride), type == DType::float8_e5m2};
+}
+
+/// Whether rows of C can be stored 16 bytes at a time, with nothing but alpha to apply.
+inline bool stores_whole(abi::GemmArgs const& g) {
+  int const size = dtype_size(g.type_c);
+  bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
+                          g.bias == nullptr && g.residual == nullptr && g.scale_a.data == nullptr &&
+                          g.scale_b.data == nullptr && g.device_scale == nullptr;
+  bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
+  return only_alpha && !converts && (g.c_n == 1 || g.n == 1) && g.n * size % 16 == 0 &&
+         copy_unit(g.c, size, g.batch, g.c_batch, g.m, g.c_m) == 16;
+}
+
+constexpr bool readable_beside(DType type, DType c) {
+  return readable(type) || (c == DType::float64 && type == DType::float64);
+}
+
+/// First reason not to take a call, whatever its element types; null if there is none.
+/// `architecture`: the first that has the instructions, as 10 major + minor.
+inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device, int architecture) {
+  if (device.compute_major == 0) return "no CUDA device";
+  if (!device.at_least(architecture / 10, architecture % 10))
+    return architecture == 80 ? "device is older than sm_80" : "device is older than sm_89";
+  if (device.shared_memory_per_block_optin < 99 * 1024)
+    return "the device gives a block less than 99 KiB of shared memory";
+  bool const bytes = dtype_size(g.type_a) == 1;
+  abi::GemmArgs rest = g;
+  rest.device_scale = nullptr;
+  if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
+  if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
+  if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
+    return "its scales are one for a matrix, or one for a row of A or a column of B";
+  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
+  if (g.bias != nullptr && !readable_beside(g.type_bias, g.type_c))
+    return "it does not read the bias's element type";
+  if (g.residual != nullptr && !readable_beside(g.type_residual, g.type_c))
+    return "it does not read the residual's element type";
+  if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
+  if (g.c == nullptr) return "C is a null pointer";
+  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
+    return "C has a zero stride, so its elements overlap";
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (g.m > most || g.n > most || g.k > most || g.batch > most ||
+      blocks_of(g.m, 64) * blocks_of(g.n, 64) > most / g.batch)
+    return "C is too large for one launch";
+  if (g.k == 0) return nullptr;  // A and B are empty
+  if (g.a == nullptr) return "A is a null pointer";
+  if (g.b == nullptr) return "B is a null pointer";
+  if (major_a(g) == Major::neither) return "A has no unit stride";
+  if (major_b(g) == Major::neither) return "B has no unit stride";
+  return nullptr;
+}
+
+/// The same with what its element types ask for: `narrow` C of 16 or 32 bits, as the sums are.
+template <class Type>
+char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
+  constexpr DType type = Type::dtype;
+  if (g.type_a != type || g.type_b != type) return "it multiplies other element types";
+  if constexpr (type == DType::float64 || type == DType::float32) {
+    if (g.type_c != type) return "it does not write C's element type";
+  } else {
+    bool const floating = readable(g.type_c);
+    if (!floating && !(type == DType::int8 && g.type_c == DType::int32))
+      return "it does not write C's element type";
+    if (!floating &&
+        (g.alpha != 1 || (g.beta != 0 && g.beta != 1) || g.scale != 1 ||
+         g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr ||
+         g.scale_a.data != nullptr || g.scale_b.data != nullptr || g.device_scale != nullptr))
+      return "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
+  }
+  return refuse_mma(g, device, 80);
+}
+
+template <class Config>
+cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
+  Sm80Params p{};
+  p.a = make_operand(g.a, g.type_a, major_a(g), g.batch, g.a_batch, g.m, g.a_m, g.k, g.a_k);
+  p.b = make_operand(g.b, g.type_b, major_b(g), g.batch, g.b_batch, g.n, g.b_n, g.k, g.b_k);
+  std::int64_t const tiles_m = blocks_of(g.m, Config::tile_m),
+                     tiles_n = blocks_of(g.n, Config::tile_n);
+  p.tiles = {static_cast<int>(tiles_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
+             std::max(1, 1024 / Config::tile_m)};
+  p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
+  p.whole = stores_whole(g);
+  p.one_part = g.accumulate == abi::Accumulate::fast && dtype_size(g.type_a) == 1;
+  p.epilogue = make_epilogue(g);
+  p.alpha = g.alpha, p.beta = g.beta, p.scale = g.scale;
+  return launch_kernel(sm80_mma_kernel<Config>,
+                       dim3(static_cast<unsigned>(tiles_m * tiles_n * g.batch)), Config::threads,
+                       stream, p, Config::shared_bytes);
+}
+
+/// Work of the busiest multiprocessor.
+template <class Config>
+double sm80_cost(abi::GemmArgs const& g, abi::Device const& device) {
+  std::int64_t const tiles =
+      blocks_of(g.m, Config::tile_m) * blocks_of(g.n, Config::tile_n) * g.batch;
+  return static_cast<double>(blocks_of(tiles, std::max(1, device.sm_count))) * Config::tile_m *
+         Config::tile_n * Config::slack;
+}
+
+/// Of two shapes takes the one whose busiest multiprocessor has less to do.
+template <class Large, class Small>
+int launch_cheaper(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  return sm80_cost<Large>(g, device) <= sm80_cost<Small>(g, device) ? launch_sm80<Large>(g, stream)
+                                                                    : launch_sm80<Small>(g, stream);
+}
+
+/// The same with C's unit stride along N, for the layouts of A and B.
+template <template <bool, bool> class Large, template <bool, bool> class Small>
+int run_sm80(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  abi::GemmArgs const g = args.c_n != 1 && args.c_m == 1 ? transposed(args) : args;
+  bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
+  if (mn_a)
+    return mn_b ? launch_cheaper<Large<true, true>, Small<true, true>>(g, device, stream)
+                : launch_cheaper<Large<true, false>, Small<true, false>>(g, device, stream);
+  return mn_b ? launch_cheaper<Large<false, true>, Small<false, true>>(g, device, stream)
+              : launch_cheaper<Large<false, false>, Small<false, false>>(g, device, stream);
+}
+
+template <class Type>
+abi::Verdict accepts_sm80(abi::GemmArgs const& g, abi::Device const& device) {
+  char const* const reason = refuse_sm80<Type>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+/// Shapes of types that need few registers beside their accumulators, and of those that need more.
+template <class Type>
+struct Shapes {
+  template <bool MnA, bool MnB>
+  using Large = Sm80Config<Type, MnA, MnB, 128, 128, 64, 64, 3, 2, 100>;
+  template <bool MnA, bool MnB>
+  using Medium = Sm80Config<Type, MnA, MnB, 128, 64, 64, 32, 4, 2, 100>;
+  template <bool MnA, bool MnB>
+  using Small = Sm80Config<Type, MnA, MnB, 64, 64, 32, 32, 4, 3, 125>;
+};
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

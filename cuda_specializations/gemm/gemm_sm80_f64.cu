@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "gemm_sm80.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <bool MnA, bool MnB>
+using LargeDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 128, 128, 64, 32, 3, 1, 100>;
+template <bool MnA, bool MnB>
+using SmallDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 64, 64, 32, 32, 4, 3, 105>;
+
+}  // namespace
+}  // namespace cuda
+
+namespace abi {
+
+Verdict GemmSm80MmaF64::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_sm80<cuda::DoubleElement<1>>(args, device);
+}
+
+int GemmSm80MmaF64::launch(GemmArgs const& args, Device const& device,
+                           CUstream_st* stream) noexcept {
+  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  return cuda::run_sm80<cuda::LargeDouble, cuda::SmallDouble>(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

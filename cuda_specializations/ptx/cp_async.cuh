@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Asynchronous copies of a thread from global to shared memory (cp.async, sm_80).
+///
+/// Source: PTX ISA 9.0, "Data Movement and Conversion Instructions: Asynchronous copy".
+#pragma once
+
+#include <attikos/config.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Copies the first `bytes` of `Size` bytes to the shared address `to` and zeros for the rest. Both
+/// addresses are multiples of `Size`, which is 4, 8 or 16; `from` is not followed where `bytes` is
+/// 0. 16 bytes pass L1 by.
+template <int Size>
+__device__ __forceinline__ void copy_async(std::uint32_t to, void const* from, int bytes) {
+  static_assert(Size == 4 || Size == 8 || Size == 16);
+  if constexpr (Size == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to),
+                 "l"(__cvta_generic_to_global(from)), "n"(Size), "r"(bytes)
+                 : "memory");
+}
+
+/// Copies 16 bytes, all of them.
+__device__ __forceinline__ void copy_async_whole(std::uint32_t to, void const* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+
+/// Closes the group of this thread's copies since the last one.
+__device__ __forceinline__ void copy_async_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+/// Waits until at most `Pending` of this thread's latest groups are under way.
+template <int Pending>
+__device__ __forceinline__ void copy_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
