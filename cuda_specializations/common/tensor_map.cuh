@@ -40,10 +40,13 @@ constexpr char const* refuse_tensor_map(TensorMapSource const& t, char const* mi
   return nullptr;
 }
 
-/// Boxes of `box_inner` × `box_outer` elements, swizzled in rows of 128 bytes. Returns a
-/// cudaError_t.
-inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, int box_inner,
-                                   int box_outer) noexcept {
+/// Describes a tensor of `Rank` dimensions, the unit stride first, to the copy engine: strides in
+/// bytes of the others, boxes swizzled in rows of 128 bytes. Returns a cudaError_t.
+template <int Rank>
+cudaError_t encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, void const* data,
+                              cuuint64_t const (&extents)[Rank],
+                              cuuint64_t const (&strides)[Rank - 1],
+                              cuuint32_t const (&box)[Rank]) noexcept {
   using Encode =
       CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, cuuint64_t const*,
                    cuuint64_t const*, cuuint32_t const*, cuuint32_t const*, CUtensorMapInterleave,
@@ -61,18 +64,10 @@ inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, i
                : nullptr;
   }();
   if (encode == nullptr) return cudaErrorNotSupported;
-  // Strides of dimensions of extent 1 are the caller's to choose; the driver wants valid ones.
-  std::int64_t const row =
-      t.outer > 1 ? t.outer_stride : (t.inner * t.element_bytes + 15) / 16 * 16;
-  std::int64_t const plane = t.batch > 1 ? t.batch_stride : row;
-  cuuint64_t const extents[3] = {static_cast<cuuint64_t>(t.inner), static_cast<cuuint64_t>(t.outer),
-                                 static_cast<cuuint64_t>(t.batch)};
-  cuuint64_t const strides[2] = {static_cast<cuuint64_t>(row), static_cast<cuuint64_t>(plane)};
-  cuuint32_t const box[3] = {static_cast<cuuint32_t>(box_inner), static_cast<cuuint32_t>(box_outer),
-                             1};
-  cuuint32_t const steps[3] = {1, 1, 1};
+  cuuint32_t steps[Rank];
+  for (cuuint32_t& step : steps) step = 1;
   auto const attempt = [&] {
-    return encode(map, t.type, 3, const_cast<void*>(t.data), extents, strides, box, steps,
+    return encode(map, type, Rank, const_cast<void*>(data), extents, strides, box, steps,
                   CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
@@ -86,6 +81,22 @@ inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, i
     status = attempt();
   }
   return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+/// Boxes of `box_inner` × `box_outer` elements, swizzled in rows of 128 bytes. Returns a
+/// cudaError_t.
+inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, int box_inner,
+                                   int box_outer) noexcept {
+  // Strides of dimensions of extent 1 are the caller's to choose; the driver wants valid ones.
+  std::int64_t const row =
+      t.outer > 1 ? t.outer_stride : (t.inner * t.element_bytes + 15) / 16 * 16;
+  std::int64_t const plane = t.batch > 1 ? t.batch_stride : row;
+  cuuint64_t const extents[3] = {static_cast<cuuint64_t>(t.inner), static_cast<cuuint64_t>(t.outer),
+                                 static_cast<cuuint64_t>(t.batch)};
+  cuuint64_t const strides[2] = {static_cast<cuuint64_t>(row), static_cast<cuuint64_t>(plane)};
+  cuuint32_t const box[3] = {static_cast<cuuint32_t>(box_inner), static_cast<cuuint32_t>(box_outer),
+                             1};
+  return encode_tensor_map(map, t.type, t.data, extents, strides, box);
 }
 
 /// Launches a kernel of one struct parameter with clusters and dynamic shared memory, as a launch

@@ -141,7 +141,7 @@ void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const&
             s.d, s.dv, scale, [&](std::int64_t c) { return o.q.value(b, h, i, c); },
             [&](std::int64_t j, std::int64_t c) { return o.k.value(b, g, j, c); },
             [&](std::int64_t j, std::int64_t c) { return o.v.value(b, g, j, c); });
-        AttentionBound<T> const bound(row, s.d);
+        AttentionBound<T> const bound(row, s.d, !is_host_space<Exec>);
         for (std::int64_t c = 0; c < s.dv; ++c) {
           out.add(o.out.value(b, h, i, c), row.out[sz(c)],
                   bound.out(sz(c), [&](std::int64_t j) { return o.v.value(b, g, j, c); }),

@@ -44,6 +44,7 @@ inline std::array<std::int64_t, 4> broadcast_extents(AttentionShape const& s, un
 /// The tensors of the terms, as large as the shape wants them.
 template <class Exec, class Element>
 struct TermOperands {
+  static constexpr bool on_device = !is_host_space<Exec>;
   Tensor<Element, 4, Exec> bias;
   Tensor<std::uint8_t, 4, Exec> mask;
   Tensor<float, 2, Exec> slopes;
@@ -121,7 +122,7 @@ struct SequenceCheck {
             [&](std::int64_t c) { return q(h, i, c); },
             [&](std::int64_t j, std::int64_t c) { return k(g, j, c); },
             [&](std::int64_t j, std::int64_t c) { return value_scale * v(g, j, c); });
-        AttentionBound<Out> const bound(row, shape.d);
+        AttentionBound<Out> const bound(row, shape.d, Operands::on_device);
         for (std::int64_t c = 0; c < shape.dv; ++c)
           out.add(o(h, i, c), row.out[sz(c)],
                   bound.out(sz(c), [&](std::int64_t j) { return value_scale * v(g, j, c); }),

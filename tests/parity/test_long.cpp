@@ -70,7 +70,7 @@ struct Head {
         [&](std::int64_t c) { return q.value(0, 0, i, c); },
         [&](std::int64_t j, std::int64_t c) { return k.value(0, 0, j, c); },
         [&](std::int64_t j, std::int64_t c) { return v.value(0, 0, j, c); });
-    AttentionBound<T> const bound(row, d);
+    AttentionBound<T> const bound(row, d, !is_host_space<Exec>);
     for (std::int64_t c = 0; c < d; ++c)
       values.add(out.value(0, 0, i, c), row.out[sz(c)],
                  bound.out(sz(c), [&](std::int64_t j) { return v.value(0, 0, j, c); }), {i, c});

@@ -161,7 +161,8 @@ struct GemmSm75WmmaF16 {
 /// | sm90_wgmma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
 /// | sm90_wgmma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
 ///
-/// - A and B have a unit stride in one of their two dimensions; of two 8-bit ones at least one along
+/// - A and B have a unit stride in one of their two dimensions; of two 8-bit ones at least one
+/// along
 ///   K. Their addresses, their other
 ///   strides and their batch strides are multiples of 16 bytes (a batch stride may be 0). C, bias
 ///   and residual may have any strides; 16-byte aligned rows of C with nothing but alpha to apply

@@ -3,6 +3,7 @@
 /// attention(): softmax(scale·Q·Kᵀ)·V.
 #pragma once
 
+#include <attikos/attention/attention_cuda.hpp>
 #include <attikos/attention/attention_flash.hpp>
 #include <attikos/attention/attention_small.hpp>
 #include <attikos/attention/attention_unfused.hpp>
@@ -98,9 +99,12 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the caller's, or the instance's
 /// pool). On a host, problems of at most 32 queries and keys and no extra but lengths and descale
 /// go to `portable/small`, several heads to a thread; `.kernel = "portable"` keeps `flash`.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError,
-/// StrideError, UnsupportedError, ResourceError before anything is launched or written. Source: T.
-/// Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
+/// On Hopper, float16 and bfloat16 go to `attention/sm90_wgmma_*`, which rounds weights to that
+/// type, where head dims are at most 256, q, k and v lie as the copy engine takes them, and the
+/// call asks for no mask, pages or functor. Determinism: run to run, and for any number of host
+/// threads. Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is
+/// launched or written. Source: T. Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et
+/// al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,

@@ -133,11 +133,18 @@ double float8_tensor_core_error(std::int64_t k, bool promoted, ProductOf const& 
 ///   Weights below the smallest normal number may be lost: n smallest_normal max|v|.
 ///   A sink joins M and the sum, whose error grows by that of one more weight and two products. The
 ///   product with a weight functor and the factor of float8 values are two roundings more.
+///   Kernels on tensor cores round weights to out's type where that has 16 bits
+///   (`rounded_weights`): u_out sum_j p_j |v_jc| more, and n max|v| half its smallest number, the
+///   largest weight being 1 or more.
 template <class T>
 class AttentionBound {
  public:
   using Acc = Accumulator<T>;
-  AttentionBound(reference::AttentionRow const& row, std::int64_t head_dim) : row_(row) {
+  AttentionBound(reference::AttentionRow const& row, std::int64_t head_dim,
+                 bool rounded_weights = false)
+      : row_(row),
+        rounded_weights_(rounded_weights &&
+                         (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)) {
     double const u = precision<Acc>().roundoff;
     double const n = static_cast<double>(row.probability.size());
     for (double m : row.score_magnitude) {
@@ -171,6 +178,14 @@ class AttentionBound {
     }
     error +=
         static_cast<double>(weight_error_.size()) * precision<Acc>().smallest_normal * largest_v;
+    if (rounded_weights_) {
+      double size = 0;
+      for (std::size_t j = 0; j < weight_error_.size(); ++j)
+        if (row_.probability[j] > 0)
+          size += row_.probability[j] * std::abs(v(static_cast<std::int64_t>(j)));
+      error += precision<T>().roundoff * size +
+               static_cast<double>(weight_error_.size()) * precision<T>().smallest / 2 * largest_v;
+    }
     return oracle_factor<Acc>() * error + rounding<T>(std::abs(row_.out[c]) + error);
   }
 
@@ -184,6 +199,7 @@ class AttentionBound {
 
  private:
   reference::AttentionRow const& row_;
+  bool rounded_weights_;
   std::vector<double> weight_error_;
   double largest_ = 0;
   double mean_error_ = 0;

@@ -33,7 +33,8 @@ struct AttentionValidation {
 };
 
 /// Runs the user's out = softmax(scale·q·kᵀ + mask)·v on random-normal data and compares with the
-/// float64 result of the stored inputs, element by element, within AttentionBound.
+/// float64 result of the stored inputs, element by element, within AttentionBound,
+/// which allows for weights rounded to a 16-bit T.
 ///
 /// \tparam T        element type of q, k, v and out
 /// \param exec      where the Views lie
@@ -132,7 +133,7 @@ ValidationResult validate_attention(Exec const& exec, Callable&& callable,
             p.head_dim, dv, scale,
             [&](std::int64_t c) { return value_q[size((head * p.seqlen_q + i) * p.head_dim + c)]; },
             at_k, at_v);
-        AttentionBound<T> const bound(row, p.head_dim);
+        AttentionBound<T> const bound(row, p.head_dim, true);
         for (std::int64_t c = 0; c < dv; ++c)
           judge.add("out", to_double(host_out.data()[size((head * p.seqlen_q + i) * dv + c)]),
                     row.out[size(c)],

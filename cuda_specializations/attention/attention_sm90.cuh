@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// attention/sm90_wgmma_*: what they accept, which shape of kernel they take, and their launch.
+/// Each element type has a translation unit of its own, which includes this.
+#pragma once
+
+#include <algorithm>
+#include <attikos/abi/attention_cuda.hpp>
+
+#include "../common/tensor_map.cuh"
+#include "sm90_attention.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <class T>
+struct Sm90AttentionElement;
+template <>
+struct Sm90AttentionElement<__half> {
+  static constexpr DType dtype = DType::float16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+};
+template <>
+struct Sm90AttentionElement<__nv_bfloat16> {
+  static constexpr DType dtype = DType::bfloat16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+};
+
+constexpr std::int64_t most_positions = std::int64_t{1} << 28;
+
+/// Why the copy engine cannot go through a tensor [batch, heads, positions, features], null if it
+/// can. A stride of 0 repeats one matrix.
+inline char const* refuse_operand(void const* data, std::int64_t const (&extent)[4],
+                                  std::int64_t const (&stride)[4], char const* misaligned,
+                                  char const* odd_stride, char const* no_unit) {
+  if (extent[3] > 1 && stride[3] != 1) return no_unit;
+  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
+  for (int r = 0; r < 3; ++r)
+    if (extent[r] > 1 && (stride[r] < 0 || stride[r] % 8 != 0 || (r == 2 && stride[r] == 0) ||
+                          stride[r] >= std::int64_t{1} << 38))
+      return odd_stride;
+  return nullptr;
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
+  if (g.type != Sm90AttentionElement<T>::dtype || g.type_out != g.type)
+    return "it takes other element types";
+  if (device.compute_major != 9)
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (g.mask != nullptr) return "it has no boolean mask";
+  if (g.page_table != nullptr) return "it reads no pages";
+  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
+    return "it has no factors of float8 tensors";
+  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
+      g.type_bias != DType::bfloat16)
+    return "it does not read the bias's element type";
+  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
+      g.head_dim < 0 || g.head_dim_v < 0)
+    return "an extent is negative";
+  if (g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr))
+    return nullptr;  // nothing is read or written
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  if (g.head_dim > 256 || g.head_dim_v > 256) return "head_dim is above 256";
+  if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
+      g.seqlen_kv >= most_positions)
+    return "an extent is too large";
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
+  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
+                                                                                     << 30)
+    return "there are too many tiles for one launch";
+  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
+  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
+          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
+    return reason;
+  if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
+  if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
+  std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.k, k, g.k_stride, "k's address is not a multiple of 16 bytes",
+          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
+    return reason;
+  std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
+  return refuse_operand(g.v, v, g.v_stride, "v's address is not a multiple of 16 bytes",
+                        "a stride of v is not a multiple of 16 bytes",
+                        "v has no unit stride along head_dim");
+}
+
+/// Boxes of 64 features × `rows` positions of a tensor [batch, heads, positions, features].
+/// `steps` become 0 where heads or batches share one matrix.
+inline cudaError_t make_operand_map(CUtensorMap* map, CUtensorMapDataType type, void const* data,
+                                    std::int64_t const (&extent)[4],
+                                    std::int64_t const (&stride)[4], int rows, int (&steps)[2]) {
+  auto const pitch = static_cast<cuuint64_t>((extent[3] * 2 + 15) / 16 * 16);
+  cuuint64_t extents[4] = {static_cast<cuuint64_t>(extent[3]), static_cast<cuuint64_t>(extent[2]),
+                           1, 1};
+  cuuint64_t strides[3] = {extent[2] > 1 ? static_cast<cuuint64_t>(stride[2]) * 2 : pitch, pitch,
+                           pitch};
+  for (int r = 0; r < 2; ++r) {  // heads, then batch
+    std::int64_t const count = extent[1 - r], apart = stride[1 - r];
+    steps[r] = count > 1 && apart != 0;
+    if (steps[r] == 0) continue;
+    extents[2 + r] = static_cast<cuuint64_t>(count);
+    strides[1 + r] = static_cast<cuuint64_t>(apart) * 2;
+  }
+  cuuint32_t const box[4] = {64, static_cast<cuuint32_t>(rows), 1, 1};
+  return encode_tensor_map(map, type, data, extents, strides, box);
+}
+
+/// What a kernel is told of a call.
+template <class Config>
+cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
+                                  Sm90AttentionParams& p, int& blocks) {
+  p.args = g;
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  constexpr CUtensorMapDataType type = Sm90AttentionElement<typename Config::Element>::map;
+  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  cudaError_t status = make_operand_map(&p.q, type, g.q, q, g.q_stride, Config::tile_m, p.q_steps);
+  if (status != cudaSuccess) return status;
+  if (g.heads_kv != 0 && g.seqlen_kv != 0) {
+    std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
+    std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
+    status = make_operand_map(&p.k, type, g.k, k, g.k_stride, Config::tile_n, p.k_steps);
+    if (status != cudaSuccess) return status;
+    status = make_operand_map(&p.v, type, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
+    if (status != cudaSuccess) return status;
+  }
+  std::int64_t const slots = g.seqlen_q / Config::tile_m + g.batch + 2;
+  p.tiles_m =
+      static_cast<int>(packed_q ? slots : (g.seqlen_q + Config::tile_m - 1) / Config::tile_m);
+  p.heads = static_cast<int>(packed_q ? g.heads_q : g.batch * g.heads_q);
+  p.group_of_heads = static_cast<int>(g.heads_kv == 0 ? 1 : g.heads_q / g.heads_kv);
+  // Heads whose keys and values fill about half of L2.
+  std::int64_t const bytes =
+      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * 2);
+  std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
+  p.group = static_cast<int>(std::min<std::int64_t>(p.heads, fitting * p.group_of_heads));
+  auto const bounded = [](std::int64_t window) {
+    return static_cast<int>(window < 0 || window >= most_positions ? -1 : window);
+  };
+  p.window_left = bounded(g.window_left);
+  p.reach = bounded(g.window_right);
+  if (p.reach >= 0) ++p.reach;
+  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
+  p.scale = static_cast<float>(g.softmax_scale);
+  blocks = static_cast<int>(
+      std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
+  // Tiles of a causal problem differ in length. Three rounds are left over to even out the end; few
+  // tiles in odd number make no pairs.
+  std::int64_t const pairs = std::int64_t{p.heads} * ((p.tiles_m + 1) / 2);
+  p.rounds = -1;
+  if (g.causal && p.window_left < 0 && !packed_q)
+    p.rounds = p.tiles_m % 2 != 0 && p.tiles_m < 9
+                   ? 0
+                   : static_cast<int>(std::max<std::int64_t>(0, pairs / blocks - 3));
+  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) && g.head_dim_v % 8 == 0 &&
+              reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0 && g.out_stride[2] % 8 == 0 &&
+              g.out_stride[1] % 8 == 0 && g.out_stride[0] % 8 == 0;
+  return cudaSuccess;
+}
+
+template <class Config>
+cudaError_t launch_attention(abi::AttentionArgs const& g, abi::Device const& device,
+                             CUstream_st* stream) {
+  Sm90AttentionParams p{};
+  int blocks = 0;
+  cudaError_t const status = make_attention_params<Config>(g, device.sm_count, p, blocks);
+  if (status != cudaSuccess) return status;
+  return launch_clusters(sm90_attention_kernel<Config>, blocks, 1, Config::threads,
+                         Config::shared_bytes, stream, p);
+}
+
+template <class T>
+abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& device) noexcept {
+  char const* const reason = refuse_attention<T>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+/// Takes the shape for a head dimension.
+///
+/// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>: head_dim 64 at
+/// length 16384, 192 queries 501 TFLOP/s, 128 queries 439; causal at length 1024, 245 and 273.
+/// head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing below length 4096,
+/// and 160 leave no registers for a second set of weights.
+template <class T, bool Terms>
+cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& device,
+                                CUstream_st* stream) {
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  if (d <= 64) {
+    // Tiles of 192 queries but for short causal sequences, which waste them; what changes scores
+    // needs registers that a third warpgroup would take.
+    if constexpr (!Terms) {
+      if (!g.causal || g.seqlen_q > 2048)
+        return launch_attention<Sm90AttentionConfig<T, 64, 3, 128, true>>(g, device, stream);
+    }
+    return launch_attention<Sm90AttentionConfig<T, 64, 2, 128, true, Terms>>(g, device, stream);
+  }
+  if (d > 128)
+    return launch_attention<Sm90AttentionConfig<T, 256, 2, Terms ? 64 : 80, false, Terms>>(
+        g, device, stream);
+  return launch_attention<Sm90AttentionConfig<T, 128, 2, 128, true, Terms>>(g, device, stream);
+}
+
+template <class T>
+int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
+                  CUstream_st* stream) noexcept {
+  if (refuse_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  if (g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr))
+    return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  bool const terms =
+      g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
+  return terms ? launch_for_head_dim<T, true>(g, device, stream)
+               : launch_for_head_dim<T, false>(g, device, stream);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// From products of queries and keys in the registers of a warpgroup to weights: softcap, bias,
+/// ALiBi, masks, online softmax.
+///
+/// Scores are kept in units of the base-2 exponent. Thread t of a warpgroup, w = t / 32,
+/// g = t % 32 / 4, q = t % 4, holds in s[j + 2 i + 4 b] query 16 w + g + 8 i, key 8 b + 2 q + j.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "sm90_attention_params.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+constexpr float log2_e = 1.4426950408889634f;
+
+__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
+
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_pair(float x, float y);
+template <>
+__device__ __forceinline__ std::uint32_t pack_pair<__half>(float x, float y) {
+  __half2 const h = __floats2half2_rn(x, y);
+  return *reinterpret_cast<std::uint32_t const*>(&h);
+}
+template <>
+__device__ __forceinline__ std::uint32_t pack_pair<__nv_bfloat16>(float x, float y) {
+  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
+  return *reinterpret_cast<std::uint32_t const*>(&h);
+}
+
+__device__ __forceinline__ float widen(float x) { return x; }
+__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
+__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
+
+__device__ __forceinline__ float load_float(void const* from, DType type, std::int64_t at) {
+  if (type == DType::float16) return widen(static_cast<__half const*>(from)[at]);
+  if (type == DType::bfloat16) return widen(static_cast<__nv_bfloat16 const*>(from)[at]);
+  if (type == DType::float64) return static_cast<float>(static_cast<double const*>(from)[at]);
+  return static_cast<float const*>(from)[at];
+}
+
+/// tanh of small arguments, to a few units in the last place: an odd polynomial for |x| < 0.625.
+__device__ __forceinline__ float tanh_near(float x) {
+  float const z = x * x;
+  float p = fmaf(z, -0.0057054488f, 0.020639492f);
+  p = fmaf(p, z, -0.053739835f);
+  p = fmaf(p, z, 0.13331443f);
+  p = fmaf(p, z, -0.33333281f);
+  return fmaf(x * z, p, x);
+}
+__device__ __forceinline__ float tanh_any(float x) {
+  float const e = power_of_2(2 * log2_e * fminf(fabsf(x), 10.0f));
+  float const far = copysignf(1.0f - __fdividef(2.0f, e + 1.0f), x);
+  return fabsf(x) >= 0.625f ? far : tanh_near(x);
+}
+
+/// Numbers that turn products into scores, the same for a whole tile.
+struct ScoreTerms {
+  float scale;        ///< of the product; within softcap's tanh its share
+  float cap;          ///< softcap's factor, 0: none
+  float slope;        ///< of ALiBi
+  std::int64_t bias;  ///< of query 0 and key 0
+};
+
+__device__ __forceinline__ ScoreTerms score_terms(Sm90AttentionParams const& p,
+                                                  Sm90AttentionTile const& t) {
+  abi::AttentionArgs const& g = p.args;
+  auto const cap = static_cast<float>(g.softcap);
+  return {cap > 0 ? p.scale / cap : p.scale * log2_e, cap * log2_e,
+          g.alibi == nullptr
+              ? 0.0f
+              : g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e,
+          t.batch * g.bias_stride[0] + t.head * g.bias_stride[1]};
+}
+
+/// Adds the bias to the scores of queries i, i + 8 and keys from j on; `bias` is of query 0, key 0.
+template <class B, int Count>
+__device__ __forceinline__ void add_bias(float (&s)[Count], B const* bias, std::int64_t stride_i,
+                                         std::int64_t stride_j, int i, int j, int len_q,
+                                         int len_kv) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    B const* at = bias + (i + 8 * half) * stride_i + j * stride_j;
+    int const left = i + 8 * half < len_q ? len_kv - j : 0;
+#pragma unroll
+    for (int block = 0; block < Count / 4; ++block, at += 8 * stride_j) {
+      int const r = 4 * block + 2 * half;
+      if (8 * block < left) s[r] = fmaf(widen(at[0]), log2_e, s[r]);
+      if (8 * block + 1 < left) s[r + 1] = fmaf(widen(at[stride_j]), log2_e, s[r + 1]);
+    }
+  }
+}
+
+/// Products of queries i, i + 8 and keys from j on become scores.
+template <int Count>
+__device__ __forceinline__ void apply_terms(Sm90AttentionParams const& p,
+                                            Sm90AttentionTile const& t, ScoreTerms const& terms,
+                                            float (&s)[Count], int i, int j) {
+  abi::AttentionArgs const& g = p.args;
+#pragma unroll
+  for (int r = 0; r < Count; ++r) s[r] *= terms.scale;
+  if (terms.cap > 0) {
+    float largest = 0;
+#pragma unroll
+    for (int r = 0; r < Count; ++r) largest = fmaxf(largest, fabsf(s[r]));
+    if (__any_sync(0xffffffff, largest >= 0.625f)) {
+#pragma unroll
+      for (int r = 0; r < Count; ++r) s[r] = terms.cap * tanh_any(s[r]);
+    } else {
+#pragma unroll
+      for (int r = 0; r < Count; ++r) s[r] = terms.cap * tanh_near(s[r]);
+    }
+  }
+  if (g.bias != nullptr) {
+    auto const add = [&](auto const* bias) {
+      add_bias(s, bias + terms.bias, g.bias_stride[2], g.bias_stride[3], i, j, t.len_q, t.len_kv);
+    };
+    if (g.type_bias == DType::float32)
+      add(static_cast<float const*>(g.bias));
+    else if (g.type_bias == DType::float16)
+      add(static_cast<__half const*>(g.bias));
+    else
+      add(static_cast<__nv_bfloat16 const*>(g.bias));
+  }
+  if (g.alibi != nullptr) {
+    auto const ahead = static_cast<float>(i + t.offset - j);
+#pragma unroll
+    for (int r = 0; r < Count; ++r)
+      s[r] = fmaf(-terms.slope,
+                  fabsf(ahead + static_cast<float>((r / 2 % 2) * 8 - r / 4 * 8 - r % 2)), s[r]);
+  }
+}
+
+/// The same for one pair.
+__device__ __forceinline__ float one_score(Sm90AttentionParams const& p, Sm90AttentionTile const& t,
+                                           ScoreTerms const& terms, float product, int i, int j) {
+  abi::AttentionArgs const& g = p.args;
+  float s = product * terms.scale;
+  if (terms.cap > 0) s = terms.cap * tanh_any(s);
+  if (g.bias != nullptr)
+    s = fmaf(
+        load_float(g.bias, g.type_bias, terms.bias + i * g.bias_stride[2] + j * g.bias_stride[3]),
+        log2_e, s);
+  if (g.alibi != nullptr) s = fmaf(-terms.slope, fabsf(static_cast<float>(i + t.offset - j)), s);
+  return s;
+}
+
+/// Leaves keys [from, end) of either query, counted from the thread's first key.
+template <int Count>
+__device__ __forceinline__ void mask_right(float (&s)[Count], int end_0, int end_1) {
+#pragma unroll
+  for (int r = 0; r < Count; ++r)
+    if (r / 4 * 8 + r % 2 >= (r / 2 % 2 == 0 ? end_0 : end_1)) s[r] = minus_infinity();
+}
+template <int Count>
+__device__ __forceinline__ void mask_left(float (&s)[Count], int from_0, int from_1) {
+#pragma unroll
+  for (int r = 0; r < Count; ++r)
+    if (r / 4 * 8 + r % 2 < (r / 2 % 2 == 0 ? from_0 : from_1)) s[r] = minus_infinity();
+}
+
+/// Largest score that weights refer to, and this thread's share of their sum, for its two queries.
+struct SoftmaxRows {
+  float largest[2], sum[2];
+};
+
+/// Lets the reference that weights are relative to follow the largest scores, and scales the sums
+/// so far by `factor`.
+template <int Count>
+__device__ __forceinline__ void raise_reference(float const (&s)[Count], SoftmaxRows& rows, float c,
+                                                float (&factor)[2]) {
+  float top[4] = {s[0], s[2], s[1], s[3]};
+#pragma unroll
+  for (int r = 4; r < Count; ++r)
+    top[r / 2 % 2 + r % 2 * 2] = fmaxf(top[r / 2 % 2 + r % 2 * 2], s[r]);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float x = fmaxf(top[i], top[i + 2]);
+    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+    float const now = fmaxf(rows.largest[i], x);
+    factor[i] = now == rows.largest[i] ? 1.0f : power_of_2((rows.largest[i] - now) * c);
+    rows.largest[i] = now;
+    rows.sum[i] *= factor[i];
+  }
+}
+
+/// Weights 2^(c·s - m) in pairs, and this thread's share of the sums of either query.
+template <class T, int Count>
+__device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const& rows, float c,
+                                      std::uint32_t (&weights)[Count / 2], float (&sum)[2]) {
+  float shift[2], part[4] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    shift[i] = rows.largest[i] == minus_infinity() ? 0.0f : rows.largest[i] * c;
+#pragma unroll
+  for (int r = 0; r < Count; r += 2) {
+    int const i = r / 2 % 2;
+    float const x = power_of_2(fmaf(s[r], c, -shift[i]));
+    float const y = power_of_2(fmaf(s[r + 1], c, -shift[i]));
+    part[i] += x, part[i + 2] += y;
+    weights[r / 2] = pack_pair<T>(x, y);
+  }
+  sum[0] = part[0] + part[2], sum[1] = part[1] + part[3];
+}
+
+/// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
+/// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
+/// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
+/// score looked for. Returns whether m has changed, and what was summed must be scaled by `factor`.
+///
+/// Source of the lazy reference: the published description of FlashAttention-4, which still looks
+/// for the largest score every time.
+template <class T, bool First, int Count>
+__device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxRows& rows, float c,
+                                               std::uint32_t (&weights)[Count / 2],
+                                               float (&factor)[2]) {
+  float sum[2];
+  bool raise = true;
+  if constexpr (!First) {
+    weigh<T>(s, rows, c, weights, sum);
+    bool const beyond = !(sum[0] <= 8192.0f) || !(sum[1] <= 8192.0f) ||
+                        rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
+    raise = __any_sync(0xffffffff, beyond);
+  }
+  if (raise) {
+    raise_reference(s, rows, c, factor);
+    weigh<T>(s, rows, c, weights, sum);
+  }
+  rows.sum[0] += sum[0], rows.sum[1] += sum[1];
+  return raise;
+}
+
+/// Scores become weights 2^(c·s - m). The reference m follows the largest score only when that has
+/// grown by more than 2^8: until then sums stay far from overflow, and what was summed need not be
+/// scaled again. Returns whether it must be, by `factor`.
+///
+/// Source of the lazy reference: T. Dao et al., FlashAttention-4's published description.
+template <int Count>
+__device__ __forceinline__ bool online_softmax_in_place(float (&s)[Count], SoftmaxRows& rows,
+                                                        float c, float (&factor)[2]) {
+  float top[4] = {s[0], s[2], s[1], s[3]};
+#pragma unroll
+  for (int r = 4; r < Count; ++r)
+    top[r / 2 % 2 + r % 2 * 2] = fmaxf(top[r / 2 % 2 + r % 2 * 2], s[r]);
+  float seen[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float x = fmaxf(top[i], top[i + 2]);
+    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
+    seen[i] = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+  }
+  // Not so where both are -inf, and their difference NaN.
+  bool const grown =
+      (seen[0] - rows.largest[0]) * c > 8.0f || (seen[1] - rows.largest[1]) * c > 8.0f;
+  bool const rescale = __any_sync(0xffffffff, grown);
+  if (rescale) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      float const now = fmaxf(rows.largest[i], seen[i]);
+      factor[i] = now == rows.largest[i] ? 1.0f : power_of_2((rows.largest[i] - now) * c);
+      rows.largest[i] = now;
+      rows.sum[i] *= factor[i];
+    }
+  }
+  float shift[2], sum[4] = {};
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    shift[i] = rows.largest[i] == minus_infinity() ? 0.0f : rows.largest[i] * c;
+#pragma unroll
+  for (int r = 0; r < Count; ++r) {
+    int const i = r / 2 % 2;
+    s[r] = power_of_2(fmaf(s[r], c, -shift[i]));
+    sum[i + r % 2 * 2] += s[r];
+  }
+  rows.sum[0] += sum[0] + sum[2];
+  rows.sum[1] += sum[1] + sum[3];
+  return rescale;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// From the sums of a warpgroup to rows of out and the log-sum-exp; and rows again, key by key,
+/// where a NaN may have come from a value that has no weight.
+#pragma once
+
+#include "sm90_attention_scores.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Computes row i of a tile once more, by one warp: sum over the keys whose score is not -inf of
+/// factor·2^(score - reference) times the value. In a product of matrices an excluded key's value
+/// is multiplied by 0, and so turns a row into NaN where it is infinite or NaN itself.
+template <class T>
+__device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Sm90AttentionTile const& t,
+                                           int i, float reference, float factor) {
+  abi::AttentionArgs const& g = p.args;
+  int const lane = static_cast<int>(threadIdx.x) % 32;
+  int const d = static_cast<int>(g.head_dim), dv = static_cast<int>(g.head_dim_v);
+  std::int64_t const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
+  T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + h * g.q_stride[1] +
+                     (std::int64_t{t.begin_q} + i) * g.q_stride[2];
+  T const* const k = static_cast<T const*>(g.k) + b * g.k_stride[0] + h_kv * g.k_stride[1];
+  T const* const v = static_cast<T const*>(g.v) + b * g.v_stride[0] + h_kv * g.v_stride[1];
+  T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
+                 (std::int64_t{t.begin_q} + i) * g.out_stride[2];
+  ScoreTerms const terms = score_terms(p, t);
+  int const from = t.seen_from(i), end = t.seen_end(i);
+#pragma unroll 1
+  for (int c0 = 0; c0 < dv; c0 += 32) {
+    int const c = c0 + lane;
+    float sum = 0;
+#pragma unroll 1
+    for (int j = from; j < end; ++j) {
+      std::int64_t const row = std::int64_t{t.begin_kv} + j;
+      float dot = 0;
+#pragma unroll 1
+      for (int l = lane; l < d; l += 32)
+        dot = fmaf(widen(q[l * g.q_stride[3]]), widen(k[row * g.k_stride[2] + l * g.k_stride[3]]),
+                   dot);
+      for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffff, dot, step);
+      float const s = one_score(p, t, terms, dot, i, j);
+      if (s != minus_infinity() && c < dv)
+        sum =
+            fmaf(power_of_2(s - reference), widen(v[row * g.v_stride[2] + c * g.v_stride[3]]), sum);
+    }
+    if (c < dv) out[c * g.out_stride[3]] = static_cast<T>(sum * factor);
+  }
+}
+
+/// Stores a tile none of whose queries sees a key: 0 and -inf. By all consumers, each its share.
+template <class Config>
+__device__ __forceinline__ void store_nothing(Sm90AttentionParams const& p,
+                                              Sm90AttentionTile const& t) {
+  using T = typename Config::Element;
+  abi::AttentionArgs const& g = p.args;
+  std::int64_t const b = max(t.batch, 0), h = t.head;
+  int const rows = min(t.rows - t.row0, Config::tile_m), dv = static_cast<int>(g.head_dim_v);
+  int const thread = static_cast<int>(threadIdx.x) - 128;
+  for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
+    std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
+    static_cast<T*>(g.out)[b * g.out_stride[0] + h * g.out_stride[1] + row * g.out_stride[2] +
+                           at % dv * g.out_stride[3]] = static_cast<T>(0.0f);
+  }
+  if (g.lse == nullptr) return;
+  for (int at = thread; at < rows; at += 128 * Config::consumers)
+    static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
+                               (std::int64_t{t.begin_q} + t.row0 + at) * g.lse_stride[2]] =
+        minus_infinity();
+}
+
+/// Lane q of four gets register q of each: x[r] becomes what lane r held in register q.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4], int q) {
+#pragma unroll
+  for (int r = 0; r < 4; r += 2) {
+    std::uint32_t const got = __shfl_xor_sync(0xffffffff, q % 2 == 0 ? x[r + 1] : x[r], 1);
+    (q % 2 == 0 ? x[r + 1] : x[r]) = got;
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    std::uint32_t const got = __shfl_xor_sync(0xffffffff, q < 2 ? x[r + 2] : x[r], 2);
+    (q < 2 ? x[r + 2] : x[r]) = got;
+  }
+}
+
+/// What repair_rows() has to know of the two queries of a thread.
+struct BrokenRows {
+  unsigned lanes[2];  ///< whose query came out as NaN though its weights are none
+  float factor[2], reference[2];
+};
+
+/// Stores the sums of this thread's two queries, the first of which is i, divided by the sums of
+/// their weights.
+template <class Config>
+__device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
+                                                 Sm90AttentionTile const& t,
+                                                 float (&o)[Config::d / 2], SoftmaxRows& rows,
+                                                 float c, int i) {
+  using T = typename Config::Element;
+  abi::AttentionArgs const& g = p.args;
+  int const q = static_cast<int>(threadIdx.x) % 4;
+  std::int64_t const b = max(t.batch, 0), h = t.head;
+  BrokenRows broken;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    int const row = i + 8 * half;
+    float sum = rows.sum[half];
+    sum += __shfl_xor_sync(0xffffffff, sum, 1);
+    sum += __shfl_xor_sync(0xffffffff, sum, 2);
+    bool const empty = row >= t.len_q || sum == 0;
+    float top = rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c;
+    broken.reference[half] = top;
+    float correction = 1;
+    if (g.sinks != nullptr && !empty) {
+      float const sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
+      float const before = top;
+      top = fmaxf(top, sink);
+      correction = power_of_2(before - top);
+      sum = fmaf(sum, correction, power_of_2(sink - top));
+    }
+    float const factor = empty ? 0.0f : __fdividef(correction, sum);
+    if (g.lse != nullptr && q == 0 && row < t.rows)
+      static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
+                                 (std::int64_t{t.begin_q} + row) * g.lse_stride[2]] =
+          empty ? minus_infinity() : (top + log2f(sum)) * 0.6931471805599453f;
+    float probe = 0;
+#pragma unroll
+    for (int r = 0; r < Config::d / 4; ++r) {
+      float& x = o[r / 2 * 4 + half * 2 + r % 2];
+      probe = fmaf(x, 0.0f, probe);
+      x = empty ? 0.0f : x * factor;
+    }
+    broken.factor[half] = factor;
+    broken.lanes[half] = __ballot_sync(0xffffffff, !empty && sum == sum && probe != probe);
+  }
+
+  int const dv = static_cast<int>(g.head_dim_v);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    int const row = i + 8 * half;
+    T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
+                   (std::int64_t{t.begin_q} + row) * g.out_stride[2];
+    if (p.vectors) {
+#pragma unroll
+      for (int c0 = 0; c0 < Config::d; c0 += 32) {
+        std::uint32_t x[4];
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          int const at = c0 / 2 + 4 * r + 2 * half;
+          x[r] = pack_pair<T>(o[at], o[at + 1]);
+        }
+        transpose_quad(x, q);
+        if (row < t.rows && c0 + 8 * q < dv)
+          *reinterpret_cast<uint4*>(out + c0 + 8 * q) = make_uint4(x[0], x[1], x[2], x[3]);
+      }
+    } else if (row < t.rows) {
+      T* at = out + 2 * q * g.out_stride[3];
+#pragma unroll
+      for (int r = 0; r < Config::d / 4; ++r) {
+        if (r / 2 * 8 + 2 * q + r % 2 < dv) *at = static_cast<T>(o[r / 2 * 4 + half * 2 + r % 2]);
+        at += r % 2 == 0 ? g.out_stride[3] : 7 * g.out_stride[3];
+        asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+      }
+    }
+  }
+  return broken;
+}
+
+/// Repairs the rows of a warp that came out as NaN though their weights are none.
+template <class Config>
+__device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
+                                            Sm90AttentionTile const& t, BrokenRows const& broken,
+                                            int i) {
+  if ((broken.lanes[0] | broken.lanes[1]) == 0) return;
+  __syncwarp();
+#pragma unroll 1
+  for (int row = 0; row < 16; ++row) {  // lanes 4·(row % 8) on hold row row % 8, then row + 8
+    int const half = row / 8, lane = row % 8 * 4;
+    if (((half == 0 ? broken.lanes[0] : broken.lanes[1]) >> lane & 15) == 0) continue;
+    repair_row<typename Config::Element>(
+        p, t, __shfl_sync(0xffffffff, i + 8 * half, lane),
+        __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane),
+        __shfl_sync(0xffffffff, half == 0 ? broken.factor[0] : broken.factor[1], lane));
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

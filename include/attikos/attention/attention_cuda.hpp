@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Trait entries that hand attention on Kokkos::Cuda to the compiled companion.
+#pragma once
+
+#include <attikos/abi/attention_cuda.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+
+#if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
+#include <attikos/core/cuda_kernel.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, float16, float16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaF16>>;
+};
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, bfloat16, bfloat16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaBf16>>;
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
+#endif

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Attention kernels called directly: poisoned tensors, cases, and the comparison of a kernel's
+/// result with float64.
+#pragma once
+
+#include <array>
+#include <attikos/abi/attention_cuda.hpp>
+#include <cstdio>
+#include <cstring>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "direct_matrix.hpp"
+
+namespace {
+
+using abi::AttentionArgs;
+
+template <class T>
+using AttentionFor = std::conditional_t<std::is_same_v<T, __half>, abi::AttentionSm90WgmmaF16,
+                                        abi::AttentionSm90WgmmaBf16>;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// How a tensor [batch, heads, positions, features] lies in memory.
+enum class Order { heads_first, positions_first, padded, odd };
+
+/// A tensor in memory of which every other byte is 0xFF: NaN in every floating type.
+template <class T>
+struct Tensor4 {
+  std::int64_t extent[4], stride[4], origin = 8;
+  std::vector<unsigned char> host;
+  unsigned char* device = nullptr;
+
+  Tensor4(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d, Order order,
+          std::uint32_t seed, double amplitude)
+      : extent{b, h, s, d} {
+    bool const odd = order == Order::odd;
+    std::int64_t const row = odd                      ? d * 2 + 1
+                             : order == Order::padded ? (d + 7) / 8 * 8 + 24
+                                                      : (d + 7) / 8 * 8;
+    stride[3] = odd ? 2 : 1;
+    if (order == Order::positions_first) {
+      stride[2] = row * h, stride[1] = row, stride[0] = stride[2] * s;
+    } else {
+      stride[2] = row, stride[1] = row * (s + (order == Order::padded ? 3 : 0));
+      stride[0] = stride[1] * h;
+    }
+    if (odd) origin = 3;
+    host.assign(static_cast<std::size_t>(origin + b * h * (s + 3) * row + 64) * sizeof(T), 0xFF);
+    for (std::int64_t i = 0; i < b; ++i)
+      for (std::int64_t j = 0; j < h; ++j)
+        for (std::int64_t k = 0; k < s; ++k)
+          for (std::int64_t l = 0; l < d; ++l) {
+            auto const n = static_cast<std::uint32_t>(((i * h + j) * s + k) * d + l);
+            at(i, j, k, l) =
+                T(static_cast<float>((mix(seed ^ mix(n)) % 4097 / 2048.0 - 1.0) * amplitude));
+          }
+  }
+  Tensor4(Tensor4 const&) = delete;
+  Tensor4& operator=(Tensor4 const&) = delete;
+  ~Tensor4() { cudaFree(device); }
+
+  std::size_t offset(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) const {
+    return static_cast<std::size_t>(origin + b * stride[0] + h * stride[1] + s * stride[2] +
+                                    d * stride[3]);
+  }
+  T& at(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) {
+    return reinterpret_cast<T*>(host.data())[offset(b, h, s, d)];
+  }
+  double value(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) const {
+    return wide(reinterpret_cast<T const*>(host.data())[offset(b, h, s, d)]);
+  }
+  void poison(std::int64_t b, std::int64_t h, std::int64_t s) {
+    for (std::int64_t d = 0; d < extent[3]; ++d)
+      std::memset(static_cast<void*>(&at(b, h, s, d)), 0xFF, sizeof(T));
+  }
+  void forget() { std::fill(host.begin(), host.end(), 0xFF); }
+  void upload() {
+    if (device == nullptr) ASSERT_CUDA(cudaMalloc(&device, host.size()));
+    ASSERT_CUDA(cudaMemcpy(device, host.data(), host.size(), cudaMemcpyHostToDevice));
+  }
+  T* begin() const { return reinterpret_cast<T*>(device) + origin; }
+};
+
+template <class T>
+struct DeviceArray {
+  T* data = nullptr;
+  explicit DeviceArray(std::vector<T> const& values) {
+    if (values.empty()) return;
+    EXPECT_EQ(cudaMalloc(&data, values.size() * sizeof(T)), cudaSuccess);
+    EXPECT_EQ(cudaMemcpy(data, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice),
+              cudaSuccess);
+  }
+  DeviceArray(DeviceArray const&) = delete;
+  DeviceArray& operator=(DeviceArray const&) = delete;
+  ~DeviceArray() { cudaFree(data); }
+};
+
+struct Case {
+  std::int64_t batch = 1, heads = 2, heads_kv = 1, len_q = 100, len_kv = 100, d = 64, dv = 64;
+  bool causal = false, top_left = false;
+  std::int64_t left = -1, right = -1;
+  double scale = 0, softcap = 0, amplitude = 2;
+  bool alibi = false, sinks = false, lse = true;
+  int bias = 0;  ///< 1: bfloat16, [1, 1, q, kv]; 2: float32, full
+  Order order = Order::heads_first, order_out = Order::heads_first;
+  std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
+  std::vector<int> bad_keys = {};  ///< whose values are NaN in the first head
+};
+
+/// One sequence as the oracle sees it: where it lies and which pairs it has.
+struct Sequence {
+  std::int64_t batch, begin_q, begin_kv, rows, len_q, len_kv;
+};
+
+std::vector<Sequence> sequences(Case const& t) {
+  std::vector<Sequence> all;
+  std::int64_t const count =
+      t.cu_q.empty() ? t.batch : static_cast<std::int64_t>(t.cu_q.size()) - 1;
+  std::int64_t at = 0;
+  for (std::int64_t b = 0; b < count; ++b) {
+    auto const n = static_cast<std::size_t>(b);
+    Sequence s{b, 0, 0, t.len_q, t.len_q, t.len_kv};
+    if (!t.cu_q.empty()) {
+      s.begin_q = t.cu_q[n], s.rows = s.len_q = t.cu_q[n + 1] - t.cu_q[n];
+      if (s.begin_q > at) all.push_back({-1, at, 0, s.begin_q - at, 0, 0});
+      at = t.cu_q[n + 1];
+    }
+    if (!t.cu_kv.empty()) s.begin_kv = t.cu_kv[n], s.len_kv = t.cu_kv[n + 1] - t.cu_kv[n];
+    if (!t.lengths_q.empty()) s.len_q = t.lengths_q[n];
+    if (!t.lengths_kv.empty()) s.len_kv = t.lengths_kv[n];
+    all.push_back(s);
+  }
+  if (!t.cu_q.empty() && at < t.len_q) all.push_back({-1, at, 0, t.len_q - at, 0, 0});
+  return all;
+}
+
+double worst_attention_ratio = 0;
+
+/// Runs a case for devices of 1, 3 and all multiprocessors, whose bits must agree, and compares
+/// every element with float64.
+///
+/// With u = 2^-23, which covers the tensor cores' truncating additions, and M the largest |score|
+/// or sum |scale||q||k| plus the terms of a row: an exponent is off by at most u(d + 24)M, so a
+/// weight by e = expm1 of that plus 8u (exp2, its argument); rounding it to T adds unit(T), for
+/// float16 at least 2^-25 of the row's largest. Sums of n weights or products add u(n + 8).
+template <class T>
+void run(Case const& t) {
+  Device const real = abi::query_device(abi::current_device());
+  ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
+  std::ostringstream text;
+  text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
+       << t.len_kv << " d" << t.d << "/" << t.dv << " causal" << t.causal << t.top_left
+       << " window " << t.left << ' ' << t.right << " scale " << t.scale << " cap " << t.softcap
+       << " alibi" << t.alibi << " sinks" << t.sinks << " bias" << t.bias << " order "
+       << static_cast<int>(t.order) << static_cast<int>(t.order_out) << " lengths "
+       << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed " << t.cu_q.size() << ' '
+       << t.cu_kv.size() << (std::is_same_v<T, __half> ? " half" : " bfloat16");
+  SCOPED_TRACE(text.str());
+  bool const packed_q = !t.cu_q.empty(), packed_kv = !t.cu_kv.empty();
+  auto const all = sequences(t);
+  std::int64_t const batch = packed_q ? static_cast<std::int64_t>(t.cu_q.size()) - 1 : t.batch;
+  Tensor4<T> q(packed_q ? 1 : batch, t.heads, t.len_q, t.d, t.order, 1, t.amplitude);
+  Tensor4<T> k(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.d, t.order, 2, 1);
+  Tensor4<T> v(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order, 3, 1);
+  Tensor4<T> out(packed_q ? 1 : batch, t.heads, t.len_q, t.dv, t.order_out, 4, 1);
+  Tensor4<float> lse(packed_q ? 1 : batch, t.heads, t.len_q, 1, Order::padded, 5, 1);
+  Tensor4<__nv_bfloat16> bias_16(1, 1, t.len_q, t.len_kv, Order::odd, 6, 3);
+  Tensor4<float> bias_32(t.bias == 2 ? batch : 1, t.bias == 2 ? t.heads : 1, t.len_q, t.len_kv,
+                         Order::padded, 7, 3);
+  // What no sequence owns is NaN.
+  auto const keep = [&](Tensor4<T>& x, bool packed, bool of_q) {
+    for (std::int64_t b = 0; b < x.extent[0]; ++b)
+      for (std::int64_t s = 0; s < x.extent[2]; ++s) {
+        bool owned = false;
+        for (auto const& e : all) {
+          std::int64_t const begin = of_q ? e.begin_q : e.begin_kv;
+          std::int64_t const length = of_q ? e.len_q : e.len_kv;
+          owned = owned ||
+                  (e.batch >= 0 && (packed || e.batch == b) && s >= begin && s < begin + length);
+        }
+        if (!owned)
+          for (std::int64_t h = 0; h < x.extent[1]; ++h) x.poison(b, h, s);
+      }
+  };
+  keep(q, packed_q, true), keep(k, packed_kv, false), keep(v, packed_kv, false);
+  for (int j : t.bad_keys) v.poison(0, 0, j);
+  std::vector<float> slopes, sinks;
+  for (std::int64_t h = 0; h < t.heads; ++h) {
+    slopes.push_back(0.25f / static_cast<float>(h + 1));
+    sinks.push_back(static_cast<float>(h) * 2.5f - 1.0f);
+  }
+  DeviceArray<float> const alibi(slopes), sink(sinks);
+  DeviceArray<int> const lengths_q(t.lengths_q), lengths_kv(t.lengths_kv), cu_q(t.cu_q),
+      cu_kv(t.cu_kv);
+  q.upload(), k.upload(), v.upload(), bias_16.upload(), bias_32.upload();
+  out.forget(), lse.forget();
+
+  AttentionArgs g;
+  g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
+  g.type = g.type_out = dtype_of<T>();
+  g.batch = batch, g.heads_q = t.heads, g.heads_kv = t.heads_kv;
+  g.seqlen_q = t.len_q, g.seqlen_kv = t.len_kv, g.head_dim = t.d, g.head_dim_v = t.dv;
+  for (int r = 0; r < 4; ++r) {
+    g.q_stride[r] = q.stride[r], g.k_stride[r] = k.stride[r], g.v_stride[r] = v.stride[r];
+    g.out_stride[r] = out.stride[r];
+    if (t.bias != 0) g.bias_stride[r] = t.bias == 1 ? bias_16.stride[r] : bias_32.stride[r];
+    if (r < 3) g.lse_stride[r] = lse.stride[r];
+  }
+  if (packed_q) g.q_stride[0] = g.out_stride[0] = g.lse_stride[0] = 0;
+  if (packed_kv) g.k_stride[0] = g.v_stride[0] = 0;
+  if (t.bias == 1)
+    g.bias = bias_16.begin(), g.type_bias = DType::bfloat16,
+    g.bias_stride[0] = g.bias_stride[1] = 0;
+  if (t.bias == 2) g.bias = bias_32.begin();
+  g.softmax_scale = t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
+  g.softcap = t.softcap, g.causal = t.causal;
+  g.causal_alignment = t.top_left ? CausalAlignment::top_left : CausalAlignment::bottom_right;
+  g.window_left = t.left, g.window_right = t.right;
+  g.lengths_q = lengths_q.data, g.lengths_kv = lengths_kv.data;
+  g.lengths_q_stride[0] = g.lengths_kv_stride[0] = 1;
+  g.cu_seqlens_q.data = cu_q.data, g.cu_seqlens_kv.data = cu_kv.data;
+  if (t.alibi) g.alibi = alibi.data, g.alibi_stride[1] = 1;
+  if (t.sinks) g.sinks = sink.data, g.sinks_stride = 1;
+
+  std::vector<unsigned char> first, first_lse;
+  for (int sm_count : {real.sm_count, 1, 3}) {
+    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
+    Device d = real;
+    d.sm_count = sm_count;
+    out.upload(), lse.upload();
+    g.out = out.begin(), g.lse = t.lse ? lse.begin() : nullptr;
+    ASSERT_STREQ(AttentionFor<T>::accepts(g, d).reason, "");
+    ASSERT_EQ(AttentionFor<T>::launch(g, d, nullptr), cudaSuccess);
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    std::vector<unsigned char> result(out.host.size()), sums(lse.host.size());
+    ASSERT_CUDA(cudaMemcpy(result.data(), out.device, result.size(), cudaMemcpyDeviceToHost));
+    ASSERT_CUDA(cudaMemcpy(sums.data(), lse.device, sums.size(), cudaMemcpyDeviceToHost));
+    if (!first.empty()) {
+      ASSERT_EQ(result == first && sums == first_lse, true) << "bits depend on the device";
+      continue;
+    }
+    first = result, first_lse = sums;
+  }
+  auto untouched = out.host, untouched_lse = lse.host;
+  double const u = 0x1p-23, unit = rounding<T>();
+  auto const check = [&](double got, double expected, double bound, char const* what,
+                         std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t c) {
+    double ratio = std::abs(got - expected) / bound;
+    if (std::isnan(expected) || std::isinf(expected))
+      ratio = (std::isnan(expected) ? std::isnan(got) : got == expected) ? 0 : 2;
+    if (!(ratio <= 1) && !testing::Test::HasFailure())
+      ADD_FAILURE() << what << " [" << b << ", " << h << ", " << i << ", " << c << "] is " << got
+                    << ", expected " << expected << " ± " << bound;
+    if (!(ratio <= worst_attention_ratio))
+      worst_attention_ratio = std::isnan(ratio) ? infinity : ratio;
+  };
+  for (auto const& e : all) {
+    std::int64_t const bq = packed_q ? 0 : e.batch, bk = packed_kv ? 0 : e.batch;
+    std::int64_t const off = t.top_left ? 0 : e.len_kv - e.len_q;
+    for (std::int64_t h = 0; h < t.heads; ++h)
+      for (std::int64_t i = 0; i < e.rows; ++i) {
+        std::int64_t const hk = h / (t.heads / t.heads_kv), iq = e.begin_q + i;
+        std::vector<std::pair<std::int64_t, double>> score;
+        double top = -infinity, magnitude = 0;
+        for (std::int64_t j = 0; i < e.len_q && j < e.len_kv; ++j) {
+          if ((t.causal && j > i + off) || (t.left >= 0 && j < i + off - t.left) ||
+              (t.right >= 0 && j > i + off + t.right))
+            continue;
+          double s = 0, size = 0;
+          for (std::int64_t c = 0; c < t.d; ++c) {
+            double const x = q.value(bq, h, iq, c) * k.value(bk, hk, e.begin_kv + j, c);
+            s += x, size += std::abs(x);
+          }
+          s *= g.softmax_scale, size *= std::abs(g.softmax_scale);
+          if (t.softcap > 0) s = t.softcap * std::tanh(s / t.softcap);
+          if (t.bias == 1) s += bias_16.value(0, 0, i, j), size += 3;
+          if (t.bias == 2) s += bias_32.value(e.batch, h, i, j), size += 3;
+          if (t.alibi) {
+            double const away =
+                slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(i + off - j));
+            s -= away, size += away;
+          }
+          score.push_back({j, s});
+          top = std::max(top, s), magnitude = std::max(magnitude, size);
+        }
+        double sum = 0, full = 0;
+        for (auto& [j, s] : score) sum += s = std::exp(s - top);
+        full = sum;
+        if (t.sinks && !score.empty())
+          full += std::exp(sinks[static_cast<std::size_t>(h)] - top), magnitude += 8;
+        auto const n = static_cast<double>(score.size());
+        double const weight =
+            std::expm1(u * (static_cast<double>(t.d) + 24) * (magnitude + 1)) + 8 * u;
+        double const sums = u * (n + 8);
+        if (t.lse) {
+          double const expected = score.empty() ? -infinity : top + std::log(full);
+          std::size_t const at = lse.offset(bq, h, iq, 0) * sizeof(float);
+          float got;
+          std::memcpy(&got, &first_lse[at], sizeof got);
+          std::memcpy(&untouched_lse[at], &got, sizeof got);
+          check(got, expected, weight + sums + 8 * u * (std::abs(expected) + magnitude + 1), "lse",
+                e.batch, h, i, 0);
+        }
+        for (std::int64_t c = 0; c < t.dv; ++c) {
+          double y = 0, size = 0, largest = 0;
+          for (auto const& [j, p] : score) {
+            double const x = v.value(bk, hk, e.begin_kv + j, c);
+            y += p / full * x, size += p / full * std::abs(x),
+                largest = std::max(largest, std::abs(x));
+          }
+          double bound =
+              size * (weight + sums + unit) + std::abs(y) * (weight + sums + 4 * u) +
+              n * (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126) * largest / std::max(sum, 1.0);
+          bound += unit * (std::abs(y) + bound) + 0x1p-25;
+          std::size_t const at = out.offset(bq, h, iq, c) * sizeof(T);
+          T got;
+          std::memcpy(&got, &first[at], sizeof got);
+          std::memcpy(&untouched[at], &got, sizeof got);
+          check(wide(got), y, bound, "out", e.batch, h, i, c);
+        }
+      }
+  }
+  EXPECT_EQ(untouched == first, true) << "memory around out was written";
+  EXPECT_EQ(!t.lse || untouched_lse == first_lse, true) << "memory around lse was written";
+}
+
+}  // namespace

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// attention/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// AttentionSm90Refuses needs no GPU; AttentionSm90Runs fails without a Hopper card.
+#include <random>
+
+#include "direct_attention.hpp"
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+#define STOP_AT_FAILURE \
+  if (testing::Test::HasFailure()) return
+
+template <class T>
+void shapes(std::int64_t d, std::int64_t dv) {
+  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {63, 65},   {64, 80},
+                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
+                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      run<T>({.batch = 2,
+              .heads = 4,
+              .heads_kv = 2,
+              .len_q = l[0],
+              .len_kv = l[1],
+              .d = d,
+              .dv = dv,
+              .causal = mask != 0,
+              .top_left = mask == 2});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Refuses, WhatItCannotDo) {
+  [[maybe_unused]] alignas(16) static float somewhere[4];
+  auto const with = [](auto change, int major = 9) -> std::string {
+    AttentionArgs g;
+    g.q = g.k = g.v = g.out = somewhere;
+    g.type = g.type_out = DType::bfloat16;
+    g.batch = 2, g.heads_q = g.heads_kv = 4, g.seqlen_q = g.seqlen_kv = 16;
+    g.head_dim = g.head_dim_v = 64;
+    for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
+      (*s)[0] = 4096, (*s)[1] = 1024, (*s)[2] = 64, (*s)[3] = 1;
+    change(g);
+    Device const d{0, major, 0, abi::Architecture::hopper, 132, 232448};
+    abi::Verdict const verdict = abi::AttentionSm90WgmmaBf16::accepts(g, d);
+    EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
+    return verdict.reason;
+  };
+  EXPECT_EQ(with([](AttentionArgs&) {}), "");
+  EXPECT_EQ(with([](AttentionArgs&) {}, 8), "its machine code runs on sm_90 only");
+  EXPECT_EQ(with([](AttentionArgs&) {}, 0), "no CUDA device");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.type = DType::float16; }),
+            "it takes other element types");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.mask = reinterpret_cast<std::uint8_t const*>(g.q); }),
+            "it has no boolean mask");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.page_table = static_cast<int const*>(g.q); }),
+            "it reads no pages");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }),
+            "it does not read the bias's element type");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 264; }), "head_dim is above 256");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 0; }), "head_dim is 0");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.q_stride[2] = 65; }),
+            "a stride of q is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.k_stride[3] = 2; }),
+            "k has no unit stride along head_dim");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 2; }),
+            "v's address is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.out_stride[2] = 65, g.k_stride[0] = 0; }), "");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.seqlen_q = 0, g.head_dim = 0; }), "");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.seqlen_kv = std::int64_t{1} << 29; }),
+            "an extent is too large");
+}
+
+TEST(AttentionSm90Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
+TEST(AttentionSm90Runs, HeadDim64) { shapes<__nv_bfloat16>(64, 64); }
+TEST(AttentionSm90Runs, HeadDim256) { shapes<__nv_bfloat16>(256, 256); }
+TEST(AttentionSm90Runs, Float16) {
+  for (std::int64_t d : {64, 128, 256}) {
+    shapes<__half>(d, d);
+    STOP_AT_FAILURE;
+  }
+}
+
+TEST(AttentionSm90Runs, OtherHeadDims) {
+  std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
+                                  {128, 64},  {64, 128}, {100, 99}, {192, 128}, {192, 192},
+                                  {136, 256}, {1, 3},    {20, 12}};
+  for (auto const& e : dims)
+    for (bool causal : {false, true}) {
+      run<__nv_bfloat16>({.heads = 3,
+                          .heads_kv = 3,
+                          .len_q = 203,
+                          .len_kv = 300,
+                          .d = e[0],
+                          .dv = e[1],
+                          .causal = causal,
+                          .order = Order::padded});
+      STOP_AT_FAILURE;
+    }
+}
+
+template <class T>
+void options() {
+  for (std::int64_t d : {64, 128, 256})
+    for (Order order : {Order::heads_first, Order::positions_first})
+      for (int which = 0; which < 14; ++which) {
+        Case t{.batch = 2,
+               .heads = 4,
+               .heads_kv = 2,
+               .len_q = 270,
+               .len_kv = 333,
+               .d = d,
+               .dv = d,
+               .order = order,
+               .order_out = order};
+        if (which == 0) t.left = 40;
+        if (which == 1) t.left = 100, t.right = 30;
+        if (which == 2) t.right = 0, t.left = 0;
+        if (which == 3) t.causal = true, t.left = 200;
+        if (which == 4) t.softcap = 0.7;
+        if (which == 5) t.softcap = 30, t.causal = true;
+        if (which == 6) t.alibi = true, t.causal = true;
+        if (which == 7) t.alibi = true, t.top_left = true;
+        if (which == 8) t.bias = 1;
+        if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
+        if (which == 10) t.sinks = true, t.causal = true;
+        if (which == 11) t.scale = -0.3;
+        if (which == 12) t.scale = 1.5, t.amplitude = 8;
+        if (which == 13)
+          t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+        run<T>(t);
+        STOP_AT_FAILURE;
+      }
+}
+TEST(AttentionSm90Runs, Options) { options<__nv_bfloat16>(); }
+TEST(AttentionSm90Runs, OptionsFloat16) { options<__half>(); }
+
+TEST(AttentionSm90Runs, LengthsCutPoisonedPadding) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      Case t{.batch = 8,
+             .heads = 2,
+             .heads_kv = 1,
+             .len_q = 200,
+             .len_kv = 300,
+             .d = d,
+             .dv = d,
+             .causal = mask != 0,
+             .top_left = mask == 2,
+             .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
+             .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0}};
+      if (mask == 3) t.left = 50, t.alibi = true;
+      run<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      run<__half>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Runs, PackedSequences) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      Case t{.heads = 4,
+             .heads_kv = 2,
+             .len_q = 900,
+             .len_kv = 1000,
+             .d = d,
+             .dv = d,
+             .causal = mask != 0,
+             .top_left = mask == 2,
+             .order = Order::positions_first,
+             .order_out = Order::positions_first,
+             .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
+             .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
+      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      run<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.cu_kv = {0, 128, 208, 400, 401, 529, 700, 800, 1000};
+      run<__half>(t);
+      STOP_AT_FAILURE;
+      // Packed queries against padded keys.
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      run<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+// An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
+TEST(AttentionSm90Runs, NanBehindTheMask) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int bad : {0, 1, 79, 80, 127, 128, 200, 319}) {
+      run<__nv_bfloat16>(
+          {.len_q = 320, .len_kv = 320, .d = d, .dv = d, .causal = true, .bad_keys = {bad}});
+      STOP_AT_FAILURE;
+      run<__half>({.len_q = 300,
+                   .len_kv = 320,
+                   .d = d,
+                   .dv = d,
+                   .left = 30,
+                   .right = 11,
+                   .sinks = true,
+                   .bad_keys = {bad, 150}});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Runs, RandomCases) {
+  std::mt19937 random(20240611);
+  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 120; ++round) {
+    Case t;
+    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));
+    t.len_q = 1 + below(500), t.len_kv = below(600);
+    t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
+    t.causal = below(2) == 0, t.top_left = below(2) == 0;
+    if (below(3) == 0) t.left = below(300);
+    if (below(3) == 0) t.right = below(300);
+    if (below(4) == 0) t.softcap = 0.5 + below(20);
+    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
+    t.lse = below(4) != 0, t.amplitude = 1 + below(4);
+    t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
+    if (below(2) == 0)
+      for (std::int64_t b = 0; b < t.batch; ++b) {
+        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
+        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
+      }
+    if (round % 2 == 0)
+      run<__nv_bfloat16>(t);
+    else
+      run<__half>(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+/// The same bits a hundred times over, beside other work that disturbs what runs when.
+template <class T>
+void repeat(std::int64_t d, bool causal) {
+  Device const device = abi::query_device(abi::current_device());
+  std::int64_t const heads = 16, length = 2000;
+  Tensor4<T> q(1, heads, length, d, Order::heads_first, 1, 2),
+      k(1, heads, length, d, Order::heads_first, 2, 1),
+      v(1, heads, length, d, Order::heads_first, 3, 1),
+      out(1, heads, length, d, Order::heads_first, 4, 1);
+  q.upload(), k.upload(), v.upload();
+  AttentionArgs g;
+  g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
+  g.type = g.type_out = dtype_of<T>();
+  g.batch = 1, g.heads_q = g.heads_kv = heads, g.seqlen_q = g.seqlen_kv = length;
+  g.head_dim = g.head_dim_v = d, g.causal = causal;
+  g.softmax_scale = 1 / std::sqrt(static_cast<double>(d));
+  for (int r = 0; r < 4; ++r)
+    g.q_stride[r] = g.k_stride[r] = g.v_stride[r] = g.out_stride[r] = q.stride[r];
+  cudaStream_t stream, other;
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  ASSERT_CUDA(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking));
+  std::vector<unsigned char> first;
+  out.forget();
+  Tensor4<T> noise(1, heads, length, d, Order::heads_first, 5, 1);
+  noise.upload(), out.upload();
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_CUDA(cudaMemsetAsync(out.begin(), 0xFF,
+                                static_cast<std::size_t>(heads * length * d) * sizeof(T), stream));
+    if (round % 3 == 1)
+      ASSERT_CUDA(cudaMemcpyAsync(noise.begin(), k.begin(),
+                                  static_cast<std::size_t>(heads * length * d) * sizeof(T),
+                                  cudaMemcpyDeviceToDevice, other));
+    Device d_ = device;
+    d_.sm_count = round % 4 == 3 ? 97 : device.sm_count;
+
+    g.out = out.begin();
+    ASSERT_EQ(AttentionFor<T>::launch(g, d_, stream), cudaSuccess);
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+    std::vector<unsigned char> result(static_cast<std::size_t>(heads * length * d) * sizeof(T));
+    ASSERT_CUDA(cudaMemcpy(result.data(), out.begin(), result.size(), cudaMemcpyDeviceToHost));
+    if (first.empty()) first = result;
+    ASSERT_EQ(result == first, true) << "round " << round;
+  }
+  cudaStreamDestroy(stream), cudaStreamDestroy(other);
+}
+TEST(AttentionSm90Runs, SameBitsEveryTime) {
+  for (std::int64_t d : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      SCOPED_TRACE(d);
+      repeat<__nv_bfloat16>(d, causal);
+      STOP_AT_FAILURE;
+      repeat<__half>(d, causal);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Runs, NothingWhereThereIsNothing) {
+  for (auto [heads, len_q, len_kv] : {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}}) {
+    run<__nv_bfloat16>({.heads = heads, .heads_kv = 1, .len_q = len_q, .len_kv = len_kv});
+    STOP_AT_FAILURE;
+  }
+}
+
+class WorstRatio : public testing::Environment {
+  void TearDown() override {
+    if (worst_attention_ratio > 0)
+      std::printf("attention: largest error / bound %.3f\n", worst_attention_ratio);
+  }
+};
+[[maybe_unused]] auto* const worst_reporter = testing::AddGlobalTestEnvironment(new WorstRatio);
+
+}  // namespace
