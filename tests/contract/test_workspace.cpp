@@ -237,7 +237,11 @@ std::uint64_t allocated_by(F const& call) {
 // B1 H1 D64 float32: stored scores take 4, 16 and 64 MiB; outputs 0.25, 0.5 and 1 MiB.
 TEST(WorkspaceOfFlash, GrowsWithTheLengthNotItsSquare) {
   using Exec = Kokkos::DefaultExecutionSpace;
-  std::uint64_t scratch = 0;
+  auto const control = allocated_by([] { Kokkos::View<char*, Exec>("attikos_test", 1); });
+  ASSERT_GT(control, 0u) << "allocations are not heard of";
+  // The pool of an instance at the address of an earlier one need not be empty.
+  auto const exec = Kokkos::Experimental::partition_space(Exec(), 1)[0];
+  std::uint64_t first = 0;
   for (std::int64_t s : {1024, 2048, 4096}) {
     auto const tensor = [&](std::uint64_t seed) {
       return filled<float, 4, Exec>({1, 1, s, 64}, seed);
@@ -250,16 +254,14 @@ TEST(WorkspaceOfFlash, GrowsWithTheLengthNotItsSquare) {
     std::size_t const output = static_cast<std::size_t>(s) * 64 * sizeof(float);
     EXPECT_LE(output + forward, static_cast<std::size_t>(s) * 256 + 4096) << s;
     EXPECT_LE(backward, static_cast<std::size_t>(s) * 4) << s;
-    // An instance of its own has an empty pool. What else Kokkos gets is scratch of the teams.
-    auto const exec = Kokkos::Experimental::partition_space(Exec(), 1)[0];
     std::uint64_t const used = allocated_by([&] {
       attention(exec, q->view(), k->view(), v->view(), out->view(), lse->view());
       attention_backward(exec, q->view(), k->view(), v->view(), out->view(), lse->view(),
                          dout->view(), dq->view(), dk->view(), dv->view());
     });
-    EXPECT_GE(used, backward) << "allocations are not heard of";
-    if (s == 1024) scratch = used - backward;
-    EXPECT_LE(used, scratch + forward + backward) << s;
+    // What the first call gets beyond workspace is scratch of the teams; the pool doubles.
+    if (s == 1024) first = used;
+    EXPECT_LE(used, first + forward + 2 * backward) << s;
   }
 }
 
