@@ -40,11 +40,8 @@ inline Sm80Operand make_operand(void const* data, DType type, Major major, std::
 /// Whether rows of C can be stored 16 bytes at a time, with nothing but alpha to apply.
 inline bool stores_whole(abi::GemmArgs const& g) {
   int const size = dtype_size(g.type_c);
-  bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
-                          g.bias == nullptr && g.residual == nullptr && g.scale_a.data == nullptr &&
-                          g.scale_b.data == nullptr && g.device_scale == nullptr;
   bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
-  return only_alpha && !converts && (g.c_n == 1 || g.n == 1) && g.n * size % 16 == 0 &&
+  return only_alpha(g) && !converts && (g.c_n == 1 || g.n == 1) && g.n * size % 16 == 0 &&
          copy_unit(g.c, size, g.batch, g.c_batch, g.m, g.c_m) == 16;
 }
 
@@ -100,11 +97,7 @@ char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
     bool const floating = readable(g.type_c);
     if (!floating && !(type == DType::int8 && g.type_c == DType::int32))
       return "it does not write C's element type";
-    if (!floating &&
-        (g.alpha != 1 || (g.beta != 0 && g.beta != 1) || g.scale != 1 ||
-         g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr ||
-         g.scale_a.data != nullptr || g.scale_b.data != nullptr || g.device_scale != nullptr))
-      return "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
+    if (!floating && !exact_in_int32(g)) return not_exact_in_int32;
   }
   return refuse_mma(g, device, 80);
 }

@@ -50,10 +50,6 @@ struct Sm90Element<std::int8_t> {
   static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
 };
 
-constexpr int bytes_of(DType type) {
-  return type == DType::float32 || type == DType::int32 ? 4 : 2;
-}
-
 constexpr TensorMapSource operand_source(void const* data, CUtensorMapDataType type, int bytes,
                                          Major major, std::int64_t mn, std::int64_t stride_mn,
                                          std::int64_t k, std::int64_t stride_k, std::int64_t batch,
@@ -81,7 +77,7 @@ TensorMapSource source_b(abi::GemmArgs const& g) {
                         g.batch, g.b_batch);
 }
 inline TensorMapSource source_c(abi::GemmArgs const& g) {
-  int const bytes = bytes_of(g.type_c);
+  int const bytes = dtype_size(g.type_c);
   CUtensorMapDataType const type = g.type_c == DType::float16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : g.type_c == DType::bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                    : g.type_c == DType::int32    ? CU_TENSOR_MAP_DATA_TYPE_INT32
@@ -99,11 +95,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   bool const narrow = g.type_c == DType::float16 || g.type_c == DType::bfloat16;
   if (!wide && !narrow && !(integer && g.type_c == DType::float32))
     return "it does not write C's element type";
-  if (integer && wide &&
-      (g.alpha != 1 || (g.beta != 0 && g.beta != 1) || g.scale != 1 ||
-       g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr ||
-       g.scale_a.data != nullptr || g.scale_b.data != nullptr || g.device_scale != nullptr))
-    return "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
+  if (integer && wide && !exact_in_int32(g)) return not_exact_in_int32;
   if (device.compute_major != 9) {
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   }
@@ -151,20 +143,19 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
 }
 
 /// How C can be stored where its unit stride is along N; nothing else is stored by more than one.
-inline Sm90Store choose_store(abi::GemmArgs const& g) {
-  bool const factors = (g.scale_a.data != nullptr && factors_fit(g.scale_a, true)) ||
-                       (g.scale_b.data != nullptr && factors_fit(g.scale_b, false));
-  bool const only_alpha = g.beta == 0 && g.scale == 1 && g.activation == Activation::none &&
-                          g.bias == nullptr && g.residual == nullptr && !factors &&
-                          g.device_scale == nullptr;
+/// `in_registers`: 16-bit elements are finished before they are stored.
+inline Sm90Store choose_store(abi::GemmArgs const& g, bool in_registers) {
+  int const bytes = dtype_size(g.type_c);
   bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
-  int const bytes = bytes_of(g.type_c);
+  bool const finished = bytes == 2 ? in_registers : only_alpha(g) && !converts;
   if (g.c_n != 1 && g.n != 1) return Sm90Store::elements;
   // The copy engine stores whole groups of 16 bytes, also past the last column.
-  if (only_alpha && !converts && multiple_of_16(g.n * bytes) &&
+  if (finished && multiple_of_16(g.n * bytes) &&
       refuse_tensor_map(source_c(g), "", "", "") == nullptr && (g.batch == 1 || g.c_batch != 0))
     return bytes == 2 ? Sm90Store::halves : Sm90Store::words;
-  bool const by_four = g.c_n == 1 && reinterpret_cast<std::uintptr_t>(g.c) % (4 * bytes) == 0 &&
+  bool const single = g.beta != 0 && (g.residual != nullptr || g.type_c == DType::int32);
+  bool const by_four = g.c_n == 1 && !single &&
+                       reinterpret_cast<std::uintptr_t>(g.c) % (4 * bytes) == 0 &&
                        (g.m == 1 || g.c_m % 4 == 0) && (g.batch == 1 || g.c_batch % 4 == 0);
   return by_four ? Sm90Store::vectors : Sm90Store::elements;
 }
@@ -179,6 +170,8 @@ struct GatedPart {
 template <class Config>
 cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
   p.epilogue = make_epilogue(g);
+  p.epilogue.by_lines = !only_alpha(g);
+  p.epilogue.only_factors = only_factors(g);
   if (along_blocks(g.scale_a, true)) p.block_a = g.scale_a, p.epilogue.row_factors = nullptr;
   if (along_blocks(g.scale_b, false)) p.block_b = g.scale_b, p.epilogue.column_factors = nullptr;
   bool const k_a = major_a(g) == Major::k, k_b = major_b(g) == Major::k;
@@ -209,7 +202,7 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
     if (made != cudaSuccess) return made;
     p.gate = gated->activation;
   }
-  p.store = choose_store(g.c_n == 1 ? g : transposed(g));
+  p.store = choose_store(g.c_n == 1 ? g : transposed(g), only_factors(g));
   if (p.store == Sm90Store::words) p.store = Sm90Store::vectors;
   if (p.store != Sm90Store::elements) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
@@ -228,10 +221,11 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
   cudaError_t status = make_params<Config>(
       g, Config::tile_m, Config::gated ? Config::out_n : Config::tile_n / Config::cluster, p);
   if (status != cudaSuccess) return status;
-  p.store = choose_store(g);
+  bool const by_lines = goes_by_lines(g);
+  p.store = choose_store(g, by_lines);
   bool along_m = false;
   if (Config::registers_a && p.store == Sm90Store::elements) {
-    p.store = choose_store(transposed(g));
+    p.store = choose_store(transposed(g), by_lines);
     along_m = p.store != Sm90Store::elements;
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
@@ -381,8 +375,7 @@ inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
 /// The product as the kernels want it: an 8-bit operand whose unit stride is not along K first,
 /// fewer columns than rows where there are few, else C's unit stride along n.
 inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
-  bool const bytes =
-      g.type_a != DType::float16 && g.type_a != DType::bfloat16 && g.type_a != DType::float32;
+  bool const bytes = dtype_size(g.type_a) == 1;
   if (bytes && major_b(g) == Major::mn) return transposed(g);
   if (bytes && major_a(g) == Major::mn) return g;
   bool const turn = few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
@@ -406,10 +399,12 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
     return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
+    using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 8, together, true>;
+    if (along_blocks(g.scale_b, false) && factors_by_column(g.scale_b))
+      return launch_sm90<Narrow>(g, device, stream);
     return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, together, true>,
-                           Sm90Config<A, B, false, false, 128, 128, 2, 6, together, true>,
-                           Sm90Config<A, B, false, false, 128, 64, 1, 8, together, true>>(g, device,
-                                                                                          stream);
+                           Sm90Config<A, B, false, false, 128, 128, 2, 6, together, true>, Narrow>(
+        g, device, stream);
   } else if constexpr (sizeof(A) == 2 && !MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
     return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, Schedule::ping_pong>,

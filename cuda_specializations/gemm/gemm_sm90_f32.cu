@@ -16,7 +16,7 @@ cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int s
   if (status != cudaSuccess) return status;
   // Stored by ordinary stores either way: `words` says that alpha is all there is and that four
   // sums side by side are one store.
-  p.store = choose_store(g);
+  p.store = choose_store(g, false);
   p.k_major_a = major_a(g) == Major::k, p.k_major_b = major_b(g) == Major::k;
   p.alpha = p.epilogue.alpha, p.epilogue.alpha = 1;
   p.splits = splits;

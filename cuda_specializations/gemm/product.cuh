@@ -49,8 +49,54 @@ constexpr bool factors_fit(abi::ScaleGrid const& s, bool of_a) {
 /// Whether they change along K, but only from one 128 to the next.
 constexpr bool along_blocks(abi::ScaleGrid const& s, bool of_a) {
   if (s.data == nullptr || factors_fit(s, of_a)) return false;
+  // Kernels count in 32 bits between a matrix's factors.
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  for (std::int64_t stride : {s.batch, s.row, s.col})
+    if (stride > most || stride < -most) return false;
   return of_a ? s.col == 0 || s.col_shift >= 7 : s.row == 0 || s.row_shift >= 7;
 }
+
+/// Whether the factors of an operand go to the epilogue: those along K do not.
+constexpr bool has_factors(abi::ScaleGrid const& s, bool of_a) {
+  return s.data != nullptr && !along_blocks(s, of_a);
+}
+
+/// Whether alpha is all that an epilogue has to do.
+inline bool only_alpha(abi::GemmArgs const& g) {
+  return g.beta == 0 && g.scale == 1 && g.activation == Activation::none && g.bias == nullptr &&
+         g.residual == nullptr && !has_factors(g.scale_a, true) && !has_factors(g.scale_b, false) &&
+         g.device_scale == nullptr;
+}
+
+/// Whether it does no more than multiply all elements of a matrix by the same numbers.
+inline bool only_factors(abi::GemmArgs const& g) {
+  return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&
+         g.residual == nullptr && (!has_factors(g.scale_a, true) || g.scale_a.row == 0) &&
+         (!has_factors(g.scale_b, false) || g.scale_b.col == 0);
+}
+
+/// Whether it takes one number for each row and each column, those of columns in pairs.
+inline bool goes_by_lines(abi::GemmArgs const& g) {
+  if (g.beta != 0 || g.residual != nullptr) return false;
+  auto const in_pairs = [&](void const* data, std::int64_t stride, std::int64_t batch_stride,
+                            DType type) {
+    return stride == 0 || (stride == 1 && g.n % 2 == 0 && (g.batch <= 1 || batch_stride % 2 == 0) &&
+                           reinterpret_cast<std::uintptr_t>(data) % (2 * dtype_size(type)) == 0);
+  };
+  if (has_factors(g.scale_b, false) &&
+      !in_pairs(g.scale_b.data, g.scale_b.col, g.scale_b.batch, DType::float32))
+    return false;
+  return g.bias == nullptr || g.bias_along == BiasAlong::m ||
+         in_pairs(g.bias, g.bias_stride, 0, g.type_bias);
+}
+
+/// Whether an int32 C gets the sums as they are.
+inline bool exact_in_int32(abi::GemmArgs const& g) {
+  return g.alpha == 1 && (g.beta == 0 || g.beta == 1) && g.scale == 1 &&
+         g.activation == Activation::none && g.bias == nullptr && g.residual == nullptr &&
+         g.scale_a.data == nullptr && g.scale_b.data == nullptr && g.device_scale == nullptr;
+}
+constexpr char const* not_exact_in_int32 = "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
 
 constexpr bool readable(DType type) {
   return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;

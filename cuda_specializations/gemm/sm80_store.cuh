@@ -19,9 +19,9 @@ __device__ __forceinline__ double load_as_double(void const* data, DType type, s
 
 /// finish() for float64, which stores as well.
 __device__ __forceinline__ void store_double(Sm80Params const& p, double sum, std::int64_t z,
-                                             std::int64_t m, std::int64_t n, std::int64_t to) {
+                                             std::int64_t m, std::int64_t n) {
   Sm90Epilogue const& e = p.epilogue;
-  double* const c = static_cast<double*>(e.c) + to;
+  double* const c = static_cast<double*>(e.c) + z * e.c_batch + m * e.c_m + n * e.c_n;
   double v = sum * p.alpha;
   if (p.beta != 0) v += p.beta * *c;
   v *= e.factor != nullptr ? p.scale * static_cast<double>(*e.factor) : p.scale;
@@ -99,13 +99,10 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
     int const m = m0 + row, n = n0 + column;
     if (m >= p.m || n >= p.n) continue;
     Acc const sum = staged[row * S::stride + column];
-    std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
     if constexpr (std::is_same_v<Acc, double>)
-      store_double(p, sum, z, m, n, to);
-    else if constexpr (std::is_same_v<Acc, int>)
-      store_integer(e, sum, z, m, n, to);
+      store_double(p, sum, z, m, n);
     else
-      store_from_float(e.c, e.type_c, to, finish(e, sum, z, m, n));
+      finish_element(e, sum, z, m, n);
   }
 }
 

@@ -26,6 +26,9 @@ struct Sm90Addend {
 struct Sm90Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
+  /// There is more to do than alpha, but all of it is one number for a row or a column, or an
+  /// activation; or no more than numbers that all elements of a matrix are multiplied by.
+  bool by_lines, only_factors;
   Activation activation;
   /// C where it is stored element by element or read for beta.
   void* c;
@@ -78,38 +81,30 @@ __device__ __forceinline__ std::uint32_t pack(DType type, float x, float y) {
   return *reinterpret_cast<std::uint32_t const*>(&h);
 }
 
-/// Four values from `at` on, `stride` elements apart, with one load where they lie together.
-__device__ __forceinline__ void load_four(void const* data, DType type, std::int64_t at,
-                                          std::int64_t stride, float (&v)[4]) {
-  int const bytes = type == DType::float32 || type == DType::int32 ? 4 : 2;
-  auto const* const first = static_cast<unsigned char const*>(data) + at * bytes;
-  bool const together =
-      stride == 1 && (reinterpret_cast<std::uintptr_t>(first) & (4 * bytes - 1)) == 0;
-  if (stride == 0) {
-    v[0] = v[1] = v[2] = v[3] = load_as_float(data, type, at);
-  } else if (together && type == DType::float32) {
-    float4 const w = *reinterpret_cast<float4 const*>(first);
-    v[0] = w.x, v[1] = w.y, v[2] = w.z, v[3] = w.w;
-  } else if (together && bytes == 2) {
-    uint2 const w = *reinterpret_cast<uint2 const*>(first);
-    if (type == DType::float16) {
-      float2 const x = __half22float2(*reinterpret_cast<__half2 const*>(&w.x)),
-                   y = __half22float2(*reinterpret_cast<__half2 const*>(&w.y));
-      v[0] = x.x, v[1] = x.y, v[2] = y.x, v[3] = y.y;
-    } else {
-      v[0] = __uint_as_float(w.x << 16), v[1] = __uint_as_float(w.x & 0xFFFF0000);
-      v[2] = __uint_as_float(w.y << 16), v[3] = __uint_as_float(w.y & 0xFFFF0000);
-    }
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = load_as_float(data, type, at + j * stride);
-  }
-}
-
 /// Any activation, as one piece of code: inlined for every sum it would be a hundred.
+__device__ __noinline__ float4 activate_four(Activation activation, float4 x) {
+  return {apply_activation(activation, x.x), apply_activation(activation, x.y),
+          apply_activation(activation, x.z), apply_activation(activation, x.w)};
+}
 __device__ __noinline__ float activate_called(Activation activation, float x) {
   return apply_activation(activation, x);
 }
+
+/// The factors of an epilogue that has nothing else, each one for all elements of a matrix.
+struct Sm90Factors {
+  float first, second;  ///< of A; of B and alpha and scales
+
+  __device__ __forceinline__ Sm90Factors(Sm90Epilogue const& e, int z) : first(1), second(e.alpha) {
+    if (!e.by_lines) return;
+    if (e.row_factors != nullptr) first = e.row_factors[z * e.row_factors_batch];
+    if (e.column_factors != nullptr) second *= e.column_factors[z * e.column_factors_batch];
+    second *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
+  }
+  template <class Acc>
+  __device__ __forceinline__ float apply(Acc sum) const {
+    return static_cast<float>(sum) * first * second;
+  }
+};
 
 /// Everything but rounding to C's type, for the element (z, m, n), which must exist.
 __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::int64_t z,
@@ -125,7 +120,7 @@ __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::i
   v *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
   if (e.bias.data != nullptr)
     v += load_as_float(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
-  v = apply_activation(e.activation, v);
+  if (e.activation != Activation::none) v = activate_called(e.activation, v);
   if (e.residual.data != nullptr)
     v += load_as_float(
         e.residual.data, e.residual.type,
@@ -133,60 +128,8 @@ __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::i
   return v;
 }
 
-/// finish() for four elements along C's unit stride, from (z, m, n) on, all of which must exist.
-__device__ __forceinline__ void finish_four(Sm90Epilogue const& e, float (&v)[4], std::int64_t z,
-                                            std::int64_t m, std::int64_t n, bool along_m) {
-  float w[4];
-  auto const step = [&](std::int64_t stride_m, std::int64_t stride_n) {
-    return along_m ? stride_m : stride_n;
-  };
-  auto const multiply = [&] {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] *= w[j];
-  };
-  auto const add = [&](float factor) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] += factor * w[j];
-  };
-  if (e.row_factors != nullptr) {
-    load_four(e.row_factors, DType::float32, z * e.row_factors_batch + m * e.row_factors_stride,
-              step(e.row_factors_stride, 0), w);
-    multiply();
-  }
-  if (e.column_factors != nullptr) {
-    load_four(e.column_factors, DType::float32,
-              z * e.column_factors_batch + n * e.column_factors_stride,
-              step(0, e.column_factors_stride), w);
-    multiply();
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) v[j] *= e.alpha;
-  if (e.beta != 0) {
-    load_four(e.c, e.type_c, z * e.c_batch + m * e.c_m + n * e.c_n, step(e.c_m, e.c_n), w);
-    add(e.beta);
-  }
-  float const scale = e.factor != nullptr ? e.scale * *e.factor : e.scale;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) v[j] *= scale;
-  if (e.bias.data != nullptr) {
-    load_four(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n,
-              step(e.bias.stride_m, e.bias.stride_n), w);
-    add(1);
-  }
-  if (e.activation != Activation::none) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = activate_called(e.activation, v[j]);
-  }
-  if (e.residual.data != nullptr) {
-    load_four(e.residual.data, e.residual.type,
-              z * e.residual.batch_stride + m * e.residual.stride_m + n * e.residual.stride_n,
-              step(e.residual.stride_m, e.residual.stride_n), w);
-    add(1);
-  }
-}
-
-/// Rounds and stores what finish_four() gives. C's unit stride is along M or N, its address and its
-/// other strides are multiples of four elements.
+/// Rounds and stores four elements side by side. C's unit stride is along M or N, its address and
+/// its other strides are multiples of four elements.
 __device__ __forceinline__ void store_four(Sm90Epilogue const& e, std::int64_t to,
                                            float const (&v)[4]) {
   if (e.type_c == DType::float32) {
@@ -197,53 +140,175 @@ __device__ __forceinline__ void store_four(Sm90Epilogue const& e, std::int64_t t
   }
 }
 
-/// The same for sums of int8 products: int32 C is exact, anything else goes through float32.
-__device__ __forceinline__ void store_integer(Sm90Epilogue const& e, int sum, std::int64_t z,
-                                              std::int64_t m, std::int64_t n, std::int64_t to) {
-  if (e.type_c == DType::int32)
-    static_cast<int*>(e.c)[to] = e.beta != 0 ? sum + static_cast<int const*>(e.c)[to] : sum;
-  else
-    store_from_float(e.c, e.type_c, to, finish(e, static_cast<float>(sum), z, m, n));
-}
-
 template <class Acc>
 using FourOf = std::conditional_t<std::is_same_v<Acc, int>, int4, float4>;
 
-/// Finishes and stores four sums along C's unit stride from (z, m, n) on, of which the first
-/// `exist` do. Not inlined: there are dozens of kernels.
-template <class Acc>
-__device__ __noinline__ void finish_and_store(Sm90Epilogue const& e, FourOf<Acc> four,
-                                              std::int64_t z, std::int64_t m, std::int64_t n,
-                                              int exist, bool along_m) {
-  std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
-  Acc const sums[4] = {four.x, four.y, four.z, four.w};
+/// Where groups of four along C's unit stride lie: all at `inner` along it, each at its own place
+/// along the other dimension.
+template <int Count>
+struct FoursAt {
+  bool along_m;
+  int z, inner, outer[Count];
+};
+
+/// What an addend has at such places, as it comes from memory: loads of all groups are under way
+/// before the first is used.
+template <int Count>
+class FoursOfAddend {
+ public:
+  __device__ __forceinline__ void load(Sm90Addend const& a, FoursAt<Count> const& at) {
+    type_ = a.type;
+    std::int64_t const inner = at.along_m ? a.stride_m : a.stride_n,
+                       outer = at.along_m ? a.stride_n : a.stride_m;
+    int const bytes = a.type == DType::float32 ? 4 : 2;
+    std::int64_t const first = at.z * a.batch_stride + at.inner * inner;
+    auto const* const data = static_cast<unsigned char const*>(a.data);
+    whole_ = inner == 1 && (Count == 1 || outer % 4 == 0) &&
+             (reinterpret_cast<std::uintptr_t>(data + (first + at.outer[0] * outer) * bytes) &
+              (4 * bytes - 1)) == 0;
+    if (!whole_) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        std::int64_t const to = first + at.outer[i] * outer;
+        raw_[i].x = __float_as_uint(load_as_float(data, type_, to));
+        raw_[i].y = __float_as_uint(load_as_float(data, type_, to + inner));
+        raw_[i].z = __float_as_uint(load_as_float(data, type_, to + 2 * inner));
+        raw_[i].w = __float_as_uint(load_as_float(data, type_, to + 3 * inner));
+      }
+    } else if (bytes == 4) {
+#pragma unroll
+      for (int i = 0; i < Count; ++i)
+        raw_[i] = *reinterpret_cast<uint4 const*>(data + (first + at.outer[i] * outer) * 4);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Count; ++i) {
+        uint2 const two = *reinterpret_cast<uint2 const*>(data + (first + at.outer[i] * outer) * 2);
+        raw_[i].x = two.x, raw_[i].y = two.y;
+      }
+    }
+  }
+
+  /// Adds `factor` times group `i` to `v`.
+  __device__ __forceinline__ void add(int i, float factor, float (&v)[4]) const {
+    uint4 w = raw_[i];
+    if (whole_ && type_ == DType::float16) {
+      float2 const x = __half22float2(*reinterpret_cast<__half2 const*>(&w.x)),
+                   y = __half22float2(*reinterpret_cast<__half2 const*>(&w.y));
+      w = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(y.x), __float_as_uint(y.y)};
+    } else if (whole_ && type_ == DType::bfloat16) {
+      w = {w.x << 16, w.x & 0xFFFF0000, w.y << 16, w.y & 0xFFFF0000};
+    }
+    v[0] += factor * __uint_as_float(w.x), v[1] += factor * __uint_as_float(w.y);
+    v[2] += factor * __uint_as_float(w.z), v[3] += factor * __uint_as_float(w.w);
+  }
+
+ private:
+  DType type_;
+  bool whole_;
+  uint4 raw_[Count];
+};
+
+/// finish() for groups of four elements, all of which must exist. There is no residual beside beta.
+template <int Count>
+__device__ __forceinline__ void finish_fours(Sm90Epilogue const& e, FoursAt<Count> const& at,
+                                             float (&v)[Count][4]) {
+  bool const along_m = at.along_m;
+  float const* const inner_factors = along_m ? e.row_factors : e.column_factors;
+  float const* const outer_factors = along_m ? e.column_factors : e.row_factors;
+  std::int64_t const inner_stride = along_m ? e.row_factors_stride : e.column_factors_stride,
+                     inner_batch = along_m ? e.row_factors_batch : e.column_factors_batch,
+                     outer_stride = along_m ? e.column_factors_stride : e.row_factors_stride,
+                     outer_batch = along_m ? e.column_factors_batch : e.row_factors_batch;
+  FoursOfAddend<Count> addend;  // C or the residual
+  if (e.beta != 0)
+    addend.load({e.c, e.type_c, e.c_batch, e.c_m, e.c_n}, at);
+  else if (e.residual.data != nullptr)
+    addend.load(e.residual, at);
+  // A bias has one dimension, so that either its numbers along C's unit stride are the same or
+  // those of the groups are.
+  std::int64_t const inner_bias = along_m ? e.bias.stride_m : e.bias.stride_n,
+                     outer_bias = along_m ? e.bias.stride_n : e.bias.stride_m;
+  float inner_factor[4], outer_factor[Count], bias[Count < 4 ? 4 : Count];
+#pragma unroll
+  for (int j = 0; j < 4; ++j)
+    inner_factor[j] = inner_factors == nullptr
+                          ? 1
+                          : inner_factors[at.z * inner_batch + (at.inner + j) * inner_stride];
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    outer_factor[i] = outer_factors == nullptr
+                          ? 1
+                          : outer_factors[at.z * outer_batch + at.outer[i] * outer_stride];
+  if (e.bias.data != nullptr && inner_bias != 0) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+      bias[j] = load_as_float(e.bias.data, e.bias.type, (at.inner + j) * inner_bias);
+  } else if (e.bias.data != nullptr) {
+#pragma unroll
+    for (int i = 0; i < Count; ++i)
+      bias[i] = load_as_float(e.bias.data, e.bias.type, at.outer[i] * outer_bias);
+  }
+  float const scale = e.factor != nullptr ? e.scale * *e.factor : e.scale;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i][j] = v[i][j] * inner_factor[j] * outer_factor[i] * e.alpha;
+    if (e.beta != 0) addend.add(i, e.beta, v[i]);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[i][j] *= scale;
+    if (e.bias.data != nullptr) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[i][j] += inner_bias != 0 ? bias[j] : bias[i];
+    }
+    if (e.activation != Activation::none) {
+      float4 const a = activate_four(e.activation, {v[i][0], v[i][1], v[i][2], v[i][3]});
+      v[i][0] = a.x, v[i][1] = a.y, v[i][2] = a.z, v[i][3] = a.w;
+    }
+    if (e.residual.data != nullptr) addend.add(i, 1, v[i]);
+  }
+}
+
+/// Finishes and stores groups of four sums, of which the first `lines` groups are in C.
+template <class Acc, int Count>
+__device__ __forceinline__ void finish_and_store(Sm90Epilogue const& e, FoursAt<Count> at,
+                                                 FourOf<Acc> const (&sums)[Count], int lines) {
+  std::int64_t const outer_stride = at.along_m ? e.c_n : e.c_m;
+  std::int64_t const first = at.z * e.c_batch + at.inner * (at.along_m ? e.c_m : e.c_n);
   if constexpr (std::is_same_v<Acc, int>) {
     if (e.type_c == DType::int32) {
-      int* const c = static_cast<int*>(e.c) + to;
-      if (e.beta == 0 && exist >= 4) {
-        *reinterpret_cast<int4*>(c) = four;
-      } else {
 #pragma unroll
-        for (int j = 0; j < 4; ++j)
-          if (j < exist) c[j] = e.beta != 0 ? c[j] + sums[j] : sums[j];
-      }
+      for (int i = 0; i < Count; ++i)
+        if (i < lines)
+          *reinterpret_cast<int4*>(static_cast<int*>(e.c) + first + at.outer[i] * outer_stride) =
+              sums[i];
       return;
     }
   }
-  if (exist >= 4) {
-    float v[4];
+  float v[Count][4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) v[j] = static_cast<float>(sums[j]);
-    finish_four(e, v, z, m, n, along_m);
-    store_four(e, to, v);
-  } else {
-#pragma unroll
-    for (int j = 0; j < 3; ++j)
-      if (j < exist)
-        store_from_float(
-            e.c, e.type_c, to + j,
-            finish(e, static_cast<float>(sums[j]), z, along_m ? m + j : m, along_m ? n : n + j));
+  for (int i = 0; i < Count; ++i) {
+    v[i][0] = static_cast<float>(sums[i].x), v[i][1] = static_cast<float>(sums[i].y);
+    v[i][2] = static_cast<float>(sums[i].z), v[i][3] = static_cast<float>(sums[i].w);
+    if (i >= lines) at.outer[i] = at.outer[0];  // read, but not stored
   }
+  finish_fours(e, at, v);
+#pragma unroll
+  for (int i = 0; i < Count; ++i)
+    if (i < lines) store_four(e, first + at.outer[i] * outer_stride, v[i]);
+}
+
+/// Finishes and stores one sum.
+template <class Acc>
+__device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, std::int64_t z,
+                                               std::int64_t m, std::int64_t n) {
+  std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
+  if constexpr (std::is_same_v<Acc, int>) {
+    if (e.type_c == DType::int32) {  // exact
+      static_cast<int*>(e.c)[to] = e.beta != 0 ? sum + static_cast<int const*>(e.c)[to] : sum;
+      return;
+    }
+  }
+  store_from_float(e.c, e.type_c, to, finish(e, static_cast<float>(sum), z, m, n));
 }
 
 }  // namespace

@@ -17,13 +17,12 @@ namespace cuda {
 /// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
 struct Sm90Tiles {
   int clusters_m, tiles_n, batch, group;
-  __device__ __forceinline__ long long count() const {
-    return static_cast<long long>(clusters_m) * tiles_n * batch;
-  }
-  __device__ __forceinline__ void locate(long long tile, int& z, int& m, int& n) const {
+  /// At most 2^30.
+  __device__ __forceinline__ int count() const { return clusters_m * tiles_n * batch; }
+  __device__ __forceinline__ void locate(int tile, int& z, int& m, int& n) const {
     int const per_batch = clusters_m * tiles_n;
-    z = static_cast<int>(tile / per_batch);
-    int const in_batch = static_cast<int>(tile - static_cast<long long>(z) * per_batch);
+    z = tile / per_batch;
+    int const in_batch = tile - z * per_batch;
     int const width = group * tiles_n;
     int const first = in_batch / width * group;
     int const rows = min(clusters_m - first, group);
@@ -55,6 +54,11 @@ struct Sm90Params {
   abi::ScaleGrid block_a, block_b;
   Sm90Epilogue epilogue;
 };
+
+/// Whether blocks of B's factors are so narrow that columns of one tile have different ones.
+constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
+  return b.data != nullptr && b.col != 0 && b.col_shift < 7;
+}
 
 enum class Schedule { cooperative, ping_pong };
 
@@ -99,11 +103,19 @@ struct Sm90Config {
 
 namespace {
 
-/// The line of a wave's 64 that this thread's sums d[2 i], d[2 i + 1] belong to; see
+/// The number of a thread in its warpgroup, read where it is used: what an epilogue computes from
+/// it should not take registers from the main loop.
+__device__ __forceinline__ int fresh_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread % 128;
+}
+
+/// The line of a wave's 64 that sums d[2 i], d[2 i + 1] of a thread belong to; see
 /// wgmma_a_registers.cuh for an A from registers.
 template <class Config>
-__device__ __forceinline__ int line_of_sum(int i) {
-  int const thread = static_cast<int>(threadIdx.x) % 128, group = thread % 32 / 4;
+__device__ __forceinline__ int line_of_sum(int i, int thread) {
+  int const group = thread % 32 / 4;
   return 16 * (thread / 32) + (Config::registers_a ? 2 * group + i : group + 8 * i);
 }
 

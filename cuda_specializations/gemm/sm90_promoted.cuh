@@ -19,8 +19,9 @@ namespace {
 template <class Config>
 class Sm90BlockScales {
  public:
-  /// Columns whose own factors are fetched ahead: those of narrow tiles, whose sums leave
-  /// registers.
+  /// Whether B's factors may change from column to column. Those of narrow tiles, whose sums leave
+  /// registers, are fetched ahead.
+  static constexpr bool columns = Config::tile_n <= 64 || Config::registers_a;
   static constexpr int ahead = Config::tile_n <= 64 ? Config::tile_n / 4 : 1;
 
   /// Those of one stage: of two rows, of B's block, or of each column.
@@ -28,32 +29,46 @@ class Sm90BlockScales {
     float row[2], b[ahead];
   };
 
-  /// `stages` of K from number `first` on.
-  __device__ __forceinline__ Sm90BlockScales(Sm90Params const& p, int z, int m, int n, int first,
-                                             int stages)
+  /// Stages of K from number `first` on.
+  __device__ __forceinline__ Sm90BlockScales(Sm90Params const& p, int z, int m, int n, int first)
       : p_(p),
         on_(p.block_a.data != nullptr || p.block_b.data != nullptr),
-        by_column_(p.block_b.data != nullptr && p.block_b.col != 0 && p.block_b.col_shift < 7),
+        by_column_(columns && factors_by_column(p.block_b)),
         z_(z),
         n_(n),
-        first_(first),
-        last_(first + stages - 1) {
+        first_(first) {
+    int const thread = static_cast<int>(threadIdx.x) % 128;
     // Rows and columns outside the matrix have no factors; what they get does not matter.
 #pragma unroll
-    for (int i = 0; i < 2; ++i) row_[i] = min(m + line_of_sum<Config>(i), p.m - 1);
+    for (int i = 0; i < 2; ++i)
+      row_[i] = static_cast<int>(
+          p.block_a.offset(z, min(m + line_of_sum<Config>(i, thread), p.m - 1), 0));
+    // Of the thread's first column, though it is the same for all: a factor that the compiler knows
+    // to be uniform goes to a uniform register, and is waited for where it is loaded.
+    b_ = static_cast<int>(p.block_b.offset(z, 0, column(0)));
   }
 
-  /// Fetches the factors of stage `k`, or of the last one.
+  /// Fetches the factors of stage `k`.
   __device__ __forceinline__ void load(Stage& stage, int k) const {
     if (!on_) return;
-    std::int64_t const at = std::int64_t{min(first_ + k, last_)} * 128;
+    int const at = first_ + k;
+    // Blocks are a multiple of a stage long.
+    auto const step = [&](std::int64_t stride, int shift) {
+      return (at >> max(shift - 7, 0)) * static_cast<int>(stride);
+    };
+    stage.row[0] = stage.row[1] = 1;
+    if (p_.block_a.data != nullptr) {
+      int const to = step(p_.block_a.col, p_.block_a.col_shift);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) stage.row[i] = p_.block_a.at(z_, row_[i], at);
+      for (int i = 0; i < 2; ++i) stage.row[i] = p_.block_a.data[row_[i] + to];
+    }
     if (!by_column_) {
-      stage.b[0] = p_.block_b.at(z_, at, n_);
+      stage.b[0] = 1;
+      if (p_.block_b.data != nullptr)
+        stage.b[0] = p_.block_b.data[b_ + step(p_.block_b.row, p_.block_b.row_shift)];
     } else if constexpr (ahead > 1) {
 #pragma unroll
-      for (int c = 0; c < ahead; ++c) stage.b[c] = p_.block_b.at(z_, at, column(c));
+      for (int c = 0; c < ahead; ++c) stage.b[c] = p_.block_b.at(z_, at * 128, column(c));
     }
   }
 
@@ -62,16 +77,14 @@ class Sm90BlockScales {
   __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], Stage const& stage,
                                       int k) const {
     pin(part);
-    if (!on_) {
-#pragma unroll
-      for (int r = 0; r < Size; ++r) acc[r] += part[r];
-    } else if (!by_column_) {
-      float const upper = stage.row[0] * stage.b[0], lower = stage.row[1] * stage.b[0];
+    if (!columns || !by_column_) {
+      float const b = on_ ? stage.b[0] : 1;
+      float const upper = on_ ? stage.row[0] * b : 1, lower = on_ ? stage.row[1] * b : 1;
 #pragma unroll
       for (int r = 0; r < Size; ++r)
         acc[r] = __fmaf_rn((r & 2) != 0 ? lower : upper, part[r], acc[r]);
     } else {
-      std::int64_t const at = std::int64_t{first_ + k} * 128;
+      int const at = (first_ + k) * 128;
 #pragma unroll
       for (int c = 0; c < Size / 2; ++c) {
         float const b = ahead > 1 ? stage.b[c] : p_.block_b.at(z_, at, column(c));
@@ -89,8 +102,9 @@ class Sm90BlockScales {
   }
 
   Sm90Params const& p_;
-  bool on_, by_column_;
-  int z_, n_, first_, last_, row_[2];
+  bool const on_, by_column_;
+  int const z_, n_, first_;
+  int row_[2], b_;  ///< where the factors of K's beginning lie
 };
 
 /// Starts the products of one stage of float8 operands into `part`.
@@ -114,9 +128,8 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size],
                                                   int k_blocks, Take take, Release release) {
   static_assert(Config::waves == 1);
   float even[Size], odd[Size];
-  typename Sm90BlockScales<Config>::Stage of_even, of_odd;  // fetched two stages ahead of their use
-  scales.load(of_even, 0);
-  scales.load(of_odd, 1);
+  typename Sm90BlockScales<Config>::Stage factors;  // fetched one stage ahead of their use
+  scales.load(factors, 0);
 #pragma unroll
   for (int r = 0; r < Size; ++r) acc[r] = 0;
   std::uint64_t a, b;
@@ -128,28 +141,29 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size],
     start_part<Config>(odd, a, b);
     wgmma_wait<1>();
     release(held);
-    scales.add(acc, even, of_even, k - 1);
-    scales.load(of_even, k + 1);
+    scales.add(acc, even, factors, k - 1);
+    scales.load(factors, k);
     held = take(a, b);
     start_part<Config>(even, a, b);
     wgmma_wait<1>();
     release(second);
-    scales.add(acc, odd, of_odd, k);
-    scales.load(of_odd, k + 2);
+    scales.add(acc, odd, factors, k);
+    scales.load(factors, k + 1);
   }
   if (k < k_blocks) {
     int const second = take(a, b);
     start_part<Config>(odd, a, b);
     wgmma_wait<1>();
     release(held);
-    scales.add(acc, even, of_even, k - 1);
+    scales.add(acc, even, factors, k - 1);
+    scales.load(factors, k);
     wgmma_wait<0>();
     release(second);
-    scales.add(acc, odd, of_odd, k);
+    scales.add(acc, odd, factors, k);
   } else {
     wgmma_wait<0>();
     release(held);
-    scales.add(acc, even, of_even, k - 1);
+    scales.add(acc, even, factors, k - 1);
   }
 }
 

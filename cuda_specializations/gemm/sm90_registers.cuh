@@ -109,7 +109,7 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
     wgmma_wait<0>();
     release(done);
     scales.add(acc, part[0], factors, k);
-    scales.load(factors, k + 1);
+    if (k + 1 < k_blocks) scales.load(factors, k + 1);
     if (last) return;
   }
 }

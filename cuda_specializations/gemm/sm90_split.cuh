@@ -111,6 +111,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       reinterpret_cast<Acc*>(shared);  // in place of the stages, along C's unit stride
 
   wait_for_previous_launch();
+  Sm90Factors const factors(e, z);  // long before their use
 
   if (warp == 4) {
     if (elect_one()) {
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       static_assert(Config::steps == 1);
       if (begin < end)
         multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, z, m, n, begin, end - begin), end - begin,
+            acc[0], Sm90BlockScales<Config>(p, z, m, n, begin), end - begin,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);
@@ -219,60 +220,55 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   // Of a gated product, the sum of the up projection lies as far behind that of the gate.
   int const up = along_m ? 64 : 64 * line;
   if (p.store == Sm90Store::halves) {
-    if constexpr (!Config::integer) {
-      for (int i = first; i < elements / 8; i += stride) {
-        int const outer = i / (inner / 8), at = i % (inner / 8) * 8;
-        int const row = along_m ? at : outer, column = along_m ? outer : at;
-        int const wave_row = Config::waves == 1 ? row : row % 64;
-        int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
-        if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
-        Acc const* const from = sums + outer * line + at;
-        float v[8];
-#pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          v[j] = e.alpha * sum_at(from + j);
-          if constexpr (Config::gated) v[j] = activate_called(p.gate, v[j]) * sum_at(from + up + j);
-        }
-        uint4 const packed = make_uint4(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]),
-                                        pack(e.type_c, v[4], v[5]), pack(e.type_c, v[6], v[7]));
-        std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
-        *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
-      }
-    }
-  } else if (p.store == Sm90Store::vectors) {
-#pragma unroll 1
-    for (int i = first; i < elements / 4; i += stride) {
-      int const outer = i / (inner / 4), at = i % (inner / 4) * 4;
+    for (int i = first; i < elements / 8; i += stride) {
+      int const outer = i / (inner / 8), at = i % (inner / 8) * 8;
       int const row = along_m ? at : outer, column = along_m ? outer : at;
       int const wave_row = Config::waves == 1 ? row : row % 64;
       int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
       if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
       Acc const* const from = sums + outer * line + at;
-      Acc v[4];
+      float v[8];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        v[j] = sum_at(from + j);
-        if constexpr (Config::gated) v[j] = activate_called(p.gate, v[j]) * sum_at(from + up + j);
+      for (int j = 0; j < 8; ++j) {
+        if constexpr (Config::gated)
+          v[j] = activate_called(p.gate, sum_at(from + j)) * sum_at(from + up + j);
+        else
+          v[j] = factors.apply(sum_at(from + j));
       }
-      finish_and_store<Acc>(e, {v[0], v[1], v[2], v[3]}, z, to_m, to_n,
-                            along_m ? p.m - to_m : p.n - to_n, along_m);
+      uint4 const packed = make_uint4(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]),
+                                      pack(e.type_c, v[4], v[5]), pack(e.type_c, v[6], v[7]));
+      std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
+      *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
     }
   } else {
+    // Four at a time where they are one store, and inside C.
+    bool const vectors = p.store == Sm90Store::vectors;
+    int const count = vectors ? 4 : 1;
 #pragma unroll 1
-    for (int i = first; i < elements; i += stride) {
-      int const outer = i / inner, at = i % inner;
+    for (int i = first; i < elements / count; i += stride) {
+      int const outer = i / (inner / count), at = i % (inner / count) * count;
       int const row = along_m ? at : outer, column = along_m ? outer : at;
       int const wave_row = Config::waves == 1 ? row : row % 64;
       int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
       if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
-      Acc sum = sum_at(sums + outer * line + at);
-      if constexpr (Config::gated)
-        sum = activate_called(p.gate, sum) * sum_at(sums + outer * line + at + up);
-      std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
-      if constexpr (Config::integer)
-        store_integer(e, sum, z, to_m, to_n, to);
-      else
-        store_from_float(e.c, e.type_c, to, finish(e, sum, z, to_m, to_n));
+      Acc const* const from = sums + outer * line + at;
+      auto const finished_sum = [&](int j) {
+        Acc sum = sum_at(from + j);
+        if constexpr (Config::gated) sum = activate_called(p.gate, sum) * sum_at(from + up + j);
+        return sum;
+      };
+      int const exist = along_m ? p.m - to_m : p.n - to_n;
+      if (vectors && exist >= 4) {
+        FourOf<Acc> const four[1] = {
+            {finished_sum(0), finished_sum(1), finished_sum(2), finished_sum(3)}};
+        finish_and_store<Acc, 1>(e, {along_m, z, along_m ? to_m : to_n, {along_m ? to_n : to_m}},
+                                 four, 1);
+      } else {
+#pragma unroll 1
+        for (int j = 0; j < min(exist, count); ++j)
+          finish_element(e, finished_sum(j), z, along_m ? to_m + j : to_m,
+                         along_m ? to_n : to_n + j);
+      }
     }
   }
   if (splits > 1) cluster_sync();  // the others may still read this block's sums

@@ -11,144 +11,146 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Puts 32 columns of the accumulators, or fewer in multiples of 16, into a panel of 64 rows of 128
-/// bytes, swizzled as the copy engine does. Words are floats times `alpha`, or integers as they
-/// are.
-template <class Config, int Columns>
-__device__ __forceinline__ void stage_words(typename Config::Acc const* acc, unsigned char* panel,
-                                            float alpha) {
-  int const lane = static_cast<int>(threadIdx.x) % 32;
+/// Puts 32 columns of 32-bit values, or fewer in multiples of 16, into a panel of 64 rows of 128
+/// bytes, swizzled as the copy engine does.
+template <class Config, int Columns, class Value>
+__device__ __forceinline__ void stage_words(Value const* v, unsigned char* panel, int thread) {
+  using Two = std::conditional_t<std::is_same_v<Value, int>, int2, float2>;
+  int const lane = thread % 32;
 #pragma unroll
   for (int block = 0; block < Columns / 8; ++block) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       int const r = 4 * block + 2 * i;
-      int const line = line_of_sum<Config>(i), chunk = 2 * block + (lane % 4) / 2;
+      int const line = line_of_sum<Config>(i, thread), chunk = 2 * block + (lane % 4) / 2;
       unsigned char* const at = panel + line * 128 + ((chunk ^ (line % 8)) * 16) + (lane % 2) * 8;
-      if constexpr (Config::integer)
-        *reinterpret_cast<int2*>(at) = make_int2(acc[r], acc[r + 1]);
-      else
-        *reinterpret_cast<float2*>(at) = make_float2(alpha * acc[r], alpha * acc[r + 1]);
+      *reinterpret_cast<Two*>(at) = Two{v[r], v[r + 1]};
     }
   }
 }
 
-/// The same for 64 columns of 16-bit elements, or fewer.
+/// The same for 64 columns of 16-bit elements, or fewer, from the panel's 16-byte group
+/// `first_chunk` on.
 template <class Config, int Columns>
-__device__ __forceinline__ void stage_halves(float const* acc, unsigned char* panel, float alpha,
-                                             DType type) {
-  int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-  int const i = lane / 8 & 1;
+__device__ __forceinline__ void stage_halves(float const* v, unsigned char* panel, DType type,
+                                             int thread, int first_chunk = 0) {
+  int const lane = thread % 32, i = lane / 8 & 1;
   int const line = 16 * (thread / 32) + (Config::registers_a ? lane % 8 * 2 + i : i * 8 + lane % 8);
   std::uint32_t const base = shared_address(panel) + line * 128;
 #pragma unroll
   for (int pair = 0; pair < Columns / 16; ++pair) {
-    float const* const v = acc + 8 * pair;
-    int const chunk = 2 * pair + lane / 16;
-    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack(type, alpha * v[0], alpha * v[1]),
-                   pack(type, alpha * v[2], alpha * v[3]), pack(type, alpha * v[4], alpha * v[5]),
-                   pack(type, alpha * v[6], alpha * v[7]));
+    float const* const w = v + 8 * pair;
+    int const chunk = first_chunk + 2 * pair + lane / 16;
+    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack(type, w[0], w[1]),
+                   pack(type, w[2], w[3]), pack(type, w[4], w[5]), pack(type, w[6], w[7]));
   }
 }
 
 /// Where a thread's first sum of column 2 q + j goes in a panel whose lines are columns of C:
 /// `position` along M, in bytes. Eight columns on lies 1024 bytes further.
-__device__ __forceinline__ unsigned char* along_m_address(unsigned char* panel, int j,
+__device__ __forceinline__ unsigned char* along_m_address(unsigned char* panel, int thread, int j,
                                                           int position) {
-  int const line = static_cast<int>(threadIdx.x) % 4 * 2 + j;
+  int const line = thread % 4 * 2 + j;
   return panel + line * 128 + ((position / 16 ^ line) * 16) + position % 16;
 }
 
 /// As stage_words, for a C whose unit stride is along M: 32 columns, of which one half of the panel
 /// holds lines 0 ... 31, the other 32 ... 63. A thread's sums of rows g and g + 8 are neighbours.
-template <class Config>
-__device__ __forceinline__ void stage_words_along_m(typename Config::Acc const* acc,
-                                                    unsigned char* panel, float alpha) {
-  int const line = line_of_sum<Config>(0);
+template <class Config, class Value>
+__device__ __forceinline__ void stage_words_along_m(Value const* v, unsigned char* panel,
+                                                    int thread) {
+  using Two = std::conditional_t<std::is_same_v<Value, int>, int2, float2>;
+  int const line = line_of_sum<Config>(0, thread);
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    unsigned char* const at = along_m_address(panel + line / 32 * 4096, j, line % 32 * 4);
+    unsigned char* const at = along_m_address(panel + line / 32 * 4096, thread, j, line % 32 * 4);
 #pragma unroll
     for (int block = 0; block < 4; ++block) {
       int const r = 4 * block + j;
-      if constexpr (Config::integer)
-        *reinterpret_cast<int2*>(at + block * 1024) = make_int2(acc[r], acc[r + 2]);
-      else
-        *reinterpret_cast<float2*>(at + block * 1024) =
-            make_float2(alpha * acc[r], alpha * acc[r + 2]);
+      *reinterpret_cast<Two*>(at + block * 1024) = Two{v[r], v[r + 2]};
     }
   }
 }
 
-/// As stage_halves, for a C whose unit stride is along M: 64 columns of 64 lines.
-template <class Config>
-__device__ __forceinline__ void stage_halves_along_m(float const* acc, unsigned char* panel,
-                                                     float alpha, DType type) {
+/// As stage_halves, for a C whose unit stride is along M: `Columns` lines from `first_line` on.
+template <class Config, int Columns>
+__device__ __forceinline__ void stage_halves_along_m(float const* v, unsigned char* panel,
+                                                     DType type, int thread, int first_line = 0) {
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
-    unsigned char* const at = along_m_address(panel, j, line_of_sum<Config>(0) * 2);
+    unsigned char* const at =
+        along_m_address(panel + first_line * 128, thread, j, line_of_sum<Config>(0, thread) * 2);
 #pragma unroll
-    for (int block = 0; block < 8; ++block) {
+    for (int block = 0; block < Columns / 8; ++block) {
       int const r = 4 * block + j;
-      *reinterpret_cast<std::uint32_t*>(at + block * 1024) =
-          pack(type, alpha * acc[r], alpha * acc[r + 2]);
+      *reinterpret_cast<std::uint32_t*>(at + block * 1024) = pack(type, v[r], v[r + 2]);
     }
   }
 }
 
-/// Finishes a staged panel of 64 × 32 sums and stores it element by element, 128 threads along C's
-/// unit stride.
+/// Finishes a staged panel of 64 × `columns` sums and stores it element by element, 128 threads
+/// along C's unit stride.
 template <class Acc>
-__device__ __noinline__ void finish_panel(Sm90Params const& p, unsigned char const* panel, int z,
-                                          int row0, int column0, int columns) {
+__device__ __forceinline__ void finish_panel(Sm90Params const& p, unsigned char const* panel,
+                                             int thread, int z, int row0, int column0,
+                                             int columns) {
   Sm90Epilogue const& e = p.epilogue;
   bool const along_m = e.along_m;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * columns; i += 128) {
+  for (int i = thread; i < 64 * columns; i += 128) {
     int const line = along_m ? i % 64 : i / columns, column = along_m ? i / 64 : i % columns;
     int const m = row0 + line, n = column0 + column;
     if (m >= p.m || n >= p.n) continue;
     unsigned char const* const at =
         panel + line * 128 + ((column / 4 ^ (line % 8)) * 16) + column % 4 * 4;
-    std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
-    if constexpr (std::is_same_v<Acc, int>)
-      store_integer(e, *reinterpret_cast<int const*>(at), z, m, n, to);
-    else
-      store_from_float(e.c, e.type_c, to, finish(e, *reinterpret_cast<float const*>(at), z, m, n));
+    finish_element(e, *reinterpret_cast<Acc const*>(at), z, m, n);
   }
 }
 
 /// Finishes a staged panel of sums and stores it four at a time along C's unit stride: M where the
-/// panel was staged along M, else N. `chunks`: groups of four in each line.
+/// panel was staged along M, else N. `chunks`: groups of four in each line, 8 or 4; they are in C
+/// or outside as a whole.
 template <class Acc, bool AlongM>
-__device__ __noinline__ void finish_vectors(Sm90Params const& p, unsigned char const* panel, int z,
-                                            int row0, int column0, int chunks) {
-  Sm90Epilogue const& e = p.epilogue;
+__device__ __forceinline__ void finish_vectors(Sm90Params const& p, unsigned char const* panel,
+                                               int thread, int z, int row0, int column0,
+                                               int chunks) {
+  // Along M, lines 32 ... 63 of a panel are the columns of the first 32 again, 32 rows on.
+  constexpr int count = 2;
+  int const chunk = thread % chunks, step = 128 / chunks;
+  int const end = AlongM ? p.n - column0 : p.m - row0;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * chunks; i += 128) {
-    int const line = i / chunks, chunk = i % chunks;
-    int const m = row0 + (AlongM ? line / 32 * 32 + chunk * 4 : line);
-    int const n = column0 + (AlongM ? line % 32 : chunk * 4);
-    if (m >= p.m || n >= p.n) continue;
-    unsigned char const* const at = panel + line * 128 + ((chunk ^ (line % 8)) * 16);
-    finish_and_store<Acc>(e, *reinterpret_cast<FourOf<Acc> const*>(at), z, m, n,
-                          AlongM ? p.m - m : p.n - n, AlongM);
+  for (int first = thread / chunks; first < 64; first += count * step) {
+    asm volatile("" : "+r"(z));  // addresses are not worth registers from group to group
+    int const inner = (AlongM ? row0 + first / 32 * 32 : column0) + chunk * 4;
+    FoursAt<count> at{AlongM, z, inner, {}};
+    FourOf<Acc> sums[count];
+    int lines = 0;
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      int const line = min(first + i * step, 63), outer = AlongM ? line % 32 : line;
+      at.outer[i] = (AlongM ? column0 : row0) + outer;
+      sums[i] =
+          *reinterpret_cast<FourOf<Acc> const*>(panel + line * 128 + ((chunk ^ (line % 8)) * 16));
+      if (first + i * step < 64 && outer < end) ++lines;
+    }
+    if (inner < (AlongM ? p.m : p.n) && lines > 0)
+      finish_and_store<Acc>(p.epilogue, at, sums, lines);
   }
 }
 
 /// Stores the first `chunks` groups of 16 bytes of each line of a staged panel: the copy engine's
 /// boxes are a whole panel wide and would reach into the next tile.
-__device__ __noinline__ void store_chunks(Sm90Params const& p, unsigned char const* panel, int z,
-                                          int row0, int column0, int chunks) {
+template <int Bytes>
+__device__ __forceinline__ void store_chunks(Sm90Params const& p, unsigned char const* panel,
+                                             int thread, int z, int row0, int column0, int chunks) {
   Sm90Epilogue const& e = p.epilogue;
-  int const bytes = p.store == Sm90Store::halves ? 2 : 4;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * chunks; i += 128) {
+  for (int i = thread; i < 64 * chunks; i += 128) {
     int const line = i / chunks, chunk = i % chunks;
-    int const m = row0 + line, n = column0 + chunk * (16 / bytes);
+    int const m = row0 + line, n = column0 + chunk * (16 / Bytes);
     if (m >= p.m || n >= p.n) continue;
     *reinterpret_cast<uint4*>(static_cast<unsigned char*>(e.c) +
-                              (z * e.c_batch + m * e.c_m + n) * bytes) =
+                              (z * e.c_batch + m * e.c_m + n) * Bytes) =
         *reinterpret_cast<uint4 const*>(panel + line * 128 + ((chunk ^ (line % 8)) * 16));
   }
 }
@@ -167,105 +169,327 @@ __device__ __forceinline__ void gate(Activation activation, float (&acc)[Size]) 
   }
 }
 
-/// Stores the sums of 64 rows. What only scales goes to C through the copy engine, panel by panel;
-/// the rest, and a C that the copy engine cannot reach, is finished from shared memory.
-template <class Config>
-__device__ __forceinline__ void store_wave(Sm90Params const& p,
-                                           typename Config::Acc (&acc)[Config::tile_n / 2],
-                                           unsigned char* panels, int& buffer, int group, int z,
-                                           int row0, int column0) {
+/// Numbers of columns `column`, `column` + 1 and of those 8, 16, ... further on, as far as there
+/// are columns. They lie side by side, pairs at multiples of their size.
+template <int Blocks>
+__device__ __forceinline__ void load_columns(void const* data, DType type, int column, int columns,
+                                             float2 (&w)[Blocks]) {
+  bool const floats = type == DType::float32;
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    w[b] = {0, 0};
+    if (column + 8 * b < columns) {
+      if (floats)
+        w[b] = *reinterpret_cast<float2 const*>(static_cast<float const*>(data) + column + 8 * b);
+      else
+        w[b].x = *reinterpret_cast<float const*>(static_cast<__half const*>(data) + column + 8 * b);
+    }
+  }
+  if (floats) return;
+#pragma unroll
+  for (int b = 0; b < Blocks; ++b) {
+    std::uint32_t const two = __float_as_uint(w[b].x);
+    if (type == DType::float16)
+      w[b] = __half22float2(*reinterpret_cast<__half2 const*>(&two));
+    else
+      w[b] = {__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000)};
+  }
+}
+
+/// The epilogue that goes by rows and columns, for 64 rows from `row0` and `Columns` columns from
+/// `column` on: `v` holds sums.
+template <class Config, int Columns>
+__device__ __forceinline__ void finish_by_lines(Sm90Params const& p, int thread, int z, int row0,
+                                                int column, float (&v)[Columns / 2]) {
   Sm90Epilogue const& e = p.epilogue;
-  if constexpr (Config::gated) gate<Config>(p.gate, acc);
-  bool const first_thread = threadIdx.x % 128 == 0;
-  bool const along_m = Config::registers_a && e.along_m;
-  int const barrier = 1 + group;
-  auto const begin_panel = [&] {
-    unsigned char* const panel = panels + buffer * Config::panel_bytes;
-    buffer ^= 1;
-    if (first_thread) tma_store_wait_read<1>();  // the panel stored before the last one
-    named_barrier_sync(barrier, 128);
-    return panel;
-  };
-  auto const end_panel = [&](unsigned char* panel, int column) {
-    fence_proxy_async();
-    named_barrier_sync(barrier, 128);
-    if (first_thread) {
-      if (!along_m) {
-        tma_store(&p.c, panel, column, row0, z);
-      } else {
-        tma_store(&p.c, panel, row0, column, z);
-        if (p.store == Sm90Store::words && row0 + 32 < p.m)
-          tma_store(&p.c, panel + 4096, row0 + 32, column, z);
-      }
-      tma_store_commit();
-    }
-  };
-  if (p.store == Sm90Store::halves) {
-    if constexpr (!Config::integer) {
+  constexpr int blocks = Columns / 8;
+  int const first = column + thread % 4 * 2;
+  bool const factors = e.column_factors != nullptr && e.column_factors_stride != 0;
+  bool const biased = e.bias.data != nullptr && e.bias.stride_n != 0;
+  float2 factor[blocks], bias[blocks];
+  if (factors)
+    load_columns(e.column_factors + z * e.column_factors_batch, DType::float32, first, p.n, factor);
+  if (biased) load_columns(e.bias.data, e.bias.type, first, p.n, bias);
+  float const column_factor =
+      e.column_factors != nullptr && !factors ? e.column_factors[z * e.column_factors_batch] : 1;
+  float const scale = e.factor != nullptr ? e.scale * *e.factor : e.scale;
+  float row_factor[2] = {1, 1}, row_bias[2] = {0, 0};
 #pragma unroll
-      for (int s = 0; s < Config::out_n / 64; ++s) {
-        if (column0 + 64 * s < p.n) {
-          unsigned char* const panel = begin_panel();
-          if (along_m)
-            stage_halves_along_m<Config>(acc + 32 * s, panel, e.alpha, e.type_c);
-          else
-            stage_halves<Config, 64>(acc + 32 * s, panel, e.alpha, e.type_c);
-          end_panel(panel, column0 + 64 * s);
-        }
-      }
-      constexpr int rest = Config::out_n % 64, at = Config::out_n - rest;
-      if constexpr (rest != 0) {
-        if (column0 + at < p.n) {
-          unsigned char* const panel = begin_panel();
-          stage_halves<Config, rest>(acc + at / 2, panel, e.alpha, e.type_c);
-          named_barrier_sync(barrier, 128);
-          store_chunks(p, panel, z, row0, column0 + at, rest / 8);
-        }
-      }
-    }
+  for (int i = 0; i < 2; ++i) {
+    int const row = min(row0 + line_of_sum<Config>(i, thread), p.m - 1);
+    if (e.row_factors != nullptr)
+      row_factor[i] = e.row_factors[z * e.row_factors_batch + row * e.row_factors_stride];
+    if (e.bias.data != nullptr && !biased)
+      row_bias[i] = load_as_float(e.bias.data, e.bias.type, row * e.bias.stride_m);
+  }
+#pragma unroll
+  for (int r = 0; r < Columns / 2; ++r) v[r] = v[r] * row_factor[r / 2 % 2] * column_factor;
+  if (factors) {
+#pragma unroll
+    for (int r = 0; r < Columns / 2; ++r) v[r] *= r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y;
+  }
+#pragma unroll
+  for (int r = 0; r < Columns / 2; ++r) v[r] = v[r] * e.alpha * scale;
+  if (biased) {
+#pragma unroll
+    for (int r = 0; r < Columns / 2; ++r) v[r] += r % 2 == 0 ? bias[r / 4].x : bias[r / 4].y;
   } else {
-    bool const whole = p.store == Sm90Store::words, vectors = p.store == Sm90Store::vectors;
-    float const alpha = whole ? e.alpha : 1.0f;
 #pragma unroll
-    for (int s = 0; s < Config::out_n / 32; ++s) {
-      int const column = column0 + 32 * s;
-      if (column < p.n) {
-        unsigned char* const panel = begin_panel();
-        if ((whole || vectors) && along_m)
-          stage_words_along_m<Config>(acc + 16 * s, panel, alpha);
-        else
-          stage_words<Config, 32>(acc + 16 * s, panel, alpha);
-        if (whole) {
-          end_panel(panel, column);
-        } else {
-          named_barrier_sync(barrier, 128);
-          if (!vectors) {
-            finish_panel<typename Config::Acc>(p, panel, z, row0, column, 32);
-          } else if (along_m) {
-            if constexpr (Config::registers_a)
-              finish_vectors<typename Config::Acc, true>(p, panel, z, row0, column, 8);
-          } else {
-            finish_vectors<typename Config::Acc, false>(p, panel, z, row0, column, 8);
-          }
-        }
-      }
-    }
-    constexpr int rest = Config::out_n % 32, at = Config::out_n - rest;
-    if constexpr (rest != 0) {
-      if (column0 + at < p.n) {
-        unsigned char* const panel = begin_panel();
-        stage_words<Config, rest>(acc + at / 2, panel, whole ? e.alpha : 1.0f);
-        named_barrier_sync(barrier, 128);
-        if (whole)
-          store_chunks(p, panel, z, row0, column0 + at, rest / 4);
-        else if (vectors)
-          finish_vectors<typename Config::Acc, false>(p, panel, z, row0, column0 + at, rest / 4);
-        else
-          finish_panel<typename Config::Acc>(p, panel, z, row0, column0 + at, rest);
-      }
+    for (int r = 0; r < Columns / 2; ++r) v[r] += row_bias[r / 2 % 2];
+  }
+  if (e.activation == Activation::relu) {
+#pragma unroll
+    for (int r = 0; r < Columns / 2; ++r) v[r] = relu(v[r]);
+  } else if (e.activation != Activation::none) {
+#pragma unroll
+    for (int b = 0; b < blocks; ++b) {
+      float4 const a =
+          activate_four(e.activation, {v[4 * b], v[4 * b + 1], v[4 * b + 2], v[4 * b + 3]});
+      v[4 * b] = a.x, v[4 * b + 1] = a.y, v[4 * b + 2] = a.z, v[4 * b + 3] = a.w;
     }
   }
 }
+
+/// Stores the sums of a warpgroup's rows of a tile. What goes by rows and columns is done in
+/// registers, and C goes through the copy engine, panel by panel; the rest, and a C that the copy
+/// engine cannot reach, is finished from shared memory.
+template <class Config>
+class Sm90Storer {
+  using Acc = typename Config::Acc;
+
+ public:
+  __device__ __forceinline__ Sm90Storer(Sm90Params const& p, unsigned char* panels, int group)
+      : p_(p), panels_(panels), barrier_(1 + group) {}
+
+  __device__ __forceinline__ void store(Acc (&acc)[Config::waves][Config::tile_n / 2], int z,
+                                        int row0, int column0) {
+    // Nothing of what follows is worth a register of the main loop.
+    thread_ = fresh_thread();
+    asm volatile("" : "+r"(z), "+r"(row0), "+r"(column0));
+    if constexpr (Config::gated) {
+#pragma unroll
+      for (int wave = 0; wave < Config::waves; ++wave) gate<Config>(p_.gate, acc[wave]);
+    }
+    if (p_.store != Sm90Store::halves && p_.store != Sm90Store::words) {
+      finish(acc, z, row0, column0);
+    } else if (p_.epilogue.by_lines && !p_.epilogue.only_factors) {
+      if constexpr (!Config::gated) store_by_lines(acc, z, row0, column0);
+    } else {
+      Sm90Factors const factors(p_.epilogue, z);
+#pragma unroll
+      for (int wave = 0; wave < Config::waves; ++wave) {
+        if (p_.store == Sm90Store::words)
+          store_words(acc[wave], z, row0 + 64 * wave, column0);
+        else
+          store_halves(acc[wave], factors, z, row0 + 64 * wave, column0);
+      }
+    }
+  }
+
+ private:
+  /// Widths of panels: Config::out_n is a number of them and what is left.
+  template <int Width>
+  static constexpr int rest = Config::out_n % Width;
+
+  __device__ __forceinline__ bool along_m() const {
+    return Config::registers_a && p_.epilogue.along_m;
+  }
+
+  __device__ __forceinline__ unsigned char* begin_panel() {
+    unsigned char* const panel = panels_ + buffer_ * Config::panel_bytes;
+    buffer_ ^= 1;
+    if (thread_ == 0) tma_store_wait_read<1>();  // the panel stored before the last one
+    named_barrier_sync(barrier_, 128);
+    return panel;
+  }
+
+  __device__ __forceinline__ void end_panel(unsigned char* panel, int z, int row0, int column) {
+    fence_proxy_async();
+    named_barrier_sync(barrier_, 128);
+    if (thread_ == 0) {
+      if (!along_m()) {
+        tma_store(&p_.c, panel, column, row0, z);
+      } else {
+        tma_store(&p_.c, panel, row0, column, z);
+        if (p_.store == Sm90Store::words && row0 + 32 < p_.m)
+          tma_store(&p_.c, panel + 4096, row0 + 32, column, z);
+      }
+      tma_store_commit();
+    }
+  }
+
+  __device__ __forceinline__ void store_halves(Acc const (&acc)[Config::tile_n / 2],
+                                               Sm90Factors const& factors, int z, int row0,
+                                               int column0) {
+    constexpr int left = rest<64>, whole = Config::out_n - left;
+#pragma unroll
+    for (int at = 0; at < whole; at += 64) {
+      if (column0 + at < p_.n) {
+        float v[32];
+#pragma unroll
+        for (int r = 0; r < 32; ++r) v[r] = factors.apply(acc[at / 2 + r]);
+        unsigned char* const panel = begin_panel();
+        stage<64>(v, panel);
+        end_halves(panel, z, row0, column0 + at, 64);
+      }
+    }
+    if constexpr (left != 0) {
+      if (column0 + whole < p_.n) {
+        float v[left / 2];
+#pragma unroll
+        for (int r = 0; r < left / 2; ++r) v[r] = factors.apply(acc[whole / 2 + r]);
+        unsigned char* const panel = begin_panel();
+        stage<left>(v, panel);
+        end_halves(panel, z, row0, column0 + whole, left);
+      }
+    }
+  }
+
+  /// 16-bit elements from column `first` of a panel on.
+  template <int Columns>
+  __device__ __forceinline__ void stage(float const (&v)[Columns / 2], unsigned char* panel,
+                                        int first = 0) {
+    if (Columns % 32 == 0 && along_m())
+      stage_halves_along_m<Config, Columns>(v, panel, p_.epilogue.type_c, thread_, first);
+    else
+      stage_halves<Config, Columns>(v, panel, p_.epilogue.type_c, thread_, first / 8);
+  }
+
+  /// A panel of 64 columns goes through the copy engine, a narrower one beside it.
+  __device__ __forceinline__ void end_halves(unsigned char* panel, int z, int row0, int column,
+                                             int columns) {
+    if (columns == 64) {
+      end_panel(panel, z, row0, column);
+    } else {
+      named_barrier_sync(barrier_, 128);
+      store_chunks<2>(p_, panel, thread_, z, row0, column, columns / 8);
+    }
+  }
+
+  __device__ __forceinline__ void store_words(Acc const (&acc)[Config::tile_n / 2], int z, int row0,
+                                              int column0) {
+    constexpr int left = rest<32>, whole = Config::out_n - left;
+#pragma unroll
+    for (int at = 0; at < whole; at += 32) {
+      if (column0 + at < p_.n) {
+        Acc v[16];  // integers as they are
+#pragma unroll
+        for (int r = 0; r < 16; ++r)
+          v[r] = Config::integer ? acc[at / 2 + r] : p_.epilogue.alpha * acc[at / 2 + r];
+        unsigned char* const panel = begin_panel();
+        stage_whole(v, panel);
+        end_panel(panel, z, row0, column0 + at);
+      }
+    }
+    if constexpr (left != 0) {
+      if (column0 + whole < p_.n) {
+        Acc v[left / 2];
+#pragma unroll
+        for (int r = 0; r < left / 2; ++r)
+          v[r] = Config::integer ? acc[whole / 2 + r] : p_.epilogue.alpha * acc[whole / 2 + r];
+        unsigned char* const panel = begin_panel();
+        stage_words<Config, left>(v, panel, thread_);
+        named_barrier_sync(barrier_, 128);
+        store_chunks<4>(p_, panel, thread_, z, row0, column0 + whole, left / 4);
+      }
+    }
+  }
+
+  /// 16-bit elements, half a panel at a time in a loop, not unrolled: there is one piece of code
+  /// for all, and few registers beside the sums.
+  __device__ __forceinline__ void store_by_lines(
+      Acc const (&acc)[Config::waves][Config::tile_n / 2], int z, int row0, int column0) {
+    constexpr int left = rest<32>, whole = Config::out_n / 32, parts = whole + (left != 0);
+    unsigned char* panel = nullptr;
+    // Promoted products have half as many sums at this point, and none to spare before it.
+    constexpr int unrolled = Config::promoted ? Config::waves * parts : 1;
+#pragma unroll unrolled
+    for (int s = 0; s < Config::waves * parts; ++s) {
+      int const part = s % parts, first = part % 2 * 32;  // within the panel
+      int const row = row0 + 64 * (s / parts), column = column0 + part * 32;
+      if (row >= p_.m || column - first >= p_.n) continue;
+      if (first == 0) panel = begin_panel();
+      if (left != 0 && part == whole)
+        finish_part<left == 0 ? 32 : left>(acc, s, parts, panel, first, z, row, column);
+      else
+        finish_part<32>(acc, s, parts, panel, first, z, row, column);
+      if (first != 0 || part + 1 == parts) {
+        int const columns = first + (left != 0 && part == whole ? left : 32);
+        end_halves(panel, z, row, column - first, columns);
+      }
+    }
+  }
+
+  /// Part number `s` of all waves' parts.
+  template <int Columns>
+  __device__ __forceinline__ void finish_part(Acc const (&acc)[Config::waves][Config::tile_n / 2],
+                                              int s, int parts, unsigned char* panel, int first,
+                                              int z, int row0, int column) {
+    asm volatile("" : "+r"(z));  // addresses are not worth registers from part to part
+    float v[Columns / 2];
+#pragma unroll
+    for (int wave = 0; wave < Config::waves; ++wave)
+#pragma unroll
+      for (int at = 0; at + Columns <= Config::out_n; at += 32)
+        if (s == wave * parts + at / 32) {
+#pragma unroll
+          for (int r = 0; r < Columns / 2; ++r) v[r] = static_cast<float>(acc[wave][at / 2 + r]);
+        }
+    finish_by_lines<Config, Columns>(p_, thread_, z, row0, column, v);
+    stage<Columns>(v, panel, first);
+  }
+
+  template <class Value>
+  __device__ __forceinline__ void stage_whole(Value const* v, unsigned char* panel) {
+    if (along_m())
+      stage_words_along_m<Config>(v, panel, thread_);
+    else
+      stage_words<Config, 32>(v, panel, thread_);
+  }
+
+  /// Panel by panel in a loop, not unrolled: of what finishes a panel there is one piece of code.
+  __device__ __forceinline__ void finish(Acc const (&acc)[Config::waves][Config::tile_n / 2], int z,
+                                         int row0, int column0) {
+    constexpr int whole = Config::out_n / 32, left = rest<32>, panels = whole + (left != 0);
+#pragma unroll 1
+    for (int s = 0; s < Config::waves * panels; ++s) {
+      int const row = row0 + 64 * (s / panels), column = column0 + s % panels * 32;
+      int const width = left != 0 && s % panels == whole ? left : 32;
+      if (row >= p_.m || column >= p_.n) continue;
+      thread_ = fresh_thread();
+      bool const cut =
+          along_m() ? row + 64 > p_.m && p_.m % 4 != 0 : column + width > p_.n && p_.n % 4 != 0;
+      bool const vectors = p_.store == Sm90Store::vectors && !cut;
+      unsigned char* const panel = begin_panel();
+#pragma unroll
+      for (int k = 0; k < Config::waves * panels; ++k) {
+        Acc const* const from = acc[k / panels] + k % panels * 16;
+        if (k == s) {
+          if (left != 0 && k % panels == whole)
+            stage_words<Config, left == 0 ? 32 : left>(from, panel, thread_);
+          else if (vectors)
+            stage_whole(from, panel);
+          else
+            stage_words<Config, 32>(from, panel, thread_);
+        }
+      }
+      named_barrier_sync(barrier_, 128);
+      if (!vectors) {
+        finish_panel<Acc>(p_, panel, thread_, z, row, column, width);
+      } else if (along_m()) {
+        if constexpr (Config::registers_a)
+          finish_vectors<Acc, true>(p_, panel, thread_, z, row, column, 8);
+      } else {
+        finish_vectors<Acc, false>(p_, panel, thread_, z, row, column, width / 4);
+      }
+    }
+  }
+
+  Sm90Params const& p_;
+  unsigned char* const panels_;
+  int const barrier_;
+  int buffer_ = 0, thread_ = 0;
+};
 
 }  // namespace
 }  // namespace cuda

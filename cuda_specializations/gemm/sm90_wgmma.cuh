@@ -129,9 +129,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   allow_next_launch();
   wait_for_previous_launch();
 
-  long long const first = blockIdx.x / Config::cluster, step = gridDim.x / Config::cluster;
-  long long const count = p.tiles.count();
-  auto const locate = [&](long long tile, int& z, int& m,
+  int const first = static_cast<int>(blockIdx.x) / Config::cluster;
+  int const step = static_cast<int>(gridDim.x) / Config::cluster;
+  int const count = p.tiles.count();
+  auto const locate = [&](int tile, int& z, int& m,
                           int& n) {  // this block's first row, column
     p.tiles.locate(tile, z, m, n);
     m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m;
@@ -147,12 +148,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
   };
 
   if (group == 0) {
-    decrease_registers<40>();
+    decrease_registers<24>();
     if (threadIdx.x / 32 == 0 && elect_one()) {
       prefetch_tensor_map(&p.a);
       prefetch_tensor_map(&p.b);
       Sm90Loader<Config> const loader{p, rank};
-      for (long long tile = first; tile < count; tile += step) {
+      for (int tile = first; tile < count; tile += step) {
         int z, m, n;
         locate(tile, z, m, n);
         for (int k = 0; k < p.k_blocks; ++k) {
@@ -165,7 +166,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       }
     }
   } else {
-    increase_registers<232>();
+    increase_registers<240>();
     int const consumer = group - 1;
     int const lane = static_cast<int>(threadIdx.x) % 32;
     auto const release = [&](int s) {
@@ -179,8 +180,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     std::uint64_t const a0 =
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
-    unsigned char* const own_panels = panels + consumer * 2 * Config::panel_bytes;
-    int buffer = 0;
+    Sm90Storer<Config> storer(p, panels + consumer * 2 * Config::panel_bytes, consumer);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
     // Ping-pong: a warpgroup passes over the stages of the other's tiles.
     auto const pass_tile = [&] {
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       phase ^= at / Config::stages & 1;
       stage = at % Config::stages;
     };
-    long long tile = first, stride = step;
+    int tile = first, stride = step;
     if constexpr (Config::ping_pong) {
       stride = 2 * step;
       if (consumer == 1) {
@@ -214,8 +214,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
-          multiply_registers_promoted<Config>(acc[0],
-                                              Sm90BlockScales<Config>(p, z, m, n, 0, p.k_blocks),
+          multiply_registers_promoted<Config>(acc[0], Sm90BlockScales<Config>(p, z, m, n, 0),
                                               p.k_blocks, tiles_a, first_wave, b0, take, release);
         } else {
           int const held =
@@ -229,7 +228,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         }
       } else if constexpr (Config::promoted) {
         multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, z, m, n, 0, p.k_blocks), p.k_blocks,
+            acc[0], Sm90BlockScales<Config>(p, z, m, n, 0), p.k_blocks,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);
@@ -258,10 +257,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
         release(previous);
       }
 #pragma unroll
-      for (int wave = 0; wave < Config::waves; ++wave) {
-        pin(acc[wave]);
-        store_wave<Config>(p, acc[wave], own_panels, buffer, consumer, z, m + 64 * wave, n);
-      }
+      for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
+      storer.store(acc, z, m, n);
     }
     if (threadIdx.x % 128 == 0) tma_store_wait_read<0>();
   }

@@ -44,6 +44,8 @@ struct Case {
   double alpha = 1, beta = 0, scale = 1;
   Activation activation = Activation::none;
   bool bias = false, residual = false, factors = false, fast = false;
+  /// One factor for all of A, one for all of B; a scale on the device; a residual that lies as C.
+  bool one_factor = false, device_scale = false, residual_as_c = false;
   BiasAlong bias_along = BiasAlong::n;
   /// Factors for every 128 along K: of `block_rows` rows of A, `block_columns` columns of B; 0:
   /// none.
@@ -78,7 +80,8 @@ void run(Case const& t) {
   Matrix<B> b(t.batch, t.k, t.n, t.trans_b, 16, t.shared_b, 2);
   Matrix<C> c(t.batch, t.m, t.n, t.trans_c, t.pad_c, false, 3);
   Matrix<float> bias(1, 1, std::max(t.m, t.n), false, 0, false, 4);
-  Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, !t.trans_c, 3, false, 5);
+  Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, t.trans_c == t.residual_as_c,
+                                 t.residual_as_c ? 4 : 3, false, 5);
   Matrix<float> rows(1, 1, t.m, false, 0, false, 6), columns(1, 1, t.n, false, 0, false, 7);
   Matrix<float> blocks_a(t.batch, blocks(t.m, t.block_rows), blocks(t.k, 128), true, 0, false, 8);
   Matrix<float> blocks_b(1, blocks(t.k, 128), blocks(t.n, t.block_columns), false, 0, true, 9);
@@ -100,10 +103,11 @@ void run(Case const& t) {
     g.residual_batch = residual.stride_batch;
     g.residual_m = residual.stride_row, g.residual_n = residual.stride_column;
   }
-  if (t.factors) {
-    g.scale_a.data = rows.begin(), g.scale_a.row = 1;
-    g.scale_b.data = columns.begin(), g.scale_b.col = 1;
+  if (t.factors || t.one_factor) {
+    g.scale_a.data = rows.begin(), g.scale_a.row = t.one_factor ? 0 : 1;
+    g.scale_b.data = columns.begin(), g.scale_b.col = t.one_factor ? 0 : 1;
   }
+  if (t.device_scale) g.device_scale = columns.begin() + 1;
   if (t.block_rows != 0)
     g.scale_a = {blocks_a.begin(),       blocks_a.stride_batch,       blocks_a.stride_row,
                  blocks_a.stride_column, t.block_rows == 128 ? 7 : 0, 7};
@@ -135,15 +139,20 @@ void run(Case const& t) {
           }
         }
         double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + dropped;
-        double const factor = t.factors ? rows.value(0, 0, i) * columns.value(0, 0, j) : 1;
+        double const factor =
+            t.one_factor
+                ? static_cast<double>(rows.value(0, 0, 0)) * columns.value(0, 0, 0)
+                : (t.factors ? static_cast<double>(rows.value(0, 0, i)) * columns.value(0, 0, j)
+                             : 1);
+        double const scale = t.scale * (t.device_scale ? columns.value(0, 0, 1) : 1);
         double const old = t.beta == 0 ? 0 : t.beta * c.value(l, i, j);
         double const add = t.bias ? bias.value(0, 0, t.bias_along == BiasAlong::n ? j : i) : 0;
-        double const x = t.scale * (t.alpha * factor * sum + old) + add;
+        double const x = scale * (t.alpha * factor * sum + old) + add;
         double const r = t.residual ? residual.value(l, i, j) : 0;
         double const y = activate(t.activation, x) + r;
         if (!std::is_same_v<C, int>) {
-          double const gain = std::abs(t.scale * t.alpha * factor);
-          error = gain * error + 6 * u * (gain * size + std::abs(t.scale * old)) +
+          double const gain = std::abs(scale * t.alpha * factor);
+          error = gain * error + 6 * u * (gain * size + std::abs(scale * old)) +
                   u * (std::abs(x) + std::abs(add));
           error = 1.13 * error + 8 * u * std::abs(x) + u * (std::abs(y) + std::abs(r)) + 1e-37;
           error += rounding<C>() * (std::abs(y) + error) + 0x1p-25;
@@ -259,6 +268,47 @@ void epilogues() {
         run<A, B, C>(t);
         if (testing::Test::HasFailure()) return;
       }
+}
+
+/// Epilogues that are finished in registers (one number for a row or a column, and activations) and
+/// four elements at a time (C or a residual beside), with columns in whole groups of 8, of 4, and
+/// not.
+template <class A, class B, class C>
+void fast_epilogues() {
+  int turn = 0;
+  for (bool matrix : {false, true})
+    for (std::int64_t n : {136, 132, 131, 24})
+      for (std::int64_t m : {24, 300})
+        for (int layout = 0; layout < 4; ++layout, ++turn) {
+          Case t{m, n, 200};
+          t.alpha = 0.7, t.scale = turn % 2 == 0 ? 1 : 1.3, t.batch = 2;
+          t.device_scale = turn % 3 == 0 && n > 1;
+          t.activation = std::array{Activation::none, Activation::relu, Activation::gelu,
+                                    Activation::gelu_tanh, Activation::silu}[turn % 5];
+          t.bias = turn % 7 != 0, t.bias_along = turn % 3 == 1 ? BiasAlong::m : BiasAlong::n;
+          t.factors = sizeof(A) == 1 && turn % 4 != 0;
+          t.one_factor = sizeof(A) == 1 && turn % 4 == 3;
+          t.trans_c = layout == 1, t.trans_b = layout != 2;
+          t.trans_a = layout == 3, t.trans_c = t.trans_c || (layout == 3 && turn % 8 < 4);
+          if (matrix) {
+            t.residual = turn % 2 == 0, t.residual_as_c = turn % 4 < 3;
+            if (!t.residual) t.beta = 0.3;
+          }
+          if (turn % 11 == 0) t.activation = Activation::none, t.bias = false;  // factors alone
+          run<A, B, C>(t);
+          if (testing::Test::HasFailure()) return;
+        }
+}
+
+TEST(Sm90Runs, FastEpiloguesFloat16) { fast_epilogues<__half, __half, __half>(); }
+TEST(Sm90Runs, FastEpiloguesBfloat16) {
+  fast_epilogues<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>();
+  fast_epilogues<__nv_bfloat16, __nv_bfloat16, float>();
+}
+TEST(Sm90Runs, FastEpiloguesFloat8) { fast_epilogues<E4, E4, __nv_bfloat16>(); }
+TEST(Sm90Runs, FastEpiloguesInt8) {
+  fast_epilogues<std::int8_t, std::int8_t, __nv_bfloat16>();
+  fast_epilogues<std::int8_t, std::int8_t, float>();
 }
 
 TEST(Sm90Runs, EpiloguesFloat16) { epilogues<__half, __half, __half>(); }
