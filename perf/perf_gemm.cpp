@@ -234,6 +234,7 @@ void register_cases(Settings const& settings) {
 #if defined(ATTIKOS_PERF_CUBLASLT)
   register_gemm_bandwidth(settings);
   register_gemm_batched(settings);
+  register_gemm_grouped(settings);
   register_gated_mlp(settings);
 #endif
 #endif

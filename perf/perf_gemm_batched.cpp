@@ -134,10 +134,10 @@ void add_batch(Settings const& settings, int size, int count) {
 }  // namespace
 
 void register_gemm_batched(Settings const& settings) {
-  for (int size : {8, 16, 32, 64}) {
+  for (int size : {8, 16, 24, 32, 48, 64}) {
     // 10 000 of the smallest are over before a launch has spread over the device.
     for (int count : {10000, 100000}) {
-      if (size == 64 && count > 10000) continue;
+      if (size > 16 && count > 10000) continue;
       add_batch<float>(settings, size, count);
       add_batch<double>(settings, size, count);
     }

@@ -94,6 +94,8 @@ ROWS = [
     ("float64, batches of 8³ … 64³", "≥ 1.2 × cuBLAS or 0.85 of copy",
      lambda c: c["family"] == "gemm_batched" and c["types"] == F64,
      [("× cuBLAS", lambda c: c["cublas:ratio"]), ("of copy", copy_share), ("× the lower goal", batch_goal)]),
+    ("bfloat16, 8 and 64 ragged groups of rows", "≥ 0.90 of one product",
+     lambda c: c["family"] == "gemm_grouped", [("of one product", lambda c: c["one:ratio"])]),
     ("tf32, 2048³ … 8192³", "", gemm(F32 + " tf32", square), [F, B]),
     ("tf32x3, 2048³ … 8192³", "≥ 1.8 × float32", gemm(F32 + " tf32x3", square),
      [("× cuBLAS float32", lambda c: c["cublaslt_float32:ratio"])]),

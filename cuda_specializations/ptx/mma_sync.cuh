@@ -94,6 +94,13 @@ __device__ __forceinline__ void mma_f64(double (&d)[4], double const (&x)[2 * St
 #endif
 }
 
+/// The same for 8 rows and 4 k: x is the element (g, q) of A, y is (q, g) of B.
+__device__ __forceinline__ void mma_f64_8_rows(double (&d)[2], double x, double y) {
+  asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+               : "+d"(d[0]), "+d"(d[1])
+               : "d"(x), "d"(y));
+}
+
 }  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -82,6 +82,17 @@ __device__ __forceinline__ void store_matrices(std::uint32_t address, std::uint3
                : "memory");
 }
 
+/// The same of the transposed matrices: lane l holds elements l / 4 of rows 2 · (l % 4) and the
+/// next.
+__device__ __forceinline__ void store_matrices_transposed(std::uint32_t address, std::uint32_t r0,
+                                                          std::uint32_t r1, std::uint32_t r2,
+                                                          std::uint32_t r3) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(r0), "r"(r1), "r"(r2), "r"(r3)
+      : "memory");
+}
+
 }  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

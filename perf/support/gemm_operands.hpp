@@ -150,6 +150,7 @@ std::size_t fastest(Exec const& exec, std::size_t candidates, std::size_t sets, 
 /// The families with a file of their own.
 void register_gemm_bandwidth(Settings const& settings);
 void register_gemm_batched(Settings const& settings);
+void register_gemm_grouped(Settings const& settings);
 void register_gated_mlp(Settings const& settings);
 #endif
 

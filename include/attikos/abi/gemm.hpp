@@ -292,6 +292,58 @@ struct GemmSm89MmaF8 {
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
+/// Groups of rows (`offsets`) and counted rows (`counts`) by wgmma and TMA; sm_90 alone, since its
+/// machine code (sm_90a) loads nowhere else. A and B are float16, C is float16, bfloat16 or
+/// float32.
+///
+/// - The blocks read offsets and counts on the device, where they are clamped; the host never does,
+///   so that a captured call follows what they become. Rows of no group are not written, and what
+///   they hold in A does not matter.
+/// - A has its unit stride along K, B along K or N; their addresses and other strides are multiples
+///   of 16 bytes (B's batch stride may be 0). C, bias and residual may have any strides; 16-byte
+///   aligned rows of a 16-bit C with nothing but alpha to apply are stored faster. k ≥ 1.
+/// - Sums are float32 in the tensor cores; alpha, beta and scale are rounded to float32, in which
+///   the epilogue computes; `device_scale` is read.
+/// - Otherwise as GemmSm90WgmmaF16.
+///
+/// Source: grouped products with offsets and masks on the device as in DeepGEMM's published
+/// interface; PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
+struct GemmSm90GroupedF16 {
+  static constexpr char const* name = "gemm/sm90_grouped_f16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// The same for bfloat16. See GemmSm90GroupedF16.
+struct GemmSm90GroupedBf16 {
+  static constexpr char const* name = "gemm/sm90_grouped_bf16";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
+/// Batches of products of up to 64 × 64 × 64, several at a time in each warp, fed by cp.async;
+/// sm_80 and newer. A, B, C are float32: fused multiply-adds in ascending order of k.
+///
+/// - Matrices in strided batches or behind arrays of pointers, in any mix. Any strides; copies are
+///   of 16 bytes where a matrix has a unit stride along K (A) or N (B) and its lines begin at
+///   multiples of 16 bytes, stores where C's lines do. m, n, k, batch ≥ 0.
+/// - alpha, beta and scale, which is multiplied into both; no other epilogue.
+/// - Strided batches are taken from two products on, those with an extent above 32 from twice as
+///   many as the device has multiprocessors: other kernels share out few large ones better. Arrays
+///   of pointers are taken always.
+/// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
+///   allocates nothing, may be captured, and is deterministic.
+struct GemmSm80SmallF32 {
+  static constexpr char const* name = "gemm/sm80_small_f32";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// The same for float64, summed by mma.sync, eight k at a time in the order 0 2 4 6, 1 3 5 7.
+struct GemmSm80SmallF64 {
+  static constexpr char const* name = "gemm/sm80_small_f64";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 }  // namespace abi
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

@@ -16,24 +16,25 @@ namespace detail {
 
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm80MmaF16>,
-                             CudaKernel<abi::GemmSm75WmmaF16>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm90GroupedF16>,
+                             CudaKernel<abi::GemmSm80MmaF16>, CudaKernel<abi::GemmSm75WmmaF16>>;
 };
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float16> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm80MmaF16>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm90GroupedF16>,
+                             CudaKernel<abi::GemmSm80MmaF16>>;
 };
 
-/// The first two take only calls that allow their rounding.
+/// The first two take only calls that allow their rounding, the third batches of small products.
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
   using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm80MmaTf32x3>,
-                             CudaKernel<abi::GemmSm90SimtF32>>;
+                             CudaKernel<abi::GemmSm80SmallF32>, CudaKernel<abi::GemmSm90SimtF32>>;
 };
 
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, double, double, double> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm80MmaF64>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm80SmallF64>, CudaKernel<abi::GemmSm80MmaF64>>;
 };
 
 /// Types of C that the float8 and int8 kernels write besides int32.
@@ -45,7 +46,9 @@ template <class C>
 requires(std::is_same_v<C, float> ||
          std::is_same_v<C, bfloat16>) struct Specializations<op::Gemm, Kokkos::Cuda, bfloat16,
                                                              bfloat16, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaBf16>, CudaKernel<abi::GemmSm80MmaBf16>>;
+  using kernels =
+      KernelList<CudaKernel<abi::GemmSm90WgmmaBf16>, CudaKernel<abi::GemmSm90GroupedBf16>,
+                 CudaKernel<abi::GemmSm80MmaBf16>>;
 };
 
 template <class T>

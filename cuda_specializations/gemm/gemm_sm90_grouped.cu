@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "gemm_sm90.cuh"
+#include "sm90_grouped.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// B of all groups as the copy engine sees it, and the rows of A.
+template <class T>
+TensorMapSource grouped_weights(abi::GemmArgs const& g) {
+  return operand_source(g.b, Sm90Element<T>::map, sizeof(T), major_b(g), g.n, g.b_n, g.k, g.b_k,
+                        g.offsets != nullptr ? g.groups : g.batch, g.b_batch);
+}
+template <class T>
+TensorMapSource grouped_rows(abi::GemmArgs const& g) {
+  return operand_source(g.a, Sm90Element<T>::map, sizeof(T), Major::k, g.m, g.a_m, g.k, g.a_k,
+                        g.offsets != nullptr ? 1 : g.batch, g.offsets != nullptr ? 0 : g.a_batch);
+}
+
+template <class T>
+char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
+  constexpr DType type = Sm90Element<T>::dtype;
+  if (g.type_a != type || g.type_b != type) return "it multiplies other element types";
+  if (!readable(g.type_c)) return "it does not write C's element type";
+  if (device.compute_major != 9)
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (g.offsets == nullptr && g.counts == nullptr) return "it is for groups and counts of rows";
+  abi::GemmArgs rest = g;
+  rest.offsets = nullptr, rest.counts = nullptr, rest.device_scale = nullptr;
+  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
+  if (g.bias != nullptr && !readable(g.type_bias))
+    return "it does not read the bias's element type";
+  if (g.residual != nullptr && !readable(g.type_residual))
+    return "it does not read the residual's element type";
+  if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0 || g.groups < 0) return "an extent is negative";
+  std::int64_t const groups = g.offsets != nullptr ? g.groups : g.batch;
+  if (g.m == 0 || g.n == 0 || groups == 0) return nullptr;  // nothing is read or written
+  if (g.k == 0) return "K is 0";
+  if (g.c == nullptr) return "C is a null pointer";
+  if (g.a == nullptr) return "A is a null pointer";
+  if (g.b == nullptr) return "B is a null pointer";
+  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
+    return "C has a zero stride, so its elements overlap";
+  if (g.k > 1 && g.a_k != 1) return "A's unit stride is not along K";
+  if (major_b(g) == Major::neither) return "B has no unit stride";
+  if (char const* reason =
+          refuse_tensor_map(grouped_rows<T>(g), "A's address is not a multiple of 16 bytes",
+                            "a stride of A is not a multiple of 16 bytes", "A is too large"))
+    return reason;
+  if (char const* reason =
+          refuse_tensor_map(grouped_weights<T>(g), "B's address is not a multiple of 16 bytes",
+                            "a stride of B is not a multiple of 16 bytes", "B is too large"))
+    return reason;
+  constexpr std::int64_t most = std::int64_t{1} << 30;
+  if (g.m > most || g.n > most || g.k > most || groups > most ||
+      (g.m / 128 + 1 + (g.offsets != nullptr ? groups : 0)) * (g.n / 128 + 1) >
+          most / (g.offsets != nullptr ? 1 : groups))
+    return "C is too large for one launch";
+  return nullptr;
+}
+
+template <class Config>
+cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  using T = typename Config::T;
+  GroupedParams p{};
+  cudaError_t status = make_tensor_map(&p.weights, grouped_weights<T>(g), 64,
+                                       Config::mn ? Config::tile_k : Config::tile_n / 2);
+  if (status == cudaSuccess)
+    status = make_tensor_map(&p.rows, grouped_rows<T>(g), Config::tile_k, Config::box_rows);
+  if (status != cudaSuccess) return status;
+  bool const offsets = g.offsets != nullptr;
+  p.offsets = g.offsets, p.wide = g.type_offsets == DType::int64;
+  p.offsets_stride = g.offsets_stride;
+  p.counts = g.counts, p.counts_stride = g.counts_stride;
+  p.groups = static_cast<int>(offsets ? g.groups : g.batch);
+  p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n);
+  p.tiles_n = static_cast<int>(blocks_of(g.n, Config::tile_n));
+  p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
+  p.weights_step = g.b_batch != 0, p.rows_step = !offsets;
+  p.epilogue = make_epilogue(g);
+  Sm90Epilogue const& e = p.epilogue;
+  bool const plain = e.beta == 0 && e.scale == 1 && e.activation == Activation::none &&
+                     g.bias == nullptr && g.residual == nullptr && g.device_scale == nullptr;
+  p.whole = plain && g.type_c != DType::float32 && g.c_n == 1 && g.n % 8 == 0 &&
+            reinterpret_cast<std::uintptr_t>(g.c) % 16 == 0 && (g.m == 1 || g.c_m % 8 == 0) &&
+            (g.batch <= 1 || g.c_batch % 8 == 0);
+  // How many tiles there are the host does not know, only how many there may be.
+  std::int64_t const pairs = offsets ? g.m / 256 + g.groups : blocks_of(g.m, 256) * g.batch;
+  int const clusters = static_cast<int>(
+      std::min<std::int64_t>(pairs * p.tiles_n, std::max(1, device.sm_count / Config::cluster)));
+  return launch_clusters(sm90_grouped_kernel<Config>, clusters * Config::cluster, Config::cluster,
+                         Config::threads, Config::shared_bytes, stream, p);
+}
+
+template <class T>
+abi::Verdict accepts_grouped(abi::GemmArgs const& g, abi::Device const& device) {
+  char const* const reason = refuse_grouped<T>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+template <class T>
+int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  if (refuse_grouped<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  if (g.m == 0 || g.n == 0 || (g.offsets != nullptr ? g.groups : g.batch) == 0) return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  return major_b(g) == Major::mn ? launch_grouped<GroupedConfig<T, true>>(g, device, stream)
+                                 : launch_grouped<GroupedConfig<T, false>>(g, device, stream);
+}
+
+}  // namespace
+}  // namespace cuda
+
+namespace abi {
+
+Verdict GemmSm90GroupedF16::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_grouped<__half>(args, device);
+}
+
+int GemmSm90GroupedF16::launch(GemmArgs const& args, Device const& device,
+                               CUstream_st* stream) noexcept {
+  return cuda::run_grouped<__half>(args, device, stream);
+}
+
+Verdict GemmSm90GroupedBf16::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_grouped<__nv_bfloat16>(args, device);
+}
+
+int GemmSm90GroupedBf16::launch(GemmArgs const& args, Device const& device,
+                                CUstream_st* stream) noexcept {
+  return cuda::run_grouped<__nv_bfloat16>(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
