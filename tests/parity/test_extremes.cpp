@@ -69,7 +69,8 @@ struct Heads {
           keys, d, d, scale, [&](std::int64_t c) { return q.value(0, 0, i, c); },
           [&](std::int64_t j, std::int64_t c) { return k.value(0, 0, j, c); },
           [&](std::int64_t j, std::int64_t c) { return v.value(0, 0, j, c); });
-      DecodeBound<T> const bound(row, d, 3);  // decode's, which is no less than attention's
+      DecodeBound<T> const bound(
+          row, d, 3, !is_host_space<Exec>);  // decode's, which is no less than attention's
       for (std::int64_t c = 0; c < d; ++c)
         values.add(out.value(0, 0, i, c), row.out[sz(c)],
                    bound.out(sz(c), [&](std::int64_t j) { return v.value(0, 0, j, c); }), {i, c});

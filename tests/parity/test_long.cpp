@@ -181,7 +181,7 @@ TYPED_TEST(Long, Decode) {
           [&](std::int64_t c) { return q.value(0, h, 0, c); },
           [&](std::int64_t j, std::int64_t c) { return k.value(0, h / 2, j, c); },
           [&](std::int64_t j, std::int64_t c) { return v.value(0, h / 2, j, c); });
-      DecodeBound<T> const bound(row, d, 128);
+      DecodeBound<T> const bound(row, d, 128, !is_host_space<Exec>);
       for (std::int64_t c = 0; c < d; ++c)
         values.add(out.value(0, h, 0, c), row.out[sz(c)],
                    bound.out(sz(c), [&](std::int64_t j) { return v.value(0, h / 2, j, c); }),

@@ -73,13 +73,16 @@ class MergeBound {
 ///   weight      u (2 M + log n) for the difference, math_ulps u for exp;
 ///   products    output by 1/S~ and factor, weight by 1/sum, output by weight: 6 u;
 ///   parts       growth(P) u for the sum of P of them.
-/// Together d; out gets d (sum_j p_j |v_jc| + |out_c|), lse gets d and u |lse|.
+/// Together d; out gets d (sum_j p_j |v_jc| + |out_c|), lse gets d and u |lse|. Kernels on tensor
+/// cores round weights (`rounded_weights`, see AttentionBound); a part's are no larger in the
+/// whole.
 template <class T>
 class DecodeBound {
  public:
   using Acc = Accumulator<T>;
-  DecodeBound(reference::AttentionRow const& row, std::int64_t head_dim, double parts)
-      : row_(row), whole_(row, head_dim) {
+  DecodeBound(reference::AttentionRow const& row, std::int64_t head_dim, double parts,
+              bool rounded_weights = false)
+      : row_(row), whole_(row, head_dim, rounded_weights) {
     double const u = precision<Acc>().roundoff;
     double const log_n = std::log(static_cast<double>(row.probability.size()) + 1);
     double largest = std::isfinite(row.sink) ? std::abs(row.sink) : 0.0;

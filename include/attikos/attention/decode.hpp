@@ -3,6 +3,8 @@
 /// decode(): attention of few queries over a long cache, which is split among teams.
 #pragma once
 
+#include <attikos/abi/decode.hpp>
+#include <attikos/attention/decode_cuda.hpp>
 #include <attikos/attention/decode_options.hpp>
 #include <attikos/attention/decode_split.hpp>
 #include <attikos/attention/merge_states.hpp>
@@ -49,6 +51,18 @@ void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t sp
               all);
 }
 
+/// Bytes that suffice for whichever kernel runs; a caller's workspace has to hold as many.
+template <class T, class Out, ExecutionSpace Exec>
+std::size_t decode_workspace_bytes(Exec const& exec, abi::DecodeArgs const& g) {
+  std::size_t bytes = 0;
+  if (decode_batch(g) != 0 && g.heads_q != 0 && g.seqlen_q != 0)
+    bytes = decode_bytes<AttentionAccumulator<T>>(g, decode_plan<Exec, T>(exec, g, g.splits));
+  [&]<class... Kernels>(KernelList<Kernels...>) {
+    ((bytes = std::max(bytes, Kernels::workspace_bytes(g, exec))), ...);
+  }(typename Specializations<op::Decode, Exec, T, Out>::kernels{});
+  return bytes;
+}
+
 /// Checks, then explains (log given) or runs (log null). `lse` is a tensor or Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
           class... Extras>
@@ -63,8 +77,9 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
                 "total_q, head_dim] with cu_seqlens(q, none) or cu_seqlens(q, kv)");
   check_output<Exec>("decode", "out", out);
   if constexpr (is_present<Lse>) check_output<Exec>("decode", "lse", lse);
-  abi::AttentionArgs const g =
-      attention_arguments<Exec>("decode", q, k, v, out, lse, attention_options(options), extras...);
+  abi::DecodeArgs g{attention_arguments<Exec>("decode", q, k, v, out, lse,
+                                              attention_options(options), extras...)};
+  g.splits = options.splits;
   if (options.splits < 0)
     raise<Error>("decode: splits is ", options.splits, "; expected a number of parts, 0 to choose");
   if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
@@ -77,13 +92,18 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
   using Kernels =
       std::conditional_t<builtin, typename Specializations<op::Decode, Exec, T, O>::kernels,
                          KernelList<>>;
-  bool const done = choose_kernel("decode", Kernels{}, options.kernel, g, exec, log,
-                                  [&]<class Kernel>(std::type_identity<Kernel>) {
-                                    if (log == nullptr) Kernel::run(g, exec);
-                                  });
+  bool const done =
+      choose_kernel("decode", Kernels{}, options.kernel, g, exec, log,
+                    [&]<class Kernel>(std::type_identity<Kernel>) {
+                      if (log != nullptr) return;
+                      WorkspaceLease const lease = get_workspace(
+                          "decode", exec, decode_workspace_bytes<T, O>(exec, g), extras...);
+                      g.workspace = lease.data;
+                      Kernel::run(g, exec);
+                    });
   if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
   DecodePlan const plan = decode_plan<Exec, T>(exec, g, options.splits);
-  std::size_t const bytes = decode_bytes<Acc>(g, plan);
+  std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
   if (log != nullptr) return;
   WorkspaceLease const lease = get_workspace("decode", exec, bytes, extras...);
   auto* const partial_lse = static_cast<Acc*>(lease.data);
@@ -118,11 +138,17 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// are up to 16 rows and features are contiguous. Splits past a sequence's length cost next to
 /// nothing. Sinks join when the parts are merged.
 ///
+/// On CUDA devices from compute capability 8.0 on, float16 and bfloat16 go to `decode/sm80_mma_*`,
+/// which rounds weights to that type, where head dims are multiples of 8 up to 256, q, k and v have
+/// contiguous features and strides of whole 16 bytes, and the call has no functor.
+///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
 /// length of the cache alone (seqlen_max, max_pages·page_size or total_kv), so that results depend
-/// neither on the number of threads nor on the batch. Throws ShapeError, StrideError,
-/// UnsupportedError, ResourceError before anything is launched or written.
+/// neither on the number of threads nor on the batch. `decode/sm80_mma_*` cuts up what a sequence's
+/// queries see; with `splits` given its bits depend neither on the rest of the batch (but on
+/// the mean number of queries where those are packed) nor on the size of the cache. Throws
+/// ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or written.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; N. Shazeer,
 /// arXiv:1911.02150, and J. Ainslie et al., arXiv:2305.13245, for shared key heads.
@@ -165,7 +191,8 @@ std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V co
   using T = element_t<Q>;
   auto const q4 = detail::with_heads(detail::to_const_ref(q));
   auto const k4 = detail::with_heads(detail::to_const_ref(k));
-  abi::AttentionArgs g{};
+  abi::DecodeArgs g{};
+  g.splits = std::max<std::int64_t>(options.splits, 0);
   g.batch = q4.extent[0];
   g.heads_q = q4.extent[1];
   g.heads_kv = k4.extent[1];
@@ -181,9 +208,8 @@ std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V co
   auto const pages = detail::find_extra<Paged>(extras...);
   if constexpr (detail::is_present<decltype(pages)>)
     g.seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;
-  auto const plan =
-      detail::decode_plan<Exec, T>(exec, g, std::max<std::int64_t>(options.splits, 0));
-  return detail::decode_bytes<detail::AttentionAccumulator<T>>(g, plan);
+  // A float8 cache, whose output has a type of its own, has no other kernels than the portable one.
+  return detail::decode_workspace_bytes<T, T>(exec, g);
 }
 
 /// Which kernel decode() would run for these arguments, and why not the others. Throws what

@@ -19,7 +19,7 @@ struct DecodeOptions {
   std::int64_t window_right = -1;     ///< keys after i + offset that query i sees; −1: all
   double softcap = 0;  ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
   /// At most this many parts of the cache are worked on apart; 0: as many as are worth while. The
-  /// result depends on it by rounding only.
+  /// result depends on it by rounding only. Given, it makes bits batch-invariant; see decode().
   std::int64_t splits = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <attikos/abi/verdict.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
+#include <cstddef>
 #include <string_view>
 
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -38,6 +39,12 @@ struct CudaKernel {
   template <class Args>
   static abi::Verdict accepts(Args const& args, Kokkos::Cuda const& exec) {
     return Kernel::accepts(args, device_of(exec));
+  }
+
+  /// Of kernels that need temporary memory: how much.
+  template <class Args>
+  static std::size_t workspace_bytes(Args const& args, Kokkos::Cuda const& exec) {
+    return Kernel::workspace_bytes(args, device_of(exec));
   }
 
   template <class Args>

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// decode/sm80_mma_*: what they accept, into how many parts they cut a cache, and their launches.
+/// Each element type has a translation unit of its own, which includes this.
+#pragma once
+
+#include <algorithm>
+#include <attikos/abi/decode_cuda.hpp>
+
+#include "../common/tensor_map.cuh"
+#include "sm80_decode.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <class T>
+constexpr DType decode_dtype = std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16;
+
+/// Nothing is read or written.
+inline bool is_empty(abi::AttentionArgs const& g) {
+  return g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr);
+}
+
+/// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
+struct DecodePlan {
+  int warps_m;
+  std::int64_t tiles, states, splits;
+  std::int64_t state_width;
+
+  DecodePlan(abi::DecodeArgs const& args, abi::Device const& device) {
+    bool const packed = args.cu_seqlens_q.data != nullptr;
+    std::int64_t const batch = packed ? 1 : args.batch;
+    std::int64_t const sequences = std::max<std::int64_t>(args.batch, 1);
+    std::int64_t const group =
+        args.heads_kv == 0 ? std::max<std::int64_t>(args.heads_q, 1) : args.heads_q / args.heads_kv;
+    // Packed sequences are taken for equally long.
+    std::int64_t const queries =
+        packed ? (args.seqlen_q + sequences - 1) / sequences : args.seqlen_q;
+    warps_m = group * queries > 16 ? 4 : 1;
+    std::int64_t const tile = 16 * warps_m, rows = group * args.seqlen_q;
+    tiles = packed ? rows / tile + args.batch + 2 : (rows + tile - 1) / tile;
+    states = batch * args.heads_q * args.seqlen_q;
+    state_width = (args.head_dim_v + 3) / 4 * 4;
+    splits = args.splits;
+    if (splits <= 0) {
+      std::int64_t const units = std::max<std::int64_t>(
+          sequences * args.heads_kv * ((group * queries + tile - 1) / tile), 1);
+      // One round of two blocks for each multiprocessor, whose bandwidth they fill; parts of more
+      // than 4096 keys would let sequences of different length end far apart.
+      splits = std::max<std::int64_t>(2 * device.sm_count / units, (args.seqlen_kv + 4095) / 4096);
+      splits = std::min<std::int64_t>(splits, args.seqlen_kv / 256);
+    }
+    splits = std::clamp<std::int64_t>(
+        splits, 1, std::min<std::int64_t>(most_decode_splits, args.seqlen_kv / 128 + 1));
+  }
+
+  /// Blocks of the first launch.
+  std::int64_t blocks(abi::DecodeArgs const& args) const {
+    return (args.cu_seqlens_q.data == nullptr ? args.batch : 1) *
+           std::max<std::int64_t>(args.heads_kv, 1) * tiles * splits;
+  }
+  static int head_dim(abi::DecodeArgs const& args) {
+    std::int64_t const d = std::max(args.head_dim, args.head_dim_v);
+    return d <= 64 ? 64 : d <= 128 ? 128 : 256;
+  }
+  int shared_bytes(abi::DecodeArgs const& args) const {
+    auto const of = [&]<int D>(std::integral_constant<int, D>) {
+      return warps_m == 1 ? Sm80DecodeConfig<__half, D, 1>::shared_bytes
+                          : Sm80DecodeConfig<__half, D, 4>::shared_bytes;
+    };
+    int const d = head_dim(args);
+    return d == 64    ? of(std::integral_constant<int, 64>{})
+           : d == 128 ? of(std::integral_constant<int, 128>{})
+                      : of(std::integral_constant<int, 256>{});
+  }
+  /// States lie behind an address that is a multiple of 16.
+  std::size_t bytes() const {
+    return splits == 1 ? 0
+                       : static_cast<std::size_t>(states * splits) *
+                                 static_cast<std::size_t>(state_width + 1) * sizeof(float) +
+                             32;
+  }
+};
+
+inline char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
+                               std::int64_t const (&stride)[4], char const* misaligned,
+                               char const* odd_stride, char const* no_unit) {
+  if (data == nullptr) return "q, k, v or out is a null pointer";
+  if (extent[3] > 1 && stride[3] != 1) return no_unit;
+  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
+  for (int r = 0; r < 3; ++r)
+    if (extent[r] > 1 && stride[r] % 8 != 0) return odd_stride;
+  return nullptr;
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
+  constexpr std::int64_t most = std::int64_t{1} << 28;
+  if (g.type != decode_dtype<T> || g.type_out != g.type) return "it takes other element types";
+  if (device.compute_major < 8)
+    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
+    return "it has no factors of float8 tensors";
+  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
+      g.type_bias != DType::bfloat16)
+    return "it does not read the bias's element type";
+  if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
+    return "lengths of q differ between heads";
+  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
+      g.head_dim < 0 || g.head_dim_v < 0 || g.page_size < 0 || g.num_pages < 0)
+    return "an extent is negative";
+  if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
+  if (is_empty(g)) return nullptr;
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  if (g.head_dim > 256 || g.head_dim_v > 256) return "head_dim is above 256";
+  if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
+  if (g.heads_kv == 0) return "k and v have no heads";
+  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
+                                    g.heads_q / g.heads_kv * g.seqlen_q})
+    if (extent >= most) return "an extent is too large";
+  DecodePlan const plan(g, device);
+  if (plan.states >= most || plan.blocks(g) >= std::int64_t{1} << 31)
+    return "there are too many tiles for one launch";
+  if (plan.shared_bytes(g) > device.shared_memory_per_block_optin)
+    return "a block needs more shared memory than the device has";
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  if (g.out == nullptr) return "q, k, v or out is a null pointer";
+  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  if (char const* reason = refuse_rows(
+          g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
+          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
+    return reason;
+  if (g.seqlen_kv == 0) return nullptr;
+  bool const paged = g.page_table != nullptr;
+  std::int64_t kv[4] = {paged       ? g.num_pages
+                        : packed_kv ? 1
+                                    : g.batch,
+                        g.heads_kv, paged ? g.page_size : g.seqlen_kv, g.head_dim};
+  if (char const* reason = refuse_rows(
+          g.k, kv, g.k_stride, "k's address is not a multiple of 16 bytes",
+          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
+    return reason;
+  kv[3] = g.head_dim_v;
+  return refuse_rows(g.v, kv, g.v_stride, "v's address is not a multiple of 16 bytes",
+                     "a stride of v is not a multiple of 16 bytes",
+                     "v has no unit stride along head_dim");
+}
+
+template <class T>
+abi::Verdict accepts_decode(abi::DecodeArgs const& g, abi::Device const& device) noexcept {
+  char const* const reason = refuse_decode<T>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
+                                          abi::Device const& device) noexcept {
+  return is_empty(g) ? 0 : DecodePlan(g, device).bytes();
+}
+
+/// Dependent launches overlap from sm_90 on, where the kernels wait for each other.
+inline cudaError_t launch_behind(void (*kernel)(Sm80DecodeParams), std::int64_t blocks,
+                                 int shared_bytes, abi::Device const& device, CUstream_st* stream,
+                                 Sm80DecodeParams const& p) {
+  if (device.compute_major == 9)
+    return launch_clusters(kernel, static_cast<int>(blocks), 1, 128, shared_bytes, stream, p);
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), 128, stream, p, shared_bytes);
+}
+
+template <class T, int D, int WarpsM>
+cudaError_t launch_decode(Sm80DecodeParams const& p, std::int64_t blocks, abi::Device const& device,
+                          CUstream_st* stream) {
+  using Config = Sm80DecodeConfig<T, D, WarpsM>;
+  return launch_behind(sm80_decode_kernel<Config>, blocks, Config::shared_bytes, device, stream, p);
+}
+
+template <class T>
+int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st* stream) noexcept {
+  if (refuse_decode<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  if (is_empty(g)) return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  DecodePlan const plan(g, device);
+  Sm80DecodeParams p{};
+  p.args = g;
+  p.states = plan.states;
+  p.state_width = static_cast<int>(plan.state_width);
+  p.splits = static_cast<int>(plan.splits);
+  p.tiles = static_cast<int>(plan.tiles);
+  p.group = static_cast<int>(g.heads_q / g.heads_kv);
+  if (g.page_table != nullptr && g.cu_seqlens_q.data == nullptr) {
+    std::int64_t const entries = (g.seqlen_kv + g.page_size - 1) / g.page_size;
+    p.table_share = static_cast<int>((entries + plan.splits - 1) / plan.splits);
+  }
+  if (plan.splits > 1) {
+    if (g.workspace == nullptr) return cudaErrorInvalidValue;
+    auto const address = (reinterpret_cast<std::uintptr_t>(g.workspace) + 15) / 16 * 16;
+    p.partial_out = reinterpret_cast<float*>(address);
+    p.partial_lse = p.partial_out + plan.states * plan.splits * plan.state_width;
+  }
+  constexpr std::int64_t most = std::int64_t{1} << 28;
+  auto const bounded = [](std::int64_t window) {
+    return static_cast<int>(window < 0 || window >= most ? -1 : window);
+  };
+  p.window_left = bounded(g.window_left);
+  p.reach = bounded(g.window_right);
+  if (p.reach >= 0) ++p.reach;
+  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
+  p.scale = static_cast<float>(g.softmax_scale);
+  p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr;
+  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) &&
+              reinterpret_cast<std::uintptr_t>(g.out) % 8 == 0 && g.out_stride[2] % 4 == 0 &&
+              g.out_stride[1] % 4 == 0 && g.out_stride[0] % 4 == 0;
+  std::int64_t const blocks = plan.blocks(g);
+  int const d = DecodePlan::head_dim(g);
+  cudaError_t status;
+  if (plan.warps_m == 1)
+    status = d == 64    ? launch_decode<T, 64, 1>(p, blocks, device, stream)
+             : d == 128 ? launch_decode<T, 128, 1>(p, blocks, device, stream)
+                        : launch_decode<T, 256, 1>(p, blocks, device, stream);
+  else
+    status = d == 64    ? launch_decode<T, 64, 4>(p, blocks, device, stream)
+             : d == 128 ? launch_decode<T, 128, 4>(p, blocks, device, stream)
+                        : launch_decode<T, 256, 4>(p, blocks, device, stream);
+  if (status != cudaSuccess || plan.splits == 1) return status;
+  return launch_behind(sm80_decode_join_kernel<T>, plan.states, 0, device, stream, p);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

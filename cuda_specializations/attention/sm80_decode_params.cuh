@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the decode kernels are told, the shapes that they come in, and which rows and keys are
+/// whose.
+#pragma once
+
+#include <attikos/abi/decode.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+struct Sm80DecodeParams {
+  abi::AttentionArgs args;
+  float* partial_out;   ///< [splits, states, state_width], null where there is one split
+  float* partial_lse;   ///< [states, splits], base 2
+  std::int64_t states;  ///< rows of out in all
+  int state_width;      ///< head_dim_v, rounded up to 4
+  int splits;
+  int table_share;  ///< entries of a page table that each part of a sequence fetches ahead; 0: none
+  int tiles;        ///< of the rows that share a key head; slots for them where q is packed
+  int group;        ///< query heads to a key head
+  int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
+  float scale;             ///< of scores
+  bool terms;              ///< scores are more than scale·q·k
+  bool vectors;            ///< rows of out can be written 4 elements at a time
+};
+
+/// A kernel's shape. Four warps share a block's part of the keys. Either each has keys of its own
+/// and all 16 rows of the tile (`WarpsM` 1), or each has 16 of 64 rows and all keys (`WarpsM` 4).
+/// Keys and values pass through a ring of `stages` slots for each team of `WarpsM` warps. Three
+/// head dimensions and two WarpsM: six instantiations for an element type.
+template <class T, int D, int WarpsM>
+struct Sm80DecodeConfig {
+  using Element = T;
+  static constexpr int d = D, warps_m = WarpsM, warps = 4, threads = 128;
+  static constexpr int teams = warps / WarpsM;  ///< of warps that read the same keys
+  static constexpr int tile_m = 16 * WarpsM;
+  static constexpr int keys = WarpsM == 1 ? 16 : D == 256 ? 32 : 64;  ///< of one step of a team
+  static constexpr int chunks = D / 8;                                ///< of 16 bytes in a row
+  static constexpr int slot_bytes = keys * D * 2;
+  /// Keys and values take slots in turn, 80 to 112 KiB for a block: two blocks fit on an H100.
+  static constexpr int stages = D == 64 ? 10 : D == 128 || WarpsM == 4 ? 5 : 3;
+  static constexpr int ring_bytes = stages * slot_bytes * teams;
+  /// Sums of a warp's rows on their way to the merge; the padding spreads rows over the banks.
+  static constexpr int sum_width = D + 8;
+  static constexpr int sum_bytes = warps * 16 * sum_width * 4;
+  static constexpr int body_bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
+  /// Queries stay in registers where those suffice.
+  static constexpr bool shared_queries = D > 128;
+  static constexpr int shared_bytes = body_bytes + (shared_queries ? tile_m * D * 2 : 0) + 128;
+  static_assert(D % 64 == 0 && warps % WarpsM == 0 && shared_bytes <= 113 * 1024);
+};
+
+namespace {
+
+__device__ __forceinline__ int clamp_int(std::int64_t x, int low, int high) {
+  return static_cast<int>(x < low ? low : x > high ? high : x);
+}
+
+/// Rows of one sequence that share a key head: its query heads one after another, each with all its
+/// queries. Positions count within the sequence.
+struct DecodeTile {
+  int batch;   ///< -1: positions that belong to no sequence
+  int head;    ///< first query head of the group
+  int row0;    ///< first of the rows
+  int rows;    ///< 0: nothing to do
+  int length;  ///< queries of a head
+  int begin_q, begin_kv;
+  int len_q, len_kv;
+  int offset;  ///< query i stands where key i + offset stands
+  int reach, window_left;
+
+  __device__ __forceinline__ int head_of(int r) const { return head + (row0 + r) / length; }
+  __device__ __forceinline__ int query_of(int r) const { return (row0 + r) % length; }
+  /// Query i sees keys [seen_from(i), seen_end(i)).
+  __device__ __forceinline__ int seen_end(int i) const {
+    return i >= len_q ? 0 : max(0, min(i + offset + reach, len_kv));
+  }
+  __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
+};
+
+/// Boundary `e` of the segments of packed queries: positions before the first sequence, each
+/// sequence, positions after the last.
+__device__ __forceinline__ int query_boundary(abi::AttentionArgs const& g, int e) {
+  int const total = static_cast<int>(g.seqlen_q);
+  return e <= 0 ? 0 : e > g.batch + 1 ? total : clamp_int(g.cu_seqlens_q[e - 1], 0, total);
+}
+
+/// Works out tile `slot` of key head `h_kv`, of sequence `b` unless queries are packed: then
+/// segment e has the slots from group·begin/tile_m + e on, of which it needs no more than there are
+/// up to the next one's.
+template <class Config>
+__device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int b, int h_kv,
+                                                  int slot) {
+  abi::AttentionArgs const& g = p.args;
+  DecodeTile t{};
+  t.batch = b, t.head = h_kv * p.group;
+  t.row0 = slot * Config::tile_m;
+  t.length = static_cast<int>(g.seqlen_q);
+  if (g.cu_seqlens_q.data != nullptr) {
+    auto const slot_of = [&](int e) {
+      return static_cast<int>(std::int64_t{query_boundary(g, e)} * p.group / Config::tile_m) + e;
+    };
+    int low = 0, high = static_cast<int>(g.batch) + 2;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      (slot_of(middle) <= slot ? low : high) = middle;
+    }
+    t.begin_q = query_boundary(g, low);
+    t.length = max(0, query_boundary(g, low + 1) - t.begin_q);
+    t.row0 = (slot - slot_of(low)) * Config::tile_m;
+    t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
+  }
+  t.rows = max(0, min(Config::tile_m, p.group * t.length - t.row0));
+  if (t.batch < 0 || t.rows == 0) return t;
+  int const seqlen_kv = static_cast<int>(g.seqlen_kv);
+  b = t.batch;
+  t.len_q = t.length;
+  t.len_kv = seqlen_kv;
+  if (g.lengths_q != nullptr)  // one for all heads of a sequence
+    t.len_q = clamp_int(g.lengths_q[b * g.lengths_q_stride[0]], 0, t.len_q);
+  if (g.cu_seqlens_kv.data != nullptr) {
+    t.begin_kv = clamp_int(g.cu_seqlens_kv[b], 0, seqlen_kv);
+    t.len_kv = clamp_int(g.cu_seqlens_kv[b + 1], t.begin_kv, seqlen_kv) - t.begin_kv;
+  }
+  if (g.lengths_kv != nullptr)
+    t.len_kv = clamp_int(g.lengths_kv[b * g.lengths_kv_stride[0] + h_kv * g.lengths_kv_stride[1]],
+                         0, t.len_kv);
+  t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
+  int const everything = t.len_q + t.len_kv + 1;
+  t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
+  t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
+  return t;
+}
+
+/// Keys that a block works on.
+struct DecodeKeys {
+  int begin, end;
+};
+
+/// Part `split` of the keys that some row of a tile sees. Parts depend on the sequence and the
+/// number of splits alone; those that would be short are left to others.
+template <class Config>
+__device__ __forceinline__ DecodeKeys part_of_keys(DecodeTile const& t, int splits, int split) {
+  if (t.rows == 0) return {0, 0};
+  bool const one_head = t.head_of(0) == t.head_of(t.rows - 1);
+  int const low = one_head ? t.query_of(0) : 0;
+  int const high = min(one_head ? t.query_of(t.rows - 1) : t.length - 1, t.len_q - 1);
+  if (low > high) return {0, 0};
+  int const from = t.seen_from(low), end = t.seen_end(high);
+  if (end <= from) return {0, 0};
+  constexpr int grain = 16, least = 128;
+  int const share = (end - from + splits - 1) / splits;
+  int const part = max((share + grain - 1) / grain * grain, least);
+  std::int64_t const begin = from + std::int64_t{split} * part;
+  if (begin >= end) return {0, 0};
+  return {static_cast<int>(begin), static_cast<int>(min(begin + part, std::int64_t{end}))};
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

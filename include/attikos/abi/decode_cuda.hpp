@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Decode kernels of the compiled companion.
+#pragma once
+
+#include <attikos/abi/decode.hpp>
+#include <attikos/abi/device.hpp>
+#include <attikos/abi/verdict.hpp>
+#include <cstddef>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace abi {
+
+/// Attention of few queries over a long cache by mma.sync and cp.async, from sm_80 on: the cache is
+/// split among blocks, whose partial results a second launch joins. q, k, v and out are float16.
+///
+/// - head_dim and head_dim_v are multiples of 8 up to 256, apart if need be; the kernel works with
+/// the next of 64, 128 and 256. Rows that share a key head, its query heads times the queries, come
+/// 16 or, where there are more, 64 to a tile, for which keys and values are read once.
+/// - q, k and v have a unit stride along head_dim; their addresses and other strides are multiples
+/// of 16 bytes. out and lse may have any strides.
+/// - Pages of any size, packed queries and keys, lengths, causal masks, windows, softcap, bias and
+/// mask (any strides), ALiBi, sinks, grouped heads. No float8 factors.
+/// - Scores, weights and sums are float32; weights are rounded to the element type before they
+/// multiply the values, which adds at most a rounding of that type times sum p|v| to the error.
+/// - What an excluded pair's value holds, NaN included, does not reach the output: a row in which a
+/// NaN may come from there is computed again, key by key.
+/// - The keys that a sequence's rows see are cut into parts of equal length. With `splits` given
+/// the bits of a sequence's result depend on its own queries, keys and lengths and on seqlen_q
+/// alone (where queries are packed, on whether their mean number asks for tiles of 16 rows or 64),
+/// not on what else is in the batch or how large the cache is.
+/// - `workspace_bytes` depends on extents, `splits` and the device alone. `accepts` makes no CUDA
+/// call; `launch` is asynchronous, allocates nothing, reads lengths and tables on the device only,
+/// may be captured, and is deterministic. On sm_90 it may begin before the launch ahead of it in
+/// the stream has ended, and waits for that one's results before it reads or writes anything.
+///
+/// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; PTX ISA, "mma",
+/// "ldmatrix", "cp.async".
+struct DecodeSm80MmaF16 {
+  static constexpr char const* name = "decode/sm80_mma_f16";
+  static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
+  static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+/// The same for bfloat16. See DecodeSm80MmaF16.
+struct DecodeSm80MmaBf16 {
+  static constexpr char const* name = "decode/sm80_mma_bf16";
+  static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
+  static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Decode kernels called directly: cases over padded, packed and paged caches, and the comparison
+/// of a kernel's result with float64.
+#pragma once
+
+#include <attikos/abi/decode_cuda.hpp>
+#include <memory>
+
+#include "direct_attention.hpp"
+
+namespace {
+
+using abi::DecodeArgs;
+
+template <class T>
+using DecodeFor =
+    std::conditional_t<std::is_same_v<T, __half>, abi::DecodeSm80MmaF16, abi::DecodeSm80MmaBf16>;
+
+struct DecodeCase {
+  std::int64_t batch = 2, heads = 8, heads_kv = 2, len_q = 1, len_kv = 300, d = 128, dv = 128;
+  std::int64_t page_size = 0;  ///< 0: not paged
+  std::vector<std::int64_t> splits = {0, 1, 5};
+  bool causal = false, top_left = false;
+  std::int64_t left = -1, right = -1;
+  double scale = 0, softcap = 0, amplitude = 2;
+  bool alibi = false, sinks = false, lse = true, mask = false;
+  int bias = 0;  ///< 1: bfloat16, [1, 1, q, kv]; 2: float32, full
+  Order order = Order::heads_first, order_out = Order::heads_first;
+  std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
+  std::vector<int> bad_keys = {};  ///< whose values are NaN in the first sequence and head
+};
+
+std::string describe(DecodeCase const& t, bool half) {
+  std::ostringstream text;
+  text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
+       << t.len_kv << " d" << t.d << "/" << t.dv << " page" << t.page_size << " causal" << t.causal
+       << t.top_left << " window " << t.left << ' ' << t.right << " scale " << t.scale << " cap "
+       << t.softcap << " alibi" << t.alibi << " sinks" << t.sinks << " bias" << t.bias << " mask"
+       << t.mask << " order " << static_cast<int>(t.order) << static_cast<int>(t.order_out)
+       << " lengths " << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed "
+       << t.cu_q.size() << ' ' << t.cu_kv.size() << (half ? " half" : " bfloat16");
+  return text.str();
+}
+
+double worst_decode_ratio = 0;
+
+/// The tensors of a case, on both sides.
+template <class T>
+struct DecodeProblem {
+  DecodeCase t;
+  bool packed_q, packed_kv, paged;
+  std::int64_t batch, max_pages, num_pages;
+  std::vector<Sequence> all;
+  std::vector<int> table;
+  Tensor4<T> q, k, v, out;
+  Tensor4<float> lse;
+  Tensor4<__nv_bfloat16> bias_16;
+  Tensor4<float> bias_32;
+  std::vector<float> slopes, sinks;
+  std::vector<std::uint8_t> mask;  ///< [heads, q, kv]
+  std::unique_ptr<DeviceArray<float>> alibi, sink;
+  std::unique_ptr<DeviceArray<std::uint8_t>> mask_device;
+  std::unique_ptr<DeviceArray<int>> lengths_q, lengths_kv, cu_q, cu_kv, pages;
+
+  explicit DecodeProblem(DecodeCase const& c)
+      : t(c),
+        packed_q(!c.cu_q.empty()),
+        packed_kv(!c.cu_kv.empty()),
+        paged(c.page_size > 0),
+        batch(packed_q ? static_cast<std::int64_t>(c.cu_q.size()) - 1 : c.batch),
+        max_pages(paged ? (c.len_kv + c.page_size - 1) / c.page_size : 0),
+        num_pages(batch * max_pages + 3),
+        q(packed_q ? 1 : batch, c.heads, c.len_q, c.d, c.order, 1, c.amplitude),
+        k(paged       ? num_pages
+          : packed_kv ? 1
+                      : batch,
+          c.heads_kv, paged ? c.page_size : c.len_kv, c.d, c.order, 2, 1),
+        v(paged       ? num_pages
+          : packed_kv ? 1
+                      : batch,
+          c.heads_kv, paged ? c.page_size : c.len_kv, c.dv, c.order, 3, 1),
+        out(packed_q ? 1 : batch, c.heads, c.len_q, c.dv, c.order_out, 4, 1),
+        lse(packed_q ? 1 : batch, c.heads, c.len_q, 1, Order::padded, 5, 1),
+        bias_16(1, 1, c.len_q, c.len_kv, Order::odd, 6, 3),
+        bias_32(c.bias == 2 ? batch : 1, c.bias == 2 ? c.heads : 1, c.len_q, c.len_kv,
+                Order::padded, 7, 3) {
+    Case like;
+    like.batch = batch, like.len_q = t.len_q, like.len_kv = capacity();
+    like.lengths_q = t.lengths_q, like.lengths_kv = t.lengths_kv;
+    like.cu_q = t.cu_q, like.cu_kv = t.cu_kv;
+    all = sequences(like);
+    // Pages of a sequence lie backwards and between those of the others; entries past a length are
+    // no numbers of pages.
+    for (std::int64_t b = 0; b < batch; ++b)
+      for (std::int64_t n = 0; n < max_pages; ++n)
+        table.push_back(n * t.page_size < length_kv(b)
+                            ? static_cast<int>(1 + b + (max_pages - 1 - n) * batch)
+                        : (b + n) % 2 == 0 ? -7
+                                           : 1 << 30);
+    poison_unowned();
+    for (int j : t.bad_keys)
+      for (std::int64_t c2 = 0; c2 < t.dv; ++c2)
+        std::memset(static_cast<void*>(&value_at(0, 0, j, c2)), 0xFF, sizeof(T));
+    for (std::int64_t h = 0; h < t.heads; ++h) {
+      slopes.push_back(0.25f / static_cast<float>(h + 1));
+      sinks.push_back(static_cast<float>(h) * 1.5f - 1.0f);
+    }
+    for (std::int64_t n = 0; t.mask && n < t.heads * t.len_q * t.len_kv; ++n)
+      mask.push_back(mix(static_cast<std::uint32_t>(n) * 31u) % 4 != 0);
+    alibi = std::make_unique<DeviceArray<float>>(slopes);
+    sink = std::make_unique<DeviceArray<float>>(sinks);
+    mask_device = std::make_unique<DeviceArray<std::uint8_t>>(mask);
+    lengths_q = std::make_unique<DeviceArray<int>>(t.lengths_q);
+    lengths_kv = std::make_unique<DeviceArray<int>>(t.lengths_kv);
+    cu_q = std::make_unique<DeviceArray<int>>(t.cu_q);
+    cu_kv = std::make_unique<DeviceArray<int>>(t.cu_kv);
+    pages = std::make_unique<DeviceArray<int>>(table);
+    q.upload(), k.upload(), v.upload(), bias_16.upload(), bias_32.upload();
+    out.forget(), lse.forget();
+  }
+
+  std::int64_t capacity() const { return paged ? max_pages * t.page_size : t.len_kv; }
+  std::int64_t length_kv(std::int64_t b) const {
+    return t.lengths_kv.empty() ? capacity() : t.lengths_kv[static_cast<std::size_t>(b)];
+  }
+  /// Where key j of a sequence lies: first and third index.
+  std::pair<std::int64_t, std::int64_t> place(std::int64_t b, std::int64_t begin,
+                                              std::int64_t j) const {
+    if (!paged) return {packed_kv ? 0 : b, begin + j};
+    return {table[static_cast<std::size_t>(b * max_pages + j / t.page_size)], j % t.page_size};
+  }
+  T& value_at(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t c) {
+    auto const [outer, row] = place(b, 0, j);
+    return v.at(outer, h, row, c);
+  }
+  /// What no sequence owns is NaN: rows of q, positions of the cache, whole pages.
+  void poison_unowned() {
+    std::vector<bool> owned_q(static_cast<std::size_t>(q.extent[0] * t.len_q));
+    std::vector<bool> owned(static_cast<std::size_t>(k.extent[0] * k.extent[2]));
+    for (auto const& e : all) {
+      if (e.batch < 0) continue;
+      for (std::int64_t i = 0; i < e.len_q; ++i)
+        owned_q[static_cast<std::size_t>((packed_q ? 0 : e.batch) * t.len_q + e.begin_q + i)] =
+            true;
+      for (std::int64_t j = 0; j < e.len_kv; ++j) {
+        auto const [outer, row] = place(e.batch, e.begin_kv, j);
+        owned[static_cast<std::size_t>(outer * k.extent[2] + row)] = true;
+      }
+    }
+    for (std::size_t n = 0; n < owned_q.size(); ++n)
+      for (std::int64_t h = 0; h < t.heads && !owned_q[n]; ++h)
+        q.poison(static_cast<std::int64_t>(n) / t.len_q, h, static_cast<std::int64_t>(n) % t.len_q);
+    for (std::size_t n = 0; n < owned.size(); ++n)
+      for (std::int64_t h = 0; h < t.heads_kv && !owned[n]; ++h) {
+        auto const at = static_cast<std::int64_t>(n);
+        k.poison(at / k.extent[2], h, at % k.extent[2]);
+        v.poison(at / k.extent[2], h, at % k.extent[2]);
+      }
+  }
+
+  DecodeArgs arguments() const {
+    DecodeArgs g;
+    g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
+    g.type = g.type_out = dtype_of<T>();
+    g.batch = batch, g.heads_q = t.heads, g.heads_kv = t.heads_kv;
+    g.seqlen_q = t.len_q, g.seqlen_kv = capacity(), g.head_dim = t.d, g.head_dim_v = t.dv;
+    for (int r = 0; r < 4; ++r) {
+      g.q_stride[r] = q.stride[r], g.k_stride[r] = k.stride[r], g.v_stride[r] = v.stride[r];
+      g.out_stride[r] = out.stride[r];
+      if (t.bias != 0) g.bias_stride[r] = t.bias == 1 ? bias_16.stride[r] : bias_32.stride[r];
+      if (r < 3) g.lse_stride[r] = lse.stride[r];
+    }
+    if (packed_q) g.q_stride[0] = g.out_stride[0] = g.lse_stride[0] = 0;
+    if (packed_kv) g.k_stride[0] = g.v_stride[0] = 0;
+    if (t.bias == 1)
+      g.bias = bias_16.begin(), g.type_bias = DType::bfloat16,
+      g.bias_stride[0] = g.bias_stride[1] = 0;
+    if (t.bias == 2) g.bias = bias_32.begin();
+    if (t.mask) {
+      g.mask = mask_device->data;
+      g.mask_stride[1] = t.len_q * t.len_kv, g.mask_stride[2] = t.len_kv, g.mask_stride[3] = 1;
+    }
+    g.softmax_scale = t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
+    g.softcap = t.softcap, g.causal = t.causal;
+    g.causal_alignment = t.top_left ? CausalAlignment::top_left : CausalAlignment::bottom_right;
+    g.window_left = t.left, g.window_right = t.right;
+    g.lengths_q = lengths_q->data, g.lengths_kv = lengths_kv->data;
+    g.lengths_q_stride[0] = g.lengths_kv_stride[0] = 1;
+    g.cu_seqlens_q.data = cu_q->data, g.cu_seqlens_kv.data = cu_kv->data;
+    if (paged)
+      g.page_table = pages->data, g.page_table_stride[0] = max_pages, g.page_table_stride[1] = 1,
+      g.page_size = t.page_size, g.num_pages = num_pages;
+    if (t.alibi) g.alibi = alibi->data, g.alibi_stride[1] = 1;
+    if (t.sinks) g.sinks = sink->data, g.sinks_stride = 1;
+    return g;
+  }
+};
+
+/// Poisoned memory of `bytes` bytes, and a check that nothing behind them was written.
+struct DecodeWorkspace {
+  unsigned char* data = nullptr;
+  std::size_t bytes;
+  explicit DecodeWorkspace(std::size_t size) : bytes(size) {
+    EXPECT_EQ(cudaMalloc(&data, bytes + 8 + 64), cudaSuccess);
+    EXPECT_EQ(cudaMemset(data, 0xFF, bytes + 8 + 64), cudaSuccess);
+  }
+  DecodeWorkspace(DecodeWorkspace const&) = delete;
+  DecodeWorkspace& operator=(DecodeWorkspace const&) = delete;
+  ~DecodeWorkspace() { cudaFree(data); }
+  void* begin() const { return data + 8; }
+  bool intact() const {
+    std::vector<unsigned char> behind(64);
+    EXPECT_EQ(cudaMemcpy(behind.data(), data + 8 + bytes, 64, cudaMemcpyDeviceToHost), cudaSuccess);
+    return std::count(behind.begin(), behind.end(), 0xFF) == 64;
+  }
+};
+
+/// One launch over poisoned results; their bytes.
+template <class T>
+void launch_decode(DecodeProblem<T>& x, std::int64_t splits, Device const& device,
+                   std::vector<unsigned char>& result, std::vector<unsigned char>& sums) {
+  DecodeArgs g = x.arguments();
+  g.splits = splits;
+  DecodeWorkspace const workspace(DecodeFor<T>::workspace_bytes(g, device));
+  g.workspace = workspace.begin();
+  x.out.upload(), x.lse.upload();
+  g.out = x.out.begin(), g.lse = x.t.lse ? x.lse.begin() : nullptr;
+  ASSERT_STREQ(DecodeFor<T>::accepts(g, device).reason, "");
+  ASSERT_EQ(DecodeFor<T>::launch(g, device, nullptr), cudaSuccess);
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  result.resize(x.out.host.size()), sums.resize(x.lse.host.size());
+  ASSERT_CUDA(cudaMemcpy(result.data(), x.out.device, result.size(), cudaMemcpyDeviceToHost));
+  ASSERT_CUDA(cudaMemcpy(sums.data(), x.lse.device, sums.size(), cudaMemcpyDeviceToHost));
+  EXPECT_EQ(workspace.intact(), true) << "memory behind the workspace was written";
+}
+
+/// What an element should be, and by how much it may be off.
+struct Expected {
+  std::size_t at;
+  double value, bound;
+  char const* what;
+};
+
+/// Every element of out and lse in float64.
+///
+/// With u = 2^-23, which covers the tensor cores' truncating additions, and M the largest |score|
+/// or sum |scale||q||k| plus the terms of a row: an exponent is off by at most u(d + 40)M, so a
+/// weight by e = expm1 of that plus 16u (exp2 and its argument, here and where parts are joined);
+/// rounding it to T adds unit(T), for float16 at least 2^-25 of the row's largest. Sums of n
+/// weights or products add u(n + 32).
+template <class T>
+std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
+  DecodeCase const& t = x.t;
+  std::vector<Expected> list;
+  double const u = 0x1p-23, unit = rounding<T>();
+  for (auto const& e : x.all) {
+    std::int64_t const bq = x.packed_q ? 0 : e.batch;
+    std::int64_t const off = t.top_left ? 0 : e.len_kv - e.len_q;
+    for (std::int64_t h = 0; h < t.heads; ++h)
+      for (std::int64_t i = 0; i < e.rows; ++i) {
+        std::int64_t const hk = h / (t.heads / t.heads_kv), iq = e.begin_q + i;
+        std::vector<std::pair<std::int64_t, double>> score;
+        double top = -infinity, magnitude = 0;
+        for (std::int64_t j = 0; i < e.len_q && j < e.len_kv; ++j) {
+          if ((t.causal && j > i + off) || (t.left >= 0 && j < i + off - t.left) ||
+              (t.right >= 0 && j > i + off + t.right) ||
+              (t.mask && x.mask[static_cast<std::size_t>((h * t.len_q + i) * t.len_kv + j)] == 0))
+            continue;
+          auto const [outer, row] = x.place(e.batch, e.begin_kv, j);
+          double s = 0, size = 0;
+          for (std::int64_t c = 0; c < t.d; ++c) {
+            double const y = x.q.value(bq, h, iq, c) * x.k.value(outer, hk, row, c);
+            s += y, size += std::abs(y);
+          }
+          double const scale = t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
+          s *= scale, size *= std::abs(scale);
+          if (t.softcap > 0) s = t.softcap * std::tanh(s / t.softcap);
+          if (t.bias == 1) s += x.bias_16.value(0, 0, i, j), size += 3;
+          if (t.bias == 2) s += x.bias_32.value(e.batch, h, i, j), size += 3;
+          if (t.alibi) {
+            double const away =
+                x.slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(i + off - j));
+            s -= away, size += away;
+          }
+          score.push_back({j, s});
+          top = std::max(top, s), magnitude = std::max(magnitude, size);
+        }
+        double sum = 0, full = 0;
+        for (auto& [j, s] : score) sum += s = std::exp(s - top);
+        full = sum;
+        if (t.sinks && !score.empty())
+          full += std::exp(x.sinks[static_cast<std::size_t>(h)] - top), magnitude += 8;
+        auto const n = static_cast<double>(score.size());
+        double const weight =
+            std::expm1(u * (static_cast<double>(t.d) + 40) * (magnitude + 1)) + 16 * u;
+        double const total = u * (n + 32);
+        if (t.lse) {
+          double const expected = score.empty() ? -infinity : top + std::log(full);
+          list.push_back({x.lse.offset(bq, h, iq, 0) * sizeof(float), expected,
+                          weight + total + 8 * u * (std::abs(expected) + magnitude + 1), "lse"});
+        }
+        std::vector<double> y(static_cast<std::size_t>(t.dv)), size(y), largest(y);
+        for (auto const& [j, p] : score) {
+          auto const [outer, row] = x.place(e.batch, e.begin_kv, j);
+          for (std::int64_t c = 0; c < t.dv; ++c) {
+            auto const n_ = static_cast<std::size_t>(c);
+            double const z = x.v.value(outer, hk, row, c);
+            y[n_] += p / full * z, size[n_] += p / full * std::abs(z),
+                largest[n_] = std::max(largest[n_], std::abs(z));
+          }
+        }
+        for (std::int64_t c = 0; c < t.dv; ++c) {
+          auto const n_ = static_cast<std::size_t>(c);
+          double bound = size[n_] * (weight + total + unit) +
+                         std::abs(y[n_]) * (weight + total + 8 * u) +
+                         n * (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126) * largest[n_] /
+                             std::max(sum, 1.0);
+          bound += unit * (std::abs(y[n_]) + bound) + 0x1p-25;
+          list.push_back({x.out.offset(bq, h, iq, c) * sizeof(T), y[n_], bound, "out"});
+        }
+      }
+  }
+  return list;
+}
+
+/// Runs a case for every number of splits it names, twice each, whose bits must agree, and compares
+/// every element with float64.
+template <class T>
+void run_decode(DecodeCase const& t) {
+  Device const device = abi::query_device(abi::current_device());
+  ASSERT_GE(device.compute_major, 8) << "this suite needs a card of compute capability 8.0";
+  SCOPED_TRACE(describe(t, std::is_same_v<T, __half>));
+  DecodeProblem<T> x(t);
+  auto const expected = expect_decode(x);
+  for (std::int64_t splits : t.splits) {
+    SCOPED_TRACE("splits " + std::to_string(splits));
+    std::vector<unsigned char> result, sums, again, again_sums;
+    launch_decode(x, splits, device, result, sums);
+    launch_decode(x, splits, device, again, again_sums);
+    if (testing::Test::HasFailure()) return;
+    EXPECT_EQ(result == again && sums == again_sums, true) << "bits changed from run to run";
+    auto untouched = x.out.host, untouched_sums = x.lse.host;
+    for (auto const& e : expected) {
+      bool const is_lse = e.what[0] == 'l';
+      double got;
+      if (is_lse) {
+        float y;
+        std::memcpy(&y, &sums[e.at], sizeof y);
+        std::memcpy(&untouched_sums[e.at], &y, sizeof y);
+        got = y;
+      } else {
+        T y;
+        std::memcpy(&y, &result[e.at], sizeof y);
+        std::memcpy(&untouched[e.at], &y, sizeof y);
+        got = wide(y);
+      }
+      double ratio = std::abs(got - e.value) / e.bound;
+      if (std::isnan(e.value) || std::isinf(e.value))
+        ratio = (std::isnan(e.value) ? std::isnan(got) : got == e.value) ? 0 : 2;
+      if (!(ratio <= 1)) {
+        ADD_FAILURE() << e.what << " at byte " << e.at << " is " << got << ", expected " << e.value
+                      << " ± " << e.bound;
+        return;
+      }
+      worst_decode_ratio = std::max(worst_decode_ratio, ratio);
+    }
+    EXPECT_EQ(untouched == result, true) << "memory around out was written";
+    EXPECT_EQ(!t.lse || untouched_sums == sums, true) << "memory around lse was written";
+  }
+}
+
+}  // namespace
