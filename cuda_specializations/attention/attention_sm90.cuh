@@ -121,7 +121,7 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   constexpr CUtensorMapDataType type = Sm90AttentionElement<typename Config::Element>::map;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  cudaError_t status = make_operand_map(&p.q, type, g.q, q, g.q_stride, Config::tile_m, p.q_steps);
+  cudaError_t status = make_operand_map(&p.q, type, g.q, q, g.q_stride, 64, p.q_steps);
   if (status != cudaSuccess) return status;
   if (g.heads_kv != 0 && g.seqlen_kv != 0) {
     std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
@@ -136,11 +136,6 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
       static_cast<int>(packed_q ? slots : (g.seqlen_q + Config::tile_m - 1) / Config::tile_m);
   p.heads = static_cast<int>(packed_q ? g.heads_q : g.batch * g.heads_q);
   p.group_of_heads = static_cast<int>(g.heads_kv == 0 ? 1 : g.heads_q / g.heads_kv);
-  // Heads whose keys and values fill about half of L2.
-  std::int64_t const bytes =
-      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * 2);
-  std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
-  p.group = static_cast<int>(std::min<std::int64_t>(p.heads, fitting * p.group_of_heads));
   auto const bounded = [](std::int64_t window) {
     return static_cast<int>(window < 0 || window >= most_positions ? -1 : window);
   };
@@ -151,14 +146,28 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   p.scale = static_cast<float>(g.softmax_scale);
   blocks = static_cast<int>(
       std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
-  // Tiles of a causal problem differ in length. Three rounds are left over to even out the end; few
-  // tiles in odd number make no pairs.
-  std::int64_t const pairs = std::int64_t{p.heads} * ((p.tiles_m + 1) / 2);
+  // As many heads at a time as there are blocks for their tiles: blocks that read the same keys
+  // and values do so together, and no more of both than L2 holds.
+  std::int64_t const bytes =
+      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * 2);
+  std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
+  std::int64_t const needed =
+      ((blocks + p.tiles_m - 1) / p.tiles_m + p.group_of_heads - 1) / p.group_of_heads;
+  p.group = static_cast<int>(
+      std::min<std::int64_t>(p.heads, std::min(fitting, needed) * p.group_of_heads));
+  // Tiles of a causal problem differ in length. Rounds that are left over even out the end, but
+  // their tiles of one head lie apart in time; it pays where L2 holds the keys meanwhile, or tiles
+  // are long.
+  std::int64_t const pairs_of_head = (p.tiles_m + 1) / 2, pairs = p.heads * pairs_of_head;
+  std::int64_t const heads_left = std::min<std::int64_t>(p.heads, 4 * blocks / pairs_of_head);
+  bool const held = heads_left / p.group_of_heads * bytes <= std::int64_t{48} << 20;
   p.rounds = -1;
-  if (g.causal && p.window_left < 0 && !packed_q)
-    p.rounds = p.tiles_m % 2 != 0 && p.tiles_m < 9
-                   ? 0
-                   : static_cast<int>(std::max<std::int64_t>(0, pairs / blocks - 3));
+  if (g.causal && p.window_left < 0 && !packed_q) {
+    int const left = held || p.tiles_m > 64 ? 3 : p.tiles_m > 16 ? 1 : 0;
+    p.rounds = static_cast<int>(std::max<std::int64_t>(0, pairs / blocks - left));
+    // One of a head's few pairs is a single tile: every block takes it equally often.
+    if (p.tiles_m % 2 != 0 && p.tiles_m < 9) p.rounds -= p.rounds % static_cast<int>(pairs_of_head);
+  }
   p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) && g.head_dim_v % 8 == 0 &&
               reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0 && g.out_stride[2] % 8 == 0 &&
               g.out_stride[1] % 8 == 0 && g.out_stride[0] % 8 == 0;
@@ -184,27 +193,34 @@ abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& d
 
 /// Takes the shape for a head dimension.
 ///
-/// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>: head_dim 64 at
-/// length 16384, 192 queries 501 TFLOP/s, 128 queries 439; causal at length 1024, 245 and 273.
-/// head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing below length 4096,
-/// and 160 leave no registers for a second set of weights.
+/// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>, TFLOP/s: head_dim
+/// 64 with tiles of 192 and 128 queries at length 1024, 405 and 427; 2048, 468 and 445; causal at
+/// 4096, 429 and 437; 16384, 495 and 469. head_dim 256 with blocks of 80 and 64 keys at length 512,
+/// 521 and 543; causal, 325 and 347. head_dim 128 with blocks of 160 and 176 keys instead of 128
+/// gained nothing below length 4096, and 160 leave no registers for a second set of weights.
 template <class T, bool Terms>
 cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& device,
                                 CUstream_st* stream) {
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  if (d <= 64) {
-    // Tiles of 192 queries but for short causal sequences, which waste them; what changes scores
-    // needs registers that a third warpgroup would take.
-    if constexpr (!Terms) {
-      if (!g.causal || g.seqlen_q > 2048)
-        return launch_attention<Sm90AttentionConfig<T, 64, 3, 128, true>>(g, device, stream);
+  auto const launch = [&](auto config) {
+    return launch_attention<decltype(config)>(g, device, stream);
+  };
+  if constexpr (!Terms) {
+    if (d <= 32) return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
+    if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 128, true>{});
+    if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 96, true>{});
+    if (d <= 64) {
+      // Tiles of 192 queries but for short sequences, which waste them; what changes scores needs
+      // registers that a third warpgroup would take.
+      std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
+      std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
+      if (length > (g.causal ? 4096 : 1024))
+        return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
     }
-    return launch_attention<Sm90AttentionConfig<T, 64, 2, 128, true, Terms>>(g, device, stream);
   }
-  if (d > 128)
-    return launch_attention<Sm90AttentionConfig<T, 256, 2, Terms ? 64 : 80, false, Terms>>(
-        g, device, stream);
-  return launch_attention<Sm90AttentionConfig<T, 128, 2, 128, true, Terms>>(g, device, stream);
+  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, Terms>{});
+  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
+  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, Terms>{});
 }
 
 template <class T>

@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* 
                                           std::uint64_t* full, Keep keep, int rows, int row, int h,
                                           int b) {
 #pragma unroll
-  for (int panel = 0; panel < Config::d / 64; ++panel)
+  for (int panel = 0; panel < Config::panels; ++panel)
     tma_load(to + panel * rows * 128, map, full, keep, panel * 64, row, h, b);
 }
 
@@ -52,46 +52,71 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
                                         unsigned char* k_ring, unsigned char* v_ring,
                                         Sm90AttentionSignals<Config>& signals) {
   RingPosition<Config::stages> k_at, v_at;
-  RingPosition<Config::q_stages> q_at;
+  RingPosition<Config::q_slots> q_at;
   RingPosition<4> tile_at;
-  for (int step = 0; step >= 0;) {
-    int z, slot;
-    Sm90AttentionTile t;
-    if (!next_tile(p, step, z, slot) || !locate_tile<Config>(p, z, slot, t)) continue;
+  int step = 0;
+  // Finds the next tile and shows it to the consumers.
+  auto const next_of = [&](Sm90AttentionTile& t) {
+    t.row0 = -1;
+    while (step >= 0) {
+      int z, slot;
+      if (next_tile(p, step, z, slot) && locate_tile<Config>(p, z, slot, t)) break;
+      t.row0 = -1;
+    }
     mbarrier_wait(&signals.empty_tile[tile_at.stage], tile_at.phase ^ 1);
     signals.tile[tile_at.stage] = t;
     mbarrier_arrive(&signals.full_tile[tile_at.stage]);
     tile_at.next();
-    if (t.end <= t.first) continue;
-    int const h_kv = t.head / p.group_of_heads;
-    auto const load_k = [&](int n) {
-      mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
-      mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::kv_bytes);
-      load_rows<Config>(k_ring + k_at.stage * Config::kv_bytes, &p.k, &signals.full_k[k_at.stage],
-                        Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
-                        h_kv * p.k_steps[0], t.batch * p.k_steps[1]);
-      k_at.next();
-    };
-    load_k(t.end - 1);
-    mbarrier_wait(&signals.empty_q[q_at.stage], q_at.phase ^ 1);
-    mbarrier_arrive_expect(&signals.full_q[q_at.stage], Config::q_bytes);
-    load_rows<Config>(q_ring + q_at.stage * Config::q_bytes, &p.q, &signals.full_q[q_at.stage],
-                      Keep::briefly, Config::tile_m, t.begin_q + t.row0, t.head * p.q_steps[0],
-                      t.batch * p.q_steps[1]);
-    q_at.next();
+  };
+  // Brings the queries of a tile's warpgroups [from, end).
+  auto const load_queries = [&](Sm90AttentionTile const& t, int from, int end) {
+    for (int w = from; w < end; ++w) {
+      mbarrier_wait(&signals.empty_q[q_at.stage], q_at.phase ^ 1);
+      mbarrier_arrive_expect(&signals.full_q[q_at.stage], Config::q_bytes);
+      load_rows<Config>(q_ring + q_at.stage * Config::q_bytes, &p.q, &signals.full_q[q_at.stage],
+                        Keep::briefly, 64, t.begin_q + t.row0 + w * 64, t.head * p.q_steps[0],
+                        t.batch * p.q_steps[1]);
+      q_at.next();
+    }
+  };
+  auto const load_keys = [&](Sm90AttentionTile const& t, int n) {
+    mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
+    mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::kv_bytes);
+    load_rows<Config>(k_ring + k_at.stage * Config::kv_bytes, &p.k, &signals.full_k[k_at.stage],
+                      Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
+                      t.head / p.group_of_heads * p.k_steps[0], t.batch * p.k_steps[1]);
+    k_at.next();
+  };
+  auto const load_values = [&](Sm90AttentionTile const& t, int n) {
+    mbarrier_wait(&signals.empty_v[v_at.stage], v_at.phase ^ 1);
+    mbarrier_arrive_expect(&signals.full_v[v_at.stage], Config::kv_bytes);
+    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &signals.full_v[v_at.stage],
+                      Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
+                      t.head / p.group_of_heads * p.v_steps[0], t.batch * p.v_steps[1]);
+    v_at.next();
+  };
+  // Queries of the next tile come as early as there is room for them, not along with the keys and
+  // values that everyone waits for between two tiles.
+  constexpr int early = Config::q_slots - Config::consumers;
+  Sm90AttentionTile t, next;
+  int loaded = 0;  // warpgroups whose queries of t are on their way
+  for (next_of(t); t.row0 >= 0; t = next) {
+    if (t.end <= t.first) {
+      next_of(next);
+      loaded = 0;
+      continue;
+    }
+    load_keys(t, t.end - 1);
+    load_queries(t, loaded, Config::consumers);
     for (int n = t.end - 1; n >= t.first; --n) {
-      if (n > t.first) load_k(n - 1);
-      mbarrier_wait(&signals.empty_v[v_at.stage], v_at.phase ^ 1);
-      mbarrier_arrive_expect(&signals.full_v[v_at.stage], Config::kv_bytes);
-      load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &signals.full_v[v_at.stage],
-                        Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
-                        h_kv * p.v_steps[0], t.batch * p.v_steps[1]);
-      v_at.next();
+      if (n > t.first) load_keys(t, n - 1);
+      load_values(t, n);
+      if (n + 1 != t.end) continue;
+      next_of(next);
+      loaded = next.row0 >= 0 && next.end > next.first ? early : 0;
+      load_queries(next, 0, loaded);
     }
   }
-  mbarrier_wait(&signals.empty_tile[tile_at.stage], tile_at.phase ^ 1);
-  signals.tile[tile_at.stage].row0 = -1;
-  mbarrier_arrive(&signals.full_tile[tile_at.stage]);
 }
 
 /// threadIdx.x, read anew each time, so that what follows from it is not kept in registers.
@@ -128,7 +153,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], st
 #pragma unroll
   for (int step = 0; step < Config::d / 16; ++step)
     Wgmma<T, T, Config::tile_n, 0, 0>::multiply(
-        s, descriptor(q, step / 4 * Config::tile_m * 128 + step % 4 * 32),
+        s, descriptor(q, step / 4 * 64 * 128 + step % 4 * 32),
         descriptor(k, step / 4 * Config::tile_n * 128 + step % 4 * 32), step != 0);
   wgmma_commit();
 }
@@ -138,6 +163,7 @@ template <class Config>
 __device__ __forceinline__ void multiply_values(float (&o)[Config::d / 2],
                                                 std::uint32_t (&weights)[Config::tile_n / 4],
                                                 std::uint32_t v, int accumulate) {
+  wgmma_fence();
 #pragma unroll
   for (int step = 0; step < Config::tile_n / 16; ++step)
     WgmmaRs<typename Config::Element, Config::d>::multiply(
@@ -155,7 +181,7 @@ __device__ __forceinline__ void clear_values(unsigned char* v, int length, int c
 #pragma unroll 1
   for (int at = length * 8 + thread; at < Config::tile_n * 8; at += 128) {
 #pragma unroll
-    for (int panel = 0; panel < Config::d / 64; ++panel)
+    for (int panel = 0; panel < Config::panels; ++panel)
       *reinterpret_cast<uint4*>(v + panel * Config::tile_n * 128 + at * 16) =
           make_uint4(0, 0, 0, 0);
   }
@@ -172,7 +198,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   using T = typename Config::Element;
   constexpr int n_size = Config::tile_n;
   static_assert(Config::stages == 2);
-  std::uint32_t const q0 = operand_word(q_ring + consumer * 64 * 128, 16);
+  std::uint32_t const q0 = operand_word(q_ring, 16);
   std::uint32_t const k0 = operand_word(k_ring, 16);
   std::uint32_t const v0 = operand_word(v_ring, n_size * 128);
   // A thread's first query in a tile, worked out where it is needed: registers are scarce.
@@ -195,11 +221,11 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   if constexpr (Config::turns)
     if (consumer + 1 == Config::consumers) named_barrier_arrive(turn_barrier, 256);
 
-  // Blocks of keys, tiles of queries and tiles at all so far: number n of a ring of two is in place
-  // n % 2, in phase n / 2 % 2.
-  std::uint32_t blocks = 0, queries = 0, tiles = 0;
-  auto const q_place = [&](std::uint32_t n) { return n % Config::q_stages; };
-  auto const q_phase = [&](std::uint32_t n) { return n / Config::q_stages % 2; };
+  // Blocks of keys and tiles so far: number n of a ring of two is in place n % 2, in phase
+  // n / 2 % 2.
+  std::uint32_t blocks = 0, tiles = 0;
+  int q_slot = consumer;  // of this tile's queries
+  std::uint32_t q_phase = 0;
   auto const phase = [](std::uint32_t n) { return n / 2 % 2; };
   auto const leave_tile = [&](std::uint32_t n) {
     __syncwarp();
@@ -215,26 +241,43 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     Sm90AttentionTile const& t = signals.tile[tiles % 4];
     return uniform(t.row0 >= 0 && t.end > t.first) != 0;
   };
+  std::uint32_t q = 0;  // descriptor of this tile's queries
   auto const start_keys = [&] {
-    mbarrier_wait(&signals.full_q[q_place(queries)], q_phase(queries));
+    mbarrier_wait(&signals.full_q[q_slot], q_phase);
     mbarrier_wait(&signals.full_k[blocks % 2], phase(blocks));
+    q = at_stage(q0, q_slot, Config::q_bytes);
     wgmma_fence();
-    multiply_keys<Config>(s, at_stage(q0, q_place(queries), Config::q_bytes),
-                          at_stage(k0, blocks % 2, Config::kv_bytes));
+    multiply_keys<Config>(s, q, at_stage(k0, blocks % 2, Config::kv_bytes));
   };
   auto const start_values = [&](bool accumulate) {
     mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
-    wgmma_fence();
     multiply_values<Config>(o, weights, at_stage(v0, blocks % 2, Config::kv_bytes), accumulate);
   };
   auto const store = [&](std::uint32_t n) {
     Sm90AttentionTile const& t = signals.tile[n % 4];
-    return store_rows<Config>(p, t, o, rows, c, t.row0 + own_row());
+    bool const masked = uniform(t.end > t.whole_end || t.first < t.whole_from) != 0;
+    return store_rows<Config>(p, t, o, rows, c, t.row0 + own_row(), masked);
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
     Sm90AttentionTile const& t = signals.tile[n % 4];
     repair_rows<Config>(p, t, broken, t.row0 + own_row());
     leave_tile(n);
+  };
+
+  // Of this tile, read while its first product is under way. Three warpgroups have no registers for
+  // what masks need, and read it anew each time.
+  constexpr bool kept = Config::spare_weights && Config::d < 256;
+  int first = 0, end = 0;
+  [[maybe_unused]] int whole_from = 0, whole_end = 0, seen_end[2] = {};
+  auto const read_tile = [&] {
+    Sm90AttentionTile const& t = signals.tile[tiles % 4];
+    first = uniform(t.first), end = uniform(t.end);
+    if constexpr (Config::spare_weights)
+      whole_from = uniform(t.whole_from), whole_end = uniform(t.whole_end);
+    if constexpr (kept) {
+      int const i = t.row0 + own_row(), j = fresh_thread() % 4 * 2;
+      seen_end[0] = t.seen_end(i) - j, seen_end[1] = t.seen_end(i + 8) - j;
+    }
   };
 
   while (true) {
@@ -249,35 +292,37 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     pin(s);
     start_keys();
     end_turn();
+    read_tile();
     wgmma_wait<0>();
     while (true) {
       pin(s);
       release(&signals.empty_k[blocks % 2]);
       Sm90AttentionTile const& t = signals.tile[tiles % 4];
-      int const first = uniform(t.first), end = uniform(t.end);
-      std::uint32_t const q = at_stage(q0, q_place(queries), Config::q_bytes);
       [[maybe_unused]] ScoreTerms terms{};
       if constexpr (Config::terms) terms = score_terms(p, t);
       // From products to scores of block n.
       auto const score = [&](int n) {
-        bool const right = uniform(n >= t.whole_end) != 0, left = uniform(n < t.whole_from) != 0;
-        if (Config::terms || right || left) {
+        bool const right = Config::spare_weights ? n >= whole_end : uniform(n >= t.whole_end) != 0;
+        bool const left = Config::spare_weights ? n < whole_from : uniform(n < t.whole_from) != 0;
+        if (Config::terms || left || (right && !kept)) {
           int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
           if constexpr (Config::terms) apply_terms(p, t, terms, s, i, j);
-          if (right) mask_right(s, t.seen_end(i) - j, t.seen_end(i + 8) - j);
+          if (right && !kept) mask_right(s, t.seen_end(i) - j, t.seen_end(i + 8) - j);
           if (left) mask_left(s, t.seen_from(i) - j, t.seen_from(i + 8) - j);
         }
+        if (right && kept) mask_right(s, seen_end[0] - n * n_size, seen_end[1] - n * n_size);
       };
       [[maybe_unused]] auto const pack_weights = [&] {
 #pragma unroll
         for (int r = 0; r < n_size / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
       };
+      if (end - 1 == first) release(&signals.empty_q[q_slot]);
       float factor[2];
-      rows = {{minus_infinity(), minus_infinity()}, {0, 0}};
       score(end - 1);
       if constexpr (Config::spare_weights) {
-        online_softmax<T, true>(s, rows, c, weights, factor);
+        first_softmax<T>(s, rows, c, weights);
       } else {
+        rows = {{minus_infinity(), minus_infinity()}, {0, 0}};
         online_softmax_in_place(s, rows, c, factor);
         pack_weights();
       }
@@ -291,13 +336,12 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         std::uint32_t v = at_stage(v0, blocks % 2, Config::kv_bytes);
         for (int n = end - 2; n >= first; --n) {
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
-          mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           begin_turn();
           pin(s);
           pin(o);
           wgmma_fence();
           multiply_keys<Config>(s, q, k);
-          wgmma_fence();
+          mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           multiply_values<Config>(o, weights, v, n + 2 != end);
           end_turn();
           k = at_stage(k0, blocks % 2, Config::kv_bytes);  // of the next turn
@@ -305,9 +349,10 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           wgmma_wait<1>();
           pin(s);
           release(&signals.empty_k[(blocks + 1) % 2]);
+          if (n == first) release(&signals.empty_q[q_slot]);
           std::uint32_t fresh[n_size / 4];  // the product with the values still reads `weights`
           score(n);
-          bool const rescale = online_softmax<T, false>(s, rows, c, fresh, factor);
+          bool const rescale = online_softmax<T>(s, rows, c, fresh, factor);
           wgmma_wait<0>();
           pin(o);
           release(&signals.empty_v[blocks % 2]);
@@ -328,11 +373,12 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           pin(o);
           wgmma_fence();
           multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % 2, Config::kv_bytes));
-          start_values(n + 2 != t.end);
+          start_values(n + 2 != end);
           end_turn();
           wgmma_wait<1>();
           pin(s);
           release(&signals.empty_k[(blocks + 1) % 2]);
+          if (n == first) release(&signals.empty_q[q_slot]);
           score(n);
           bool const rescale = online_softmax_in_place(s, rows, c, factor);
           wgmma_wait<0>();
@@ -347,13 +393,16 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           }
         }
       }
-      release(&signals.empty_q[q_place(queries)]);
-      ++queries;
+      q_slot += Config::consumers;
+      if (q_slot >= Config::q_slots) {
+        q_slot -= Config::q_slots;
+        q_phase ^= 1;
+      }
       std::uint32_t const last = tiles++;
       if (!tile_has_keys()) {
         begin_turn();
         pin(o);
-        start_values(signals.tile[last % 4].end - 1 != signals.tile[last % 4].first);
+        start_values(end - 1 != first);
         end_turn();
         wgmma_wait<0>();
         pin(o);
@@ -365,7 +414,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       begin_turn();
       pin(o);
       pin(s);
-      start_values(signals.tile[last % 4].end - 1 != signals.tile[last % 4].first);
+      start_values(end - 1 != first);
       ++blocks;
       start_keys();
       end_turn();
@@ -373,6 +422,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       pin(o);
       release(&signals.empty_v[(blocks - 1) % 2]);
       BrokenRows const broken = store(last);
+      read_tile();
       wgmma_wait<0>();
       pin(s);
       repair(last, broken);
@@ -384,10 +434,8 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     sm90_attention_kernel(__grid_constant__ Sm90AttentionParams const p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ unsigned char raw[];
-  auto* const q_ring = reinterpret_cast<unsigned char*>(
-      (reinterpret_cast<std::uintptr_t>(raw) + 1023) & ~std::uintptr_t{1023});
-  unsigned char* const k_ring = q_ring + Config::q_stages * Config::q_bytes;
+  extern __shared__ __align__(1024) unsigned char q_ring[];
+  unsigned char* const k_ring = q_ring + Config::q_slots * Config::q_bytes;
   unsigned char* const v_ring = k_ring + Config::stages * Config::kv_bytes;
   auto& signals =
       *reinterpret_cast<Sm90AttentionSignals<Config>*>(v_ring + Config::stages * Config::kv_bytes);
@@ -405,9 +453,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
       mbarrier_init(&signals.full_tile[s], 1);
       mbarrier_init(&signals.empty_tile[s], warps);
     }
-    for (int s = 0; s < Config::q_stages; ++s) {
+    for (int s = 0; s < Config::q_slots; ++s) {
       mbarrier_init(&signals.full_q[s], 1);
-      mbarrier_init(&signals.empty_q[s], warps);
+      mbarrier_init(&signals.empty_q[s], 4);
     }
     fence_mbarrier_init();
   }

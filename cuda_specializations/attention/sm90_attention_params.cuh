@@ -43,9 +43,9 @@ struct alignas(16) Sm90AttentionTile {
   int whole_end;      ///< blocks from this one on have keys that some query must not see
   int poisoned_tail;  ///< the last block has keys past the length, whose values may be anything
 
-  /// Query i sees keys [seen_from(i), seen_end(i)).
+  /// Query i < len_q sees keys [seen_from(i), seen_end(i)); others, which are not stored, too.
   __device__ __forceinline__ int seen_end(int i) const {
-    return i >= len_q ? 0 : max(0, min(i + offset + reach, len_kv));
+    return max(0, min(i + offset + reach, len_kv));
   }
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
@@ -66,13 +66,16 @@ struct Sm90AttentionConfig {
   static constexpr int producer_registers = Consumers == 2 ? 24 : 32;
   static constexpr int consumer_registers = Consumers == 2 ? 240 : 160;
   static constexpr int signal_bytes = 640;
-  static constexpr int q_bytes = tile_m * D * 2, kv_bytes = TileN * D * 2;
-  /// Two tiles of queries where there is room: the next one's arrive during this one's products.
-  static constexpr int q_stages =
-      1024 + 2 * q_bytes + 2 * stages * kv_bytes + signal_bytes <= 232448 ? 2 : 1;
-  static constexpr int shared_bytes =
-      1024 + q_stages * q_bytes + 2 * stages * kv_bytes + signal_bytes;
-  static_assert(D % 64 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
+  /// Queries of one warpgroup's tile, and a block of keys or values.
+  static constexpr int panels = (D + 63) / 64;  ///< of 64 features, 128 bytes a row
+  static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
+  /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
+  /// warpgroup than there are.
+  static constexpr int q_slots =
+      2 * Consumers * q_bytes + 2 * stages * kv_bytes + signal_bytes <= 232448 ? 2 * Consumers
+                                                                               : Consumers + 1;
+  static constexpr int shared_bytes = q_slots * q_bytes + 2 * stages * kv_bytes + signal_bytes;
+  static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
   static_assert(shared_bytes <= 232448);
 };
 
@@ -81,7 +84,7 @@ template <class Config>
 struct Sm90AttentionSignals {
   std::uint64_t full_k[Config::stages], empty_k[Config::stages];
   std::uint64_t full_v[Config::stages], empty_v[Config::stages];
-  std::uint64_t full_q[Config::q_stages], empty_q[Config::q_stages];
+  std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];
   std::uint64_t full_tile[4], empty_tile[4];
   Sm90AttentionTile tile[4];
 };
@@ -125,7 +128,9 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   bool is_long = now % 2 == 0;
   int pair;
   if (now < 2 * p.rounds) {
-    int const unit = now / 2 * blocks + block;
+    // Turned by one place each time: in an odd number of tiles not all pairs are of one length.
+    int const round = now / 2, place = block + round % blocks;
+    int const unit = round * blocks + (place < blocks ? place : place - blocks);
     z = unit / pairs, pair = unit % pairs;
   } else {
     // The pairs that are left, from pair `begun` of head `head` on, by length: long tiles first.

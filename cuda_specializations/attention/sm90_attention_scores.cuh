@@ -7,64 +7,13 @@
 /// g = t % 32 / 4, q = t % 4, holds in s[j + 2 i + 4 b] query 16 w + g + 8 i, key 8 b + 2 q + j.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "score_math.cuh"
 #include "sm90_attention_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-constexpr float log2_e = 1.4426950408889634f;
-
-__device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-__device__ __forceinline__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-template <class T>
-__device__ __forceinline__ std::uint32_t pack_pair(float x, float y);
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__half>(float x, float y) {
-  __half2 const h = __floats2half2_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__nv_bfloat16>(float x, float y) {
-  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-__device__ __forceinline__ float load_float(void const* from, DType type, std::int64_t at) {
-  if (type == DType::float16) return widen(static_cast<__half const*>(from)[at]);
-  if (type == DType::bfloat16) return widen(static_cast<__nv_bfloat16 const*>(from)[at]);
-  if (type == DType::float64) return static_cast<float>(static_cast<double const*>(from)[at]);
-  return static_cast<float const*>(from)[at];
-}
-
-/// tanh of small arguments, to a few units in the last place: an odd polynomial for |x| < 0.625.
-__device__ __forceinline__ float tanh_near(float x) {
-  float const z = x * x;
-  float p = fmaf(z, -0.0057054488f, 0.020639492f);
-  p = fmaf(p, z, -0.053739835f);
-  p = fmaf(p, z, 0.13331443f);
-  p = fmaf(p, z, -0.33333281f);
-  return fmaf(x * z, p, x);
-}
-__device__ __forceinline__ float tanh_any(float x) {
-  float const e = power_of_2(2 * log2_e * fminf(fabsf(x), 10.0f));
-  float const far = copysignf(1.0f - __fdividef(2.0f, e + 1.0f), x);
-  return fabsf(x) >= 0.625f ? far : tanh_near(x);
-}
 
 /// Numbers that turn products into scores, the same for a whole tile.
 struct ScoreTerms {
@@ -158,17 +107,32 @@ __device__ __forceinline__ float one_score(Sm90AttentionParams const& p, Sm90Att
 }
 
 /// Leaves keys [from, end) of either query, counted from the thread's first key.
+/// Bits of the first of a query's `Count` scores that this thread holds: those of keys before
+/// `end`.
+template <int Count>
+__device__ __forceinline__ std::uint32_t bits_before(int end) {
+  static_assert(Count <= 32);
+  int const x = max(0, min(end, 4 * Count));
+  int const count = x / 8 * 2 + min(x % 8, 2);
+  return count == 0 ? 0 : 0xffffffffu >> (32 - count);
+}
+template <bool Before, int Count>
+__device__ __forceinline__ void mask(float (&s)[Count], int bound_0, int bound_1) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    std::uint32_t const bits = bits_before<Count / 2>(i == 0 ? bound_0 : bound_1);
+#pragma unroll
+    for (int r = 0; r < Count / 2; ++r)
+      if ((bits >> r & 1) != (Before ? 1 : 0)) s[r / 2 * 4 + i * 2 + r % 2] = minus_infinity();
+  }
+}
 template <int Count>
 __device__ __forceinline__ void mask_right(float (&s)[Count], int end_0, int end_1) {
-#pragma unroll
-  for (int r = 0; r < Count; ++r)
-    if (r / 4 * 8 + r % 2 >= (r / 2 % 2 == 0 ? end_0 : end_1)) s[r] = minus_infinity();
+  mask<true>(s, end_0, end_1);
 }
 template <int Count>
 __device__ __forceinline__ void mask_left(float (&s)[Count], int from_0, int from_1) {
-#pragma unroll
-  for (int r = 0; r < Count; ++r)
-    if (r / 4 * 8 + r % 2 < (r / 2 % 2 == 0 ? from_0 : from_1)) s[r] = minus_infinity();
+  mask<false>(s, from_0, from_1);
 }
 
 /// Largest score that weights refer to, and this thread's share of their sum, for its two queries.
@@ -176,21 +140,31 @@ struct SoftmaxRows {
   float largest[2], sum[2];
 };
 
-/// Lets the reference that weights are relative to follow the largest scores, and scales the sums
-/// so far by `factor`.
-template <int Count>
-__device__ __forceinline__ void raise_reference(float const (&s)[Count], SoftmaxRows& rows, float c,
-                                                float (&factor)[2]) {
+/// The largest of the first `Seen` scores of either query, those of all four threads that share it.
+template <int Seen, int Count>
+__device__ __forceinline__ void largest_score(float const (&s)[Count], float (&largest)[2]) {
   float top[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
-  for (int r = 4; r < Count; ++r)
+  for (int r = 4; r < Seen; ++r)
     top[r / 2 % 2 + r % 2 * 2] = fmaxf(top[r / 2 % 2 + r % 2 * 2], s[r]);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float x = fmaxf(top[i], top[i + 2]);
     x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-    float const now = fmaxf(rows.largest[i], x);
+    largest[i] = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+  }
+}
+
+/// Lets the reference that weights are relative to follow the largest scores, and scales the sums
+/// so far by `factor`.
+template <int Count>
+__device__ __forceinline__ void raise_reference(float const (&s)[Count], SoftmaxRows& rows, float c,
+                                                float (&factor)[2]) {
+  float seen[2];
+  largest_score<Count>(s, seen);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    float const now = fmaxf(rows.largest[i], seen[i]);
     factor[i] = now == rows.largest[i] ? 1.0f : power_of_2((rows.largest[i] - now) * c);
     rows.largest[i] = now;
     rows.sum[i] *= factor[i];
@@ -223,24 +197,32 @@ __device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4, which still looks
 /// for the largest score every time.
-template <class T, bool First, int Count>
+template <class T, int Count>
 __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxRows& rows, float c,
                                                std::uint32_t (&weights)[Count / 2],
                                                float (&factor)[2]) {
   float sum[2];
-  bool raise = true;
-  if constexpr (!First) {
-    weigh<T>(s, rows, c, weights, sum);
-    bool const beyond = !(sum[0] <= 8192.0f) || !(sum[1] <= 8192.0f) ||
-                        rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
-    raise = __any_sync(0xffffffff, beyond);
-  }
+  weigh<T>(s, rows, c, weights, sum);
+  bool const beyond = !(sum[0] <= 8192.0f) || !(sum[1] <= 8192.0f) ||
+                      rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
+  bool const raise = __any_sync(0xffffffff, beyond);
   if (raise) {
     raise_reference(s, rows, c, factor);
     weigh<T>(s, rows, c, weights, sum);
   }
   rows.sum[0] += sum[0], rows.sum[1] += sum[1];
   return raise;
+}
+
+/// The first weights of a tile. Their reference is the largest of 16 keys' scores, which is almost
+/// always large enough.
+template <class T, int Count>
+__device__ __forceinline__ void first_softmax(float const (&s)[Count], SoftmaxRows& rows, float c,
+                                              std::uint32_t (&weights)[Count / 2]) {
+  float factor[2];
+  rows.sum[0] = rows.sum[1] = 0;
+  largest_score<8>(s, rows.largest);
+  online_softmax<T>(s, rows, c, weights, factor);
 }
 
 /// Scores become weights 2^(c·s - m). The reference m follows the largest score only when that has
@@ -251,17 +233,8 @@ __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxR
 template <int Count>
 __device__ __forceinline__ bool online_softmax_in_place(float (&s)[Count], SoftmaxRows& rows,
                                                         float c, float (&factor)[2]) {
-  float top[4] = {s[0], s[2], s[1], s[3]};
-#pragma unroll
-  for (int r = 4; r < Count; ++r)
-    top[r / 2 % 2 + r % 2 * 2] = fmaxf(top[r / 2 % 2 + r % 2 * 2], s[r]);
   float seen[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    float x = fmaxf(top[i], top[i + 2]);
-    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-    seen[i] = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
-  }
+  largest_score<Count>(s, seen);
   // Not so where both are -inf, and their difference NaN.
   bool const grown =
       (seen[0] - rows.largest[0]) * c > 8.0f || (seen[1] - rows.largest[1]) * c > 8.0f;

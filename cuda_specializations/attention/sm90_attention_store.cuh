@@ -72,20 +72,6 @@ __device__ __forceinline__ void store_nothing(Sm90AttentionParams const& p,
         minus_infinity();
 }
 
-/// Lane q of four gets register q of each: x[r] becomes what lane r held in register q.
-__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4], int q) {
-#pragma unroll
-  for (int r = 0; r < 4; r += 2) {
-    std::uint32_t const got = __shfl_xor_sync(0xffffffff, q % 2 == 0 ? x[r + 1] : x[r], 1);
-    (q % 2 == 0 ? x[r + 1] : x[r]) = got;
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    std::uint32_t const got = __shfl_xor_sync(0xffffffff, q < 2 ? x[r + 2] : x[r], 2);
-    (q < 2 ? x[r + 2] : x[r]) = got;
-  }
-}
-
 /// What repair_rows() has to know of the two queries of a thread.
 struct BrokenRows {
   unsigned lanes[2];  ///< whose query came out as NaN though its weights are none
@@ -93,74 +79,106 @@ struct BrokenRows {
 };
 
 /// Stores the sums of this thread's two queries, the first of which is i, divided by the sums of
-/// their weights.
+/// their weights. `masked`: the tile's blocks have keys that a query must not see.
 template <class Config>
 __device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
                                                  Sm90AttentionTile const& t,
                                                  float (&o)[Config::d / 2], SoftmaxRows& rows,
-                                                 float c, int i) {
+                                                 float c, int i, bool masked) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
   int const q = static_cast<int>(threadIdx.x) % 4;
   std::int64_t const b = max(t.batch, 0), h = t.head;
-  BrokenRows broken;
+  BrokenRows broken{};
+  float sum[2], top[2], factor[2];
+  bool empty[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    int const row = i + 8 * half;
-    float sum = rows.sum[half];
-    sum += __shfl_xor_sync(0xffffffff, sum, 1);
-    sum += __shfl_xor_sync(0xffffffff, sum, 2);
-    bool const empty = row >= t.len_q || sum == 0;
-    float top = rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c;
-    broken.reference[half] = top;
-    float correction = 1;
-    if (g.sinks != nullptr && !empty) {
-      float const sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
-      float const before = top;
-      top = fmaxf(top, sink);
-      correction = power_of_2(before - top);
-      sum = fmaf(sum, correction, power_of_2(sink - top));
-    }
-    float const factor = empty ? 0.0f : __fdividef(correction, sum);
-    if (g.lse != nullptr && q == 0 && row < t.rows)
-      static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
-                                 (std::int64_t{t.begin_q} + row) * g.lse_stride[2]] =
-          empty ? minus_infinity() : (top + log2f(sum)) * 0.6931471805599453f;
-    float probe = 0;
+    float x = rows.sum[half];
+    x += __shfl_xor_sync(0xffffffff, x, 1);
+    sum[half] = x + __shfl_xor_sync(0xffffffff, x, 2);
+    empty[half] = i + 8 * half >= t.len_q || sum[half] == 0;
+    top[half] = rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c;
+    broken.reference[half] = top[half];
+    factor[half] = 1;
+  }
+  if (g.sinks != nullptr) {
+    float const sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
 #pragma unroll
-    for (int r = 0; r < Config::d / 4; ++r) {
-      float& x = o[r / 2 * 4 + half * 2 + r % 2];
-      probe = fmaf(x, 0.0f, probe);
-      x = empty ? 0.0f : x * factor;
+    for (int half = 0; half < 2; ++half) {
+      if (empty[half]) continue;
+      float const before = top[half];
+      top[half] = fmaxf(before, sink);
+      factor[half] = power_of_2(before - top[half]);
+      sum[half] = fmaf(sum[half], factor[half], power_of_2(sink - top[half]));
     }
-    broken.factor[half] = factor;
-    broken.lanes[half] = __ballot_sync(0xffffffff, !empty && sum == sum && probe != probe);
+  }
+  if (g.lse != nullptr) {
+    float* const lse = static_cast<float*>(g.lse) + b * g.lse_stride[0] + h * g.lse_stride[1];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int const row = i + 8 * half;
+      if (q == 0 && row < t.rows)
+        lse[(std::int64_t{t.begin_q} + row) * g.lse_stride[2]] =
+            empty[half] ? minus_infinity() : (top[half] + __log2f(sum[half])) * 0.6931471805599453f;
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    broken.factor[half] = factor[half] = __fdividef(factor[half], sum[half]);
+  if (masked) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float probe[4] = {};
+#pragma unroll
+      for (int r = 0; r < Config::d / 4; ++r)
+        probe[r % 4] = fmaf(o[r / 2 * 4 + half * 2 + r % 2], 0.0f, probe[r % 4]);
+      float const all = (probe[0] + probe[1]) + (probe[2] + probe[3]);
+      broken.lanes[half] =
+          __ballot_sync(0xffffffff, !empty[half] && sum[half] == sum[half] && all != all);
+    }
+  }
+  if (__any_sync(0xffffffff, empty[0] || empty[1])) {
+#pragma unroll
+    for (int r = 0; r < Config::d / 2; ++r)
+      if (empty[r / 2 % 2]) o[r] = 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (empty[half]) factor[half] = 0;
   }
 
   int const dv = static_cast<int>(g.head_dim_v);
+  T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
+  T* const out_0 = out + (std::int64_t{t.begin_q} + i) * g.out_stride[2];
+  T* const out_1 = out_0 + 8 * g.out_stride[2];
+  bool const stored_0 = i < t.rows, stored_1 = i + 8 < t.rows;
+  if (__builtin_expect(p.vectors, 1)) {
+    // Neighbouring lanes swap halves of two blocks of eight columns: each has four columns then, a
+    // quad 32 bytes of a row.
+    bool const odd = q % 2 != 0;
+    int const column = q % 2 * 8 + q / 2 * 4;
+    auto const store = [&](T* at, bool stored, int r, float scale) {
+      std::uint32_t const x = pack_pair<T>(o[r] * scale, o[r + 1] * scale);
+      std::uint32_t const y = pack_pair<T>(o[r + 4] * scale, o[r + 5] * scale);
+      std::uint32_t const got = __shfl_xor_sync(0xffffffff, odd ? x : y, 1);
+      if (stored && r / 8 * 16 + column < dv)
+        *reinterpret_cast<uint2*>(at + column + r / 8 * 16) =
+            make_uint2(odd ? got : x, odd ? y : got);
+    };
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    int const row = i + 8 * half;
-    T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
-                   (std::int64_t{t.begin_q} + row) * g.out_stride[2];
-    if (p.vectors) {
+    for (int r = 0; r < Config::d / 2; r += 8) {
+      store(out_0, stored_0, r, factor[0]);
+      store(out_1, stored_1, r + 2, factor[1]);
+    }
+  } else {
 #pragma unroll
-      for (int c0 = 0; c0 < Config::d; c0 += 32) {
-        std::uint32_t x[4];
-#pragma unroll
-        for (int r = 0; r < 4; ++r) {
-          int const at = c0 / 2 + 4 * r + 2 * half;
-          x[r] = pack_pair<T>(o[at], o[at + 1]);
-        }
-        transpose_quad(x, q);
-        if (row < t.rows && c0 + 8 * q < dv)
-          *reinterpret_cast<uint4*>(out + c0 + 8 * q) = make_uint4(x[0], x[1], x[2], x[3]);
-      }
-    } else if (row < t.rows) {
-      T* at = out + 2 * q * g.out_stride[3];
+    for (int half = 0; half < 2; ++half) {
+      if (!(half == 0 ? stored_0 : stored_1)) continue;
+      T* at = (half == 0 ? out_0 : out_1) + 2 * q * g.out_stride[3];
 #pragma unroll
       for (int r = 0; r < Config::d / 4; ++r) {
-        if (r / 2 * 8 + 2 * q + r % 2 < dv) *at = static_cast<T>(o[r / 2 * 4 + half * 2 + r % 2]);
+        if (r / 2 * 8 + 2 * q + r % 2 < dv)
+          *at = static_cast<T>(o[r / 2 * 4 + half * 2 + r % 2] * factor[half]);
         at += r % 2 == 0 ? g.out_stride[3] : 7 * g.out_stride[3];
         asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
       }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Matrix products of a warpgroup whose left operand lies in registers, and a width between those
-/// of wgmma.cuh, for 16-bit types.
+/// Matrix products of a warpgroup whose left operand lies in registers, for 16-bit types.
 ///
 /// Thread t of the warpgroup, w = t / 32, g = t % 32 / 4, q = t % 4, holds of A[64, 16] in a[i + 2
 /// k] row 16 w + g + 8 i, columns 8 k + 2 q and the next. That is how two neighbouring blocks of
@@ -23,6 +22,7 @@ namespace {
 template <class T, int N>
 struct WgmmaRs;
 
+#define ATTIKOS_R96(c, i) ATTIKOS_R64(c, i), ATTIKOS_R32(c, i + 64)
 // One specialization; LIST and REGS name the N / 2 registers of D, the rest the operands behind
 // them.
 #define ATTIKOS_RS(T, TYPES, WIDTH, LIST, REGS, A0, A1, A2, A3, B, P)                              \
@@ -38,29 +38,24 @@ struct WgmmaRs;
                    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));         \
     }                                                                                              \
   }
-#define ATTIKOS_RS_TYPE(T, TYPES)                                                              \
-  ATTIKOS_RS(T, TYPES, 64, ATTIKOS_L4, ATTIKOS_R32(ATTIKOS_F, 0), "%32", "%33", "%34", "%35",  \
-             "%36", "%37");                                                                    \
-  ATTIKOS_RS(T, TYPES, 128, ATTIKOS_L8, ATTIKOS_R64(ATTIKOS_F, 0), "%64", "%65", "%66", "%67", \
-             "%68", "%69");                                                                    \
-  ATTIKOS_RS(T, TYPES, 256, ATTIKOS_L16, ATTIKOS_R128(ATTIKOS_F, 0), "%128", "%129", "%130",   \
-             "%131", "%132", "%133");                                                          \
-  template <>                                                                                  \
-  struct Wgmma<T, T, 80, 0, 0> {                                                               \
-    static __device__ __forceinline__ void multiply(float (&d)[40], std::uint64_t a,           \
-                                                    std::uint64_t b, int accumulate) {         \
-      asm volatile(                                                                            \
-          "{\n.reg .pred p;\nsetp.ne.b32 p, %42, 0;\n"                                         \
-          "wgmma.mma_async.sync.aligned.m64n80k16." TYPES " {" ATTIKOS_L4                      \
-          ",%32,%33,%34,%35,%36,%37,%38,%39}, %40, %41, p, 1, 1, 0, 0;\n}\n"                   \
-          : ATTIKOS_R32(ATTIKOS_F, 0), ATTIKOS_R8(ATTIKOS_F, 32)                               \
-          : "l"(a), "l"(b), "r"(accumulate));                                                  \
-    }                                                                                          \
-  }
+#define ATTIKOS_RS_TYPE(T, TYPES)                                                               \
+  ATTIKOS_RS(T, TYPES, 32, ATTIKOS_L2, ATTIKOS_R16(ATTIKOS_F, 0), "%16", "%17", "%18", "%19",   \
+             "%20", "%21");                                                                     \
+  ATTIKOS_RS(T, TYPES, 64, ATTIKOS_L4, ATTIKOS_R32(ATTIKOS_F, 0), "%32", "%33", "%34", "%35",   \
+             "%36", "%37");                                                                     \
+  ATTIKOS_RS(T, TYPES, 96, ATTIKOS_L6, ATTIKOS_R48(ATTIKOS_F, 0), "%48", "%49", "%50", "%51",   \
+             "%52", "%53");                                                                     \
+  ATTIKOS_RS(T, TYPES, 128, ATTIKOS_L8, ATTIKOS_R64(ATTIKOS_F, 0), "%64", "%65", "%66", "%67",  \
+             "%68", "%69");                                                                     \
+  ATTIKOS_RS(T, TYPES, 192, ATTIKOS_L12, ATTIKOS_R96(ATTIKOS_F, 0), "%96", "%97", "%98", "%99", \
+             "%100", "%101");                                                                   \
+  ATTIKOS_RS(T, TYPES, 256, ATTIKOS_L16, ATTIKOS_R128(ATTIKOS_F, 0), "%128", "%129", "%130",    \
+             "%131", "%132", "%133")
 
 ATTIKOS_RS_TYPE(__half, "f32.f16.f16");
 ATTIKOS_RS_TYPE(__nv_bfloat16, "f32.bf16.bf16");
 
+#undef ATTIKOS_R96
 #undef ATTIKOS_RS
 #undef ATTIKOS_RS_TYPE
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
-// AttentionSm90Refuses needs no GPU; AttentionSm90Runs fails without a Hopper card.
+// attention/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as
+// CUDA. The suite AttentionSm90Refuses needs no GPU; AttentionSm90Runs fails
+// without a Hopper card.
 #include <random>
 
 #include "direct_attention.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by
+                              // design
 
 namespace {
 
@@ -76,8 +78,14 @@ TEST(AttentionSm90Refuses, WhatItCannotDo) {
 TEST(AttentionSm90Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
 TEST(AttentionSm90Runs, HeadDim64) { shapes<__nv_bfloat16>(64, 64); }
 TEST(AttentionSm90Runs, HeadDim256) { shapes<__nv_bfloat16>(256, 256); }
+TEST(AttentionSm90Runs, HeadDims32And96And192) {
+  for (std::int64_t d : {32, 96, 192}) {
+    shapes<__nv_bfloat16>(d, d);
+    STOP_AT_FAILURE;
+  }
+}
 TEST(AttentionSm90Runs, Float16) {
-  for (std::int64_t d : {64, 128, 256}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
     shapes<__half>(d, d);
     STOP_AT_FAILURE;
   }
@@ -138,7 +146,7 @@ TEST(AttentionSm90Runs, Options) { options<__nv_bfloat16>(); }
 TEST(AttentionSm90Runs, OptionsFloat16) { options<__half>(); }
 
 TEST(AttentionSm90Runs, LengthsCutPoisonedPadding) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
       Case t{.batch = 8,
              .heads = 2,
@@ -160,7 +168,7 @@ TEST(AttentionSm90Runs, LengthsCutPoisonedPadding) {
 }
 
 TEST(AttentionSm90Runs, PackedSequences) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
       Case t{.heads = 4,
              .heads_kv = 2,
@@ -187,9 +195,10 @@ TEST(AttentionSm90Runs, PackedSequences) {
     }
 }
 
-// An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
+// An excluded key's value must not reach a row as 0 times NaN, wherever tiles
+// end.
 TEST(AttentionSm90Runs, NanBehindTheMask) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int bad : {0, 1, 79, 80, 127, 128, 200, 319}) {
       run<__nv_bfloat16>(
           {.len_q = 320, .len_kv = 320, .d = d, .dv = d, .causal = true, .bad_keys = {bad}});
@@ -205,6 +214,29 @@ TEST(AttentionSm90Runs, NanBehindTheMask) {
       STOP_AT_FAILURE;
     }
 }
+
+// Sequences that are long enough for tiles of 192 queries.
+template <class T>
+void long_sequences() {
+  Case const one{.heads = 1, .heads_kv = 1, .len_q = 1100, .len_kv = 1100};
+  std::vector<Case> cases(8, one);
+  cases[1].len_q = 1345, cases[1].len_kv = 300, cases[1].sinks = true;
+  cases[2].len_kv = 1500, cases[2].left = 100, cases[2].right = 30;
+  cases[3].len_q = 4100, cases[3].causal = true;
+  cases[4].len_q = 4100, cases[4].len_kv = 700, cases[4].causal = cases[4].top_left = true;
+  cases[5].batch = 4, cases[5].lengths_q = {1100, 700, 0, 1};
+  cases[5].lengths_kv = {1000, 1100, 50, 0};
+  cases[6].len_q = 2300, cases[6].len_kv = 2200, cases[6].cu_q = {0, 1300, 2300};
+  cases[6].cu_kv = {0, 901, 2100};
+  cases[6].order = cases[6].order_out = Order::positions_first;
+  cases[7].bad_keys = {0, 127, 128, 1000}, cases[7].right = 300, cases[7].order_out = Order::odd;
+  for (Case const& t : cases) {
+    run<T>(t);
+    STOP_AT_FAILURE;
+  }
+}
+TEST(AttentionSm90Runs, LongSequences) { long_sequences<__nv_bfloat16>(); }
+TEST(AttentionSm90Runs, LongSequencesFloat16) { long_sequences<__half>(); }
 
 TEST(AttentionSm90Runs, RandomCases) {
   std::mt19937 random(20240611);
@@ -234,7 +266,8 @@ TEST(AttentionSm90Runs, RandomCases) {
   }
 }
 
-/// The same bits a hundred times over, beside other work that disturbs what runs when.
+/// The same bits a hundred times over, beside other work that disturbs what
+/// runs when.
 template <class T>
 void repeat(std::int64_t d, bool causal) {
   Device const device = abi::query_device(abi::current_device());
@@ -280,7 +313,7 @@ void repeat(std::int64_t d, bool causal) {
   cudaStreamDestroy(stream), cudaStreamDestroy(other);
 }
 TEST(AttentionSm90Runs, SameBitsEveryTime) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (bool causal : {false, true}) {
       SCOPED_TRACE(d);
       repeat<__nv_bfloat16>(d, causal);
