@@ -73,6 +73,7 @@ class Companion:
             if status:
                 raise RuntimeError(f"status {status}: {(reason.value or b'').decode()}")
 
+        run.operands = q, k, v, out, lse, cu_seqlens  # whose memory would be given to others
         return run
 
 
