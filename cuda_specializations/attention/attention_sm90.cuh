@@ -15,19 +15,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <class T>
-struct Sm90AttentionElement;
-template <>
-struct Sm90AttentionElement<__half> {
-  static constexpr DType dtype = DType::float16;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-};
-template <>
-struct Sm90AttentionElement<__nv_bfloat16> {
-  static constexpr DType dtype = DType::bfloat16;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-};
-
 constexpr std::int64_t most_positions = std::int64_t{1} << 28;
 
 /// Why the copy engine cannot go through a tensor [batch, heads, positions, features], null if it
@@ -47,7 +34,7 @@ inline char const* refuse_operand(void const* data, std::int64_t const (&extent)
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
-  if (g.type != Sm90AttentionElement<T>::dtype || g.type_out != g.type)
+  if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
@@ -119,7 +106,7 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
                                   Sm90AttentionParams& p, int& blocks) {
   p.args = g;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  constexpr CUtensorMapDataType type = Sm90AttentionElement<typename Config::Element>::map;
+  constexpr CUtensorMapDataType type = TensorMapElement<typename Config::Element>::map;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   cudaError_t status = make_operand_map(&p.q, type, g.q, q, g.q_stride, 64, p.q_steps);
   if (status != cudaSuccess) return status;

@@ -15,9 +15,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <class T>
-constexpr DType decode_dtype = std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16;
-
 /// Nothing is read or written.
 inline bool is_empty(abi::AttentionArgs const& g) {
   return g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr);
@@ -99,7 +96,8 @@ inline char const* refuse_rows(void const* data, std::int64_t const (&extent)[4]
 template <class T>
 char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   constexpr std::int64_t most = std::int64_t{1} << 28;
-  if (g.type != decode_dtype<T> || g.type_out != g.type) return "it takes other element types";
+  if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
+    return "it takes other element types";
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
   if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)

@@ -7,6 +7,8 @@
 #include <attikos/abi/decode.hpp>
 #include <cstdint>
 
+#include "lengths.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -55,10 +57,6 @@ struct Sm80DecodeConfig {
 
 namespace {
 
-__device__ __forceinline__ int clamp_int(std::int64_t x, int low, int high) {
-  return static_cast<int>(x < low ? low : x > high ? high : x);
-}
-
 /// Rows of one sequence that share a key head: its query heads one after another, each with all its
 /// queries. Positions count within the sequence.
 struct DecodeTile {
@@ -81,13 +79,6 @@ struct DecodeTile {
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
 
-/// Boundary `e` of the segments of packed queries: positions before the first sequence, each
-/// sequence, positions after the last.
-__device__ __forceinline__ int query_boundary(abi::AttentionArgs const& g, int e) {
-  int const total = static_cast<int>(g.seqlen_q);
-  return e <= 0 ? 0 : e > g.batch + 1 ? total : clamp_int(g.cu_seqlens_q[e - 1], 0, total);
-}
-
 /// Works out tile `slot` of key head `h_kv`, of sequence `b` unless queries are packed: then
 /// segment e has the slots from group·begin/tile_m + e on, of which it needs no more than there are
 /// up to the next one's.
@@ -101,15 +92,15 @@ __device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int
   t.length = static_cast<int>(g.seqlen_q);
   if (g.cu_seqlens_q.data != nullptr) {
     auto const slot_of = [&](int e) {
-      return static_cast<int>(std::int64_t{query_boundary(g, e)} * p.group / Config::tile_m) + e;
+      return static_cast<int>(std::int64_t{packed_boundary(g, e)} * p.group / Config::tile_m) + e;
     };
     int low = 0, high = static_cast<int>(g.batch) + 2;
     while (high - low > 1) {
       int const middle = (low + high) / 2;
       (slot_of(middle) <= slot ? low : high) = middle;
     }
-    t.begin_q = query_boundary(g, low);
-    t.length = max(0, query_boundary(g, low + 1) - t.begin_q);
+    t.begin_q = packed_boundary(g, low);
+    t.length = max(0, packed_boundary(g, low + 1) - t.begin_q);
     t.row0 = (slot - slot_of(low)) * Config::tile_m;
     t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
   }
@@ -120,14 +111,8 @@ __device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int
   t.len_q = t.length;
   t.len_kv = seqlen_kv;
   if (g.lengths_q != nullptr)  // one for all heads of a sequence
-    t.len_q = clamp_int(g.lengths_q[b * g.lengths_q_stride[0]], 0, t.len_q);
-  if (g.cu_seqlens_kv.data != nullptr) {
-    t.begin_kv = clamp_int(g.cu_seqlens_kv[b], 0, seqlen_kv);
-    t.len_kv = clamp_int(g.cu_seqlens_kv[b + 1], t.begin_kv, seqlen_kv) - t.begin_kv;
-  }
-  if (g.lengths_kv != nullptr)
-    t.len_kv = clamp_int(g.lengths_kv[b * g.lengths_kv_stride[0] + h_kv * g.lengths_kv_stride[1]],
-                         0, t.len_kv);
+    t.len_q = clamped(g.lengths_q[b * g.lengths_q_stride[0]], 0, t.len_q);
+  cut_keys(g, b, h_kv, seqlen_kv, t.begin_kv, t.len_kv);
   t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
   int const everything = t.len_q + t.len_kv + 1;
   t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;

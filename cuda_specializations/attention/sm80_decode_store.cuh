@@ -127,7 +127,7 @@ __device__ __noinline__ void sum_again(Sm80DecodeParams const& p, DecodeTile con
   for (int j = max(keys.begin, t.seen_from(i)); j < end; ++j) {
     std::int64_t page = t.batch, row = std::int64_t{t.begin_kv} + j;
     if (g.page_table != nullptr) {
-      page = clamp_int(
+      page = clamped(
           g.page_table[t.batch * g.page_table_stride[0] + j / g.page_size * g.page_table_stride[1]],
           0, static_cast<int>(g.num_pages) - 1);
       row = j % g.page_size;

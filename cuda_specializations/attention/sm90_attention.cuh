@@ -14,6 +14,7 @@
 #pragma once
 
 #include "../ptx/cluster.cuh"
+#include "../ptx/thread_index.cuh"
 #include "../ptx/tma_4d.cuh"
 #include "../ptx/wgmma_rs.cuh"
 #include "sm90_attention_store.cuh"
@@ -117,13 +118,6 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
       load_queries(next, 0, loaded);
     }
   }
-}
-
-/// threadIdx.x, read anew each time, so that what follows from it is not kept in registers.
-__device__ __forceinline__ int fresh_thread() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread;
 }
 
 /// The same value, known to the compiler as equal in all lanes.

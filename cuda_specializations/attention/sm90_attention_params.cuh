@@ -9,6 +9,8 @@
 #include <attikos/abi/attention.hpp>
 #include <cstdint>
 
+#include "lengths.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -91,17 +93,6 @@ struct Sm90AttentionSignals {
 
 namespace {
 
-__device__ __forceinline__ int clamped(std::int64_t x, int low, int high) {
-  return static_cast<int>(x < low ? low : x > high ? high : x);
-}
-
-/// Boundary `e` of the segments of packed sequences: positions before the first sequence, each
-/// sequence, positions after the last.
-__device__ __forceinline__ int packed_boundary(Sm90AttentionParams const& p, int e) {
-  int const total = static_cast<int>(p.args.seqlen_q);
-  return e <= 0 ? 0 : e > p.args.batch + 1 ? total : clamped(p.args.cu_seqlens_q[e - 1], 0, total);
-}
-
 /// Which tile a block takes at a step: pair of batch and head `z`, tile `slot`. False: none at this
 /// step; `step` becomes -1 where there are no more.
 ///
@@ -171,13 +162,13 @@ __device__ __forceinline__ bool locate_tile(Sm90AttentionParams const& p, int z,
     int low = 0, high = static_cast<int>(g.batch) + 2;
     while (high - low > 1) {
       int const middle = (low + high) / 2;
-      if (packed_boundary(p, middle) / Config::tile_m + middle <= slot)
+      if (packed_boundary(p.args, middle) / Config::tile_m + middle <= slot)
         low = middle;
       else
         high = middle;
     }
-    t.begin_q = packed_boundary(p, low);
-    t.rows = max(0, packed_boundary(p, low + 1) - t.begin_q);
+    t.begin_q = packed_boundary(p.args, low);
+    t.rows = max(0, packed_boundary(p.args, low + 1) - t.begin_q);
     t.row0 = (slot - (t.begin_q / Config::tile_m + low)) * Config::tile_m;
     t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
     t.len_q = t.batch < 0 ? 0 : t.rows;
@@ -191,13 +182,7 @@ __device__ __forceinline__ bool locate_tile(Sm90AttentionParams const& p, int z,
     if (g.lengths_q != nullptr)
       t.len_q =
           clamped(g.lengths_q[b * g.lengths_q_stride[0] + h * g.lengths_q_stride[1]], 0, t.len_q);
-    if (g.cu_seqlens_kv.data != nullptr) {
-      t.begin_kv = clamped(g.cu_seqlens_kv[b], 0, seqlen_kv);
-      t.len_kv = clamped(g.cu_seqlens_kv[b + 1], t.begin_kv, seqlen_kv) - t.begin_kv;
-    }
-    if (g.lengths_kv != nullptr)
-      t.len_kv = clamped(g.lengths_kv[b * g.lengths_kv_stride[0] + h_kv * g.lengths_kv_stride[1]],
-                         0, t.len_kv);
+    cut_keys(g, b, h_kv, seqlen_kv, t.begin_kv, t.len_kv);
   }
   t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
   int const everything = t.len_q + t.len_kv + 1;

@@ -4,8 +4,12 @@
 #pragma once
 
 #include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
 #include <cuda_runtime_api.h>
 
+#include <attikos/abi/dtype.hpp>
 #include <cstdint>
 
 #include "check.cuh"
@@ -13,6 +17,40 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+/// What an element type is called, by us and by the copy engine, which only copies what has 8 bits.
+template <class T>
+struct TensorMapElement;
+template <>
+struct TensorMapElement<__half> {
+  static constexpr DType dtype = DType::float16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+};
+template <>
+struct TensorMapElement<__nv_bfloat16> {
+  static constexpr DType dtype = DType::bfloat16;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+};
+template <>
+struct TensorMapElement<__nv_fp8_e4m3> {
+  static constexpr DType dtype = DType::float8_e4m3;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
+template <>
+struct TensorMapElement<__nv_fp8_e5m2> {
+  static constexpr DType dtype = DType::float8_e5m2;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
+template <>
+struct TensorMapElement<float> {
+  static constexpr DType dtype = DType::float32;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+};
+template <>
+struct TensorMapElement<std::int8_t> {
+  static constexpr DType dtype = DType::int8;
+  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+};
 
 /// A matrix [batch, outer, inner] with unit stride along `inner` as the copy engine sees it;
 /// strides in bytes.

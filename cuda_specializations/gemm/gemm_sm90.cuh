@@ -17,39 +17,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <class T>
-struct Sm90Element;
-template <>
-struct Sm90Element<__half> {
-  static constexpr DType dtype = DType::float16;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-};
-template <>
-struct Sm90Element<__nv_bfloat16> {
-  static constexpr DType dtype = DType::bfloat16;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-};
-template <>
-struct Sm90Element<__nv_fp8_e4m3> {
-  static constexpr DType dtype = DType::float8_e4m3;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
-};
-template <>
-struct Sm90Element<__nv_fp8_e5m2> {
-  static constexpr DType dtype = DType::float8_e5m2;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
-};
-template <>
-struct Sm90Element<float> {
-  static constexpr DType dtype = DType::float32;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-};
-template <>
-struct Sm90Element<std::int8_t> {
-  static constexpr DType dtype = DType::int8;
-  static constexpr CUtensorMapDataType map = CU_TENSOR_MAP_DATA_TYPE_UINT8;
-};
-
 constexpr TensorMapSource operand_source(void const* data, CUtensorMapDataType type, int bytes,
                                          Major major, std::int64_t mn, std::int64_t stride_mn,
                                          std::int64_t k, std::int64_t stride_k, std::int64_t batch,
@@ -68,13 +35,13 @@ constexpr TensorMapSource operand_source(void const* data, CUtensorMapDataType t
 
 template <class A>
 TensorMapSource source_a(abi::GemmArgs const& g) {
-  return operand_source(g.a, Sm90Element<A>::map, sizeof(A), major_a(g), g.m, g.a_m, g.k, g.a_k,
-                        g.batch, g.a_batch);
+  return operand_source(g.a, TensorMapElement<A>::map, sizeof(A), major_a(g), g.m, g.a_m, g.k,
+                        g.a_k, g.batch, g.a_batch);
 }
 template <class B>
 TensorMapSource source_b(abi::GemmArgs const& g) {
-  return operand_source(g.b, Sm90Element<B>::map, sizeof(B), major_b(g), g.n, g.b_n, g.k, g.b_k,
-                        g.batch, g.b_batch);
+  return operand_source(g.b, TensorMapElement<B>::map, sizeof(B), major_b(g), g.n, g.b_n, g.k,
+                        g.b_k, g.batch, g.b_batch);
 }
 inline TensorMapSource source_c(abi::GemmArgs const& g) {
   int const bytes = dtype_size(g.type_c);
@@ -85,11 +52,21 @@ inline TensorMapSource source_c(abi::GemmArgs const& g) {
   return {g.c, type, bytes, g.n, g.m, g.batch, g.c_m * bytes, g.c_batch * bytes};
 }
 
+/// Why the copy engine cannot load A or B; null if it can.
+inline char const* refuse_maps(TensorMapSource const& a, TensorMapSource const& b) {
+  if (char const* reason =
+          refuse_tensor_map(a, "A's address is not a multiple of 16 bytes",
+                            "a stride of A is not a multiple of 16 bytes", "A is too large"))
+    return reason;
+  return refuse_tensor_map(b, "B's address is not a multiple of 16 bytes",
+                           "a stride of B is not a multiple of 16 bytes", "B is too large");
+}
+
 /// First reason not to take a call, whatever its element types; null if there is none.
 template <class A, class B>
 char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   constexpr bool integer = std::is_same_v<A, std::int8_t>;
-  if (g.type_a != Sm90Element<A>::dtype || g.type_b != Sm90Element<B>::dtype)
+  if (g.type_a != TensorMapElement<A>::dtype || g.type_b != TensorMapElement<B>::dtype)
     return "it multiplies other element types";
   bool const wide = g.type_c == (integer ? DType::int32 : DType::float32);
   bool const narrow = g.type_c == DType::float16 || g.type_c == DType::bfloat16;
@@ -116,25 +93,13 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
     return "it does not read the residual's element type";
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
-  if (g.k == 0) return "K is 0";
-  if (g.c == nullptr) return "C is a null pointer";
-  if (g.a == nullptr) return "A is a null pointer";
-  if (g.b == nullptr) return "B is a null pointer";
-  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
-    return "C has a zero stride, so its elements overlap";
+  if (char const* reason = refuse_operands(g)) return reason;
   Major const a = major_a(g), b = major_b(g);
   if (a == Major::neither) return "A has no unit stride";
   if (b == Major::neither) return "B has no unit stride";
   if (sizeof(A) == 1 && a != Major::k && b != Major::k)
     return "one of two 8-bit operands needs its unit stride along K";
-  if (char const* reason =
-          refuse_tensor_map(source_a<A>(g), "A's address is not a multiple of 16 bytes",
-                            "a stride of A is not a multiple of 16 bytes", "A is too large"))
-    return reason;
-  if (char const* reason =
-          refuse_tensor_map(source_b<B>(g), "B's address is not a multiple of 16 bytes",
-                            "a stride of B is not a multiple of 16 bytes", "B is too large"))
-    return reason;
+  if (char const* reason = refuse_maps(source_a<A>(g), source_b<B>(g))) return reason;
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (g.m > most || g.n > most || g.k > most || g.batch > most ||
       (g.m / 32 + 1) * (g.n / 16 + 1) > most / g.batch)
@@ -462,7 +427,7 @@ int run_sm90(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* 
   if (current.status() != cudaSuccess) return current.status();
   abi::GemmArgs const g = oriented(args, device);
   if constexpr (sizeof(A) == 1) {
-    if (g.type_a == Sm90Element<A>::dtype && g.type_b == Sm90Element<B>::dtype)
+    if (g.type_a == TensorMapElement<A>::dtype && g.type_b == TensorMapElement<B>::dtype)
       return launch_8bit<A, B>(g, device, stream);
     return launch_8bit<B, A>(g, device, stream);  // turned
   } else {

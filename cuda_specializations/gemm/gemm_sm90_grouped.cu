@@ -10,18 +10,18 @@ namespace {
 /// B of all groups as the copy engine sees it, and the rows of A.
 template <class T>
 TensorMapSource grouped_weights(abi::GemmArgs const& g) {
-  return operand_source(g.b, Sm90Element<T>::map, sizeof(T), major_b(g), g.n, g.b_n, g.k, g.b_k,
-                        g.offsets != nullptr ? g.groups : g.batch, g.b_batch);
+  return operand_source(g.b, TensorMapElement<T>::map, sizeof(T), major_b(g), g.n, g.b_n, g.k,
+                        g.b_k, g.offsets != nullptr ? g.groups : g.batch, g.b_batch);
 }
 template <class T>
 TensorMapSource grouped_rows(abi::GemmArgs const& g) {
-  return operand_source(g.a, Sm90Element<T>::map, sizeof(T), Major::k, g.m, g.a_m, g.k, g.a_k,
+  return operand_source(g.a, TensorMapElement<T>::map, sizeof(T), Major::k, g.m, g.a_m, g.k, g.a_k,
                         g.offsets != nullptr ? 1 : g.batch, g.offsets != nullptr ? 0 : g.a_batch);
 }
 
 template <class T>
 char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
-  constexpr DType type = Sm90Element<T>::dtype;
+  constexpr DType type = TensorMapElement<T>::dtype;
   if (g.type_a != type || g.type_b != type) return "it multiplies other element types";
   if (!readable(g.type_c)) return "it does not write C's element type";
   if (device.compute_major != 9)
@@ -37,22 +37,10 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0 || g.groups < 0) return "an extent is negative";
   std::int64_t const groups = g.offsets != nullptr ? g.groups : g.batch;
   if (g.m == 0 || g.n == 0 || groups == 0) return nullptr;  // nothing is read or written
-  if (g.k == 0) return "K is 0";
-  if (g.c == nullptr) return "C is a null pointer";
-  if (g.a == nullptr) return "A is a null pointer";
-  if (g.b == nullptr) return "B is a null pointer";
-  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
-    return "C has a zero stride, so its elements overlap";
+  if (char const* reason = refuse_operands(g)) return reason;
   if (g.k > 1 && g.a_k != 1) return "A's unit stride is not along K";
   if (major_b(g) == Major::neither) return "B has no unit stride";
-  if (char const* reason =
-          refuse_tensor_map(grouped_rows<T>(g), "A's address is not a multiple of 16 bytes",
-                            "a stride of A is not a multiple of 16 bytes", "A is too large"))
-    return reason;
-  if (char const* reason =
-          refuse_tensor_map(grouped_weights<T>(g), "B's address is not a multiple of 16 bytes",
-                            "a stride of B is not a multiple of 16 bytes", "B is too large"))
-    return reason;
+  if (char const* reason = refuse_maps(grouped_rows<T>(g), grouped_weights<T>(g))) return reason;
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (g.m > most || g.n > most || g.k > most || groups > most ||
       (g.m / 128 + 1 + (g.offsets != nullptr ? groups : 0)) * (g.n / 128 + 1) >
@@ -80,10 +68,7 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.weights_step = g.b_batch != 0, p.rows_step = !offsets;
   p.epilogue = make_epilogue(g);
-  Sm90Epilogue const& e = p.epilogue;
-  bool const plain = e.beta == 0 && e.scale == 1 && e.activation == Activation::none &&
-                     g.bias == nullptr && g.residual == nullptr && g.device_scale == nullptr;
-  p.whole = plain && g.type_c != DType::float32 && g.c_n == 1 && g.n % 8 == 0 &&
+  p.whole = only_alpha(g) && g.type_c != DType::float32 && g.c_n == 1 && g.n % 8 == 0 &&
             reinterpret_cast<std::uintptr_t>(g.c) % 16 == 0 && (g.m == 1 || g.c_m % 8 == 0) &&
             (g.batch <= 1 || g.c_batch % 8 == 0);
   // How many tiles there are the host does not know, only how many there may be.

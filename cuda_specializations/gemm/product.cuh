@@ -98,6 +98,17 @@ inline bool exact_in_int32(abi::GemmArgs const& g) {
 }
 constexpr char const* not_exact_in_int32 = "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
 
+/// Why a product that has something to read and to write cannot go ahead; null if it can.
+inline char const* refuse_operands(abi::GemmArgs const& g) {
+  if (g.k == 0) return "K is 0";
+  if (g.c == nullptr) return "C is a null pointer";
+  if (g.a == nullptr) return "A is a null pointer";
+  if (g.b == nullptr) return "B is a null pointer";
+  if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
+    return "C has a zero stride, so its elements overlap";
+  return nullptr;
+}
+
 constexpr bool readable(DType type) {
   return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
 }

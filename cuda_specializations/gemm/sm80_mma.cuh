@@ -122,14 +122,6 @@ __device__ __forceinline__ void clear(Sums<Config>& d) {
       for (auto& x : four) x = 0;
 }
 
-/// Sm90Tiles::locate() in 32 bits, which hold the number of a block.
-__device__ __forceinline__ void locate_in_batch(Sm90Tiles const& t, int tile, int& m, int& n) {
-  int const width = t.group * t.tiles_n, first = tile / width * t.group;
-  int const rows = min(t.clusters_m - first, t.group), in_group = tile % width;
-  m = first + in_group % rows;
-  n = in_group / rows;
-}
-
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
     sm80_mma_kernel(__grid_constant__ Sm80Params const p) {
@@ -139,10 +131,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   int const warp = static_cast<int>(threadIdx.x) / 32;
   int const warp_m = warp % Config::warps_m * Config::warp_m;
   int const warp_n = warp / Config::warps_m * Config::warp_n;
-  int const per_batch = p.tiles.clusters_m * p.tiles.tiles_n;
-  int const z = static_cast<int>(blockIdx.x) / per_batch;
-  int m0, n0;
-  locate_in_batch(p.tiles, static_cast<int>(blockIdx.x) - z * per_batch, m0, n0);
+  int z, m0, n0;
+  p.tiles.locate(static_cast<int>(blockIdx.x), z, m0, n0);
   m0 *= Config::tile_m;
   n0 *= Config::tile_n;
   auto const* const a = static_cast<char const*>(p.a.data) + z * p.a.batch_stride;

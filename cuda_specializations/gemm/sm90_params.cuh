@@ -103,14 +103,6 @@ struct Sm90Config {
 
 namespace {
 
-/// The number of a thread in its warpgroup, read where it is used: what an epilogue computes from
-/// it should not take registers from the main loop.
-__device__ __forceinline__ int fresh_thread() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
-  return thread % 128;
-}
-
 /// The line of a wave's 64 that sums d[2 i], d[2 i + 1] of a thread belong to; see
 /// wgmma_a_registers.cuh for an A from registers.
 template <class Config>

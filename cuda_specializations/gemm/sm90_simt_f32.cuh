@@ -72,8 +72,7 @@ __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z
   for (int j = 0; j < 4; ++j) {
     if (n + j >= p.n) return;
     float const sum = j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
-    store_from_float(e.c, e.type_c, z * e.c_batch + m * e.c_m + (n + j) * e.c_n,
-                     finish(e, sum, z, m, n + j));
+    finish_element(e, sum, z, m, n + j);
   }
 }
 

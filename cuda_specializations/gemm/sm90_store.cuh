@@ -3,6 +3,7 @@
 /// From the accumulators of a warpgroup to C, through panels of shared memory.
 #pragma once
 
+#include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
 #include "sm90_params.cuh"
 
@@ -264,7 +265,7 @@ class Sm90Storer {
   __device__ __forceinline__ void store(Acc (&acc)[Config::waves][Config::tile_n / 2], int z,
                                         int row0, int column0) {
     // Nothing of what follows is worth a register of the main loop.
-    thread_ = fresh_thread();
+    thread_ = fresh_thread() % 128;
     asm volatile("" : "+r"(z), "+r"(row0), "+r"(column0));
     if constexpr (Config::gated) {
 #pragma unroll
@@ -456,7 +457,7 @@ class Sm90Storer {
       int const row = row0 + 64 * (s / panels), column = column0 + s % panels * 32;
       int const width = left != 0 && s % panels == whole ? left : 32;
       if (row >= p_.m || column >= p_.n) continue;
-      thread_ = fresh_thread();
+      thread_ = fresh_thread() % 128;
       bool const cut =
           along_m() ? row + 64 > p_.m && p_.m % 4 != 0 : column + width > p_.n && p_.n % 4 != 0;
       bool const vectors = p_.store == Sm90Store::vectors && !cut;

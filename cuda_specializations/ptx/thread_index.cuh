@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The thread's number, out of sight of the compiler's scheduling.
+#pragma once
+
+#include <attikos/config.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// threadIdx.x, read where it is used: what follows from it is then not worked out early and kept
+/// in registers that a main loop needs.
+__device__ __forceinline__ int fresh_thread() {
+  int thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
