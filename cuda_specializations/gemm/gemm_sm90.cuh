@@ -135,7 +135,7 @@ struct GatedPart {
 template <class Config>
 cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Params& p) {
   p.epilogue = make_epilogue(g);
-  p.epilogue.by_lines = !only_alpha(g);
+  p.epilogue.more_than_alpha = !only_alpha(g);
   p.epilogue.only_factors = only_factors(g);
   if (along_blocks(g.scale_a, true)) p.block_a = g.scale_a, p.epilogue.row_factors = nullptr;
   if (along_blocks(g.scale_b, false)) p.block_b = g.scale_b, p.epilogue.column_factors = nullptr;
@@ -186,11 +186,12 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
   cudaError_t status = make_params<Config>(
       g, Config::tile_m, Config::gated ? Config::out_n : Config::tile_n / Config::cluster, p);
   if (status != cudaSuccess) return status;
-  bool const by_lines = goes_by_lines(g);
-  p.store = choose_store(g, by_lines);
+  bool const in_registers = goes_by_pairs(g);
+  p.store = choose_store(g, in_registers);
   bool along_m = false;
   if (Config::registers_a && p.store == Sm90Store::elements) {
-    p.store = choose_store(transposed(g), by_lines);
+    // Pairs of C or a residual would have to lie along M.
+    p.store = choose_store(transposed(g), in_registers && g.beta == 0 && g.residual == nullptr);
     along_m = p.store != Sm90Store::elements;
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
@@ -313,9 +314,10 @@ cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device, CU
 
 /// Stages of 64 rows of A and `width` columns of B that fit into so many bytes; an MN-major B comes
 /// 64 columns wide, however few there are.
-constexpr int stages_within(int bytes, int width, bool mn_b, int steps) {
+constexpr int stages_within(int bytes, int width, bool mn_b, int steps, bool promoted) {
   int const columns = mn_b && width < 64 ? 64 : width;
-  return bytes / ((64 + columns) * 128 * steps + 16);
+  int const factors = promoted ? 4 * 4 * 4 * (16 + 4 + width) : 0;
+  return (bytes - factors) / ((64 + columns) * 128 * steps + 16);
 }
 
 template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
@@ -324,9 +326,10 @@ cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
   constexpr int steps = Width == 16 && !Promoted ? 2 : 1;
   constexpr int half = 113 * 1024 - 2048, whole = 226 * 1024 - 2048;
   return launch_planned<
-      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1), 2, Promoted>,
-      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(whole, Width, MnB, steps), 1,
-                      Promoted, steps>>(g, device, stream);
+      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1, Promoted), 2,
+                      Promoted>,
+      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(whole, Width, MnB, steps, Promoted),
+                      1, Promoted, steps>>(g, device, stream);
 }
 
 /// Whether reading the longer operand bounds the time, so that the kernel for few tiles takes the
@@ -364,11 +367,11 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
     return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
-    using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 8, together, true>;
+    using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 7, together, true>;
     if (along_blocks(g.scale_b, false) && factors_by_column(g.scale_b))
       return launch_sm90<Narrow>(g, device, stream);
-    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, together, true>,
-                           Sm90Config<A, B, false, false, 128, 128, 2, 6, together, true>, Narrow>(
+    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 5, together, true>,
+                           Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>, Narrow>(
         g, device, stream);
   } else if constexpr (sizeof(A) == 2 && !MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
@@ -392,7 +395,7 @@ template <class A, class B, bool Promoted>
 cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
                              CUstream_st* stream) {
   constexpr auto together = Schedule::cooperative;
-  using Square = Sm90Config<A, B, true, false, 128, 128, 1, 6, together, Promoted>;
+  using Square = Sm90Config<A, B, true, false, 128, 128, 1, Promoted ? 5 : 6, together, Promoted>;
   if constexpr (std::is_same_v<A, std::int8_t>)
     return launch_cheapest<Square, Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(
         g, device, stream);

@@ -75,9 +75,18 @@ inline bool only_factors(abi::GemmArgs const& g) {
          (!has_factors(g.scale_b, false) || g.scale_b.col == 0);
 }
 
-/// Whether it takes one number for each row and each column, those of columns in pairs.
-inline bool goes_by_lines(abi::GemmArgs const& g) {
-  if (g.beta != 0 || g.residual != nullptr) return false;
+/// Whether it can be done where the sums lie, pairs of columns in each thread: one number for each
+/// row and each column, and of C or a residual, 16-bit elements whose pairs lie together.
+inline bool goes_by_pairs(abi::GemmArgs const& g) {
+  if (g.beta != 0 || g.residual != nullptr) {
+    bool const of_c = g.beta != 0;
+    void const* const data = of_c ? g.c : g.residual;
+    if ((of_c && g.residual != nullptr) || dtype_size(of_c ? g.type_c : g.type_residual) != 2 ||
+        (of_c ? g.c_n : g.residual_n) != 1 || (of_c ? g.c_m : g.residual_m) % 2 != 0 ||
+        (of_c ? g.c_batch : g.residual_batch) % 2 != 0 || g.n % 2 != 0 ||
+        reinterpret_cast<std::uintptr_t>(data) % 4 != 0)
+      return false;
+  }
   auto const in_pairs = [&](void const* data, std::int64_t stride, std::int64_t batch_stride,
                             DType type) {
     return stride == 0 || (stride == 1 && g.n % 2 == 0 && (g.batch <= 1 || batch_stride % 2 == 0) &&

@@ -9,8 +9,9 @@
 #include <cuda_fp8.h>
 
 #include <attikos/abi/gemm.hpp>
-#include <attikos/epilogue/activation.hpp>
 #include <type_traits>
+
+#include "../common/activation.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -26,9 +27,9 @@ struct Sm90Addend {
 struct Sm90Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
-  /// There is more to do than alpha, but all of it is one number for a row or a column, or an
-  /// activation; or no more than numbers that all elements of a matrix are multiplied by.
-  bool by_lines, only_factors;
+  /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
+  /// multiplied by.
+  bool more_than_alpha, only_factors;
   Activation activation;
   /// C where it is stored element by element or read for beta.
   void* c;
@@ -80,14 +81,18 @@ __device__ __forceinline__ std::uint32_t pack(DType type, float x, float y) {
   __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
   return *reinterpret_cast<std::uint32_t const*>(&h);
 }
+__device__ __forceinline__ float2 unpack(DType type, std::uint32_t two) {
+  if (type == DType::float16) return __half22float2(*reinterpret_cast<__half2 const*>(&two));
+  return {__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000)};
+}
 
 /// Any activation, as one piece of code: inlined for every sum it would be a hundred.
 __device__ __noinline__ float4 activate_four(Activation activation, float4 x) {
-  return {apply_activation(activation, x.x), apply_activation(activation, x.y),
-          apply_activation(activation, x.z), apply_activation(activation, x.w)};
+  return {fast_activation(activation, x.x), fast_activation(activation, x.y),
+          fast_activation(activation, x.z), fast_activation(activation, x.w)};
 }
 __device__ __noinline__ float activate_called(Activation activation, float x) {
-  return apply_activation(activation, x);
+  return fast_activation(activation, x);
 }
 
 /// The factors of an epilogue that has nothing else, each one for all elements of a matrix.
@@ -95,7 +100,7 @@ struct Sm90Factors {
   float first, second;  ///< of A; of B and alpha and scales
 
   __device__ __forceinline__ Sm90Factors(Sm90Epilogue const& e, int z) : first(1), second(e.alpha) {
-    if (!e.by_lines) return;
+    if (!e.more_than_alpha) return;
     if (e.row_factors != nullptr) first = e.row_factors[z * e.row_factors_batch];
     if (e.column_factors != nullptr) second *= e.column_factors[z * e.column_factors_batch];
     second *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
@@ -191,12 +196,9 @@ class FoursOfAddend {
   /// Adds `factor` times group `i` to `v`.
   __device__ __forceinline__ void add(int i, float factor, float (&v)[4]) const {
     uint4 w = raw_[i];
-    if (whole_ && type_ == DType::float16) {
-      float2 const x = __half22float2(*reinterpret_cast<__half2 const*>(&w.x)),
-                   y = __half22float2(*reinterpret_cast<__half2 const*>(&w.y));
+    if (whole_ && type_ != DType::float32) {
+      float2 const x = unpack(type_, w.x), y = unpack(type_, w.y);
       w = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(y.x), __float_as_uint(y.y)};
-    } else if (whole_ && type_ == DType::bfloat16) {
-      w = {w.x << 16, w.x & 0xFFFF0000, w.y << 16, w.y & 0xFFFF0000};
     }
     v[0] += factor * __uint_as_float(w.x), v[1] += factor * __uint_as_float(w.y);
     v[2] += factor * __uint_as_float(w.z), v[3] += factor * __uint_as_float(w.w);

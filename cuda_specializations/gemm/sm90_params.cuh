@@ -92,8 +92,15 @@ struct Sm90Config {
   static constexpr int stage_bytes = a_bytes + b_bytes;
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
   static constexpr int panels = 2 * consumers;
+  /// Factors of blocks, of a warp's 16 rows and of columns: B's may change from column to column in
+  /// narrow tiles, wide ones have no registers for it.
+  static constexpr bool column_factors = TileN <= 64 || registers_a;
+  static constexpr int first_consumer_warp = 4, factor_slots = column_factors ? 4 : 8;
+  static constexpr int factor_slot_bytes = 4 * (16 + 4 + (column_factors ? TileN : 0));
+  static constexpr int factor_bytes =
+      Promoted ? 4 * consumers * factor_slots * factor_slot_bytes : 0;
   static constexpr int shared_bytes =
-      1024 + Stages * stage_bytes + panels * panel_bytes + 2 * 8 * Stages;
+      1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert(shared_bytes <= 232448);
   static_assert(sizeof(A) != 1 || !MnMajorB);
   static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));
@@ -106,7 +113,7 @@ namespace {
 /// The line of a wave's 64 that sums d[2 i], d[2 i + 1] of a thread belong to; see
 /// wgmma_a_registers.cuh for an A from registers.
 template <class Config>
-__device__ __forceinline__ int line_of_sum(int i, int thread) {
+constexpr __device__ __forceinline__ int line_of_sum(int i, int thread) {
   int const group = thread % 32 / 4;
   return 16 * (thread / 32) + (Config::registers_a ? 2 * group + i : group + 8 * i);
 }

@@ -2,11 +2,13 @@
 /// \file
 /// Products of float8 operands of which the tensor cores sum those of one stage alone, 128 along K:
 /// they keep as few as 14 bits of a long sum. The rest are float32 additions, each with the factors
-/// of its stage where operands are scaled by blocks.
+/// of its stage where operands are scaled by blocks. The producer brings those, stage by stage
+/// beside the operands: fetched by the threads that need them, they would be waited for.
 ///
 /// Source of the block scales: DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.3.
 #pragma once
 
+#include "../ptx/cp_async.cuh"
 #include "../ptx/wgmma.cuh"
 #include "sm90_params.cuh"
 
@@ -15,97 +17,127 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The factors that this thread's sums of a tile take on from stage to stage.
+/// The factors that a warp's sums of a tile take on from stage to stage. Each warp brings its own
+/// to shared memory, some stages ahead of their use: loaded into registers, they would be waited
+/// for.
 template <class Config>
 class Sm90BlockScales {
  public:
-  /// Whether B's factors may change from column to column. Those of narrow tiles, whose sums leave
-  /// registers, are fetched ahead.
-  static constexpr bool columns = Config::tile_n <= 64 || Config::registers_a;
-  static constexpr int ahead = Config::tile_n <= 64 ? Config::tile_n / 4 : 1;
-
-  /// Those of one stage: of two rows, of B's block, or of each column.
-  struct Stage {
-    float row[2], b[ahead];
-  };
-
-  /// Stages of K from number `first` on.
-  __device__ __forceinline__ Sm90BlockScales(Sm90Params const& p, int z, int m, int n, int first)
+  /// `at`: room for all warps' factors; the tile begins at row `m` for this warpgroup and column
+  /// `n`, and takes `count` stages of K from number `first` on.
+  __device__ __forceinline__ Sm90BlockScales(Sm90Params const& p, std::uint32_t at, int z, int m,
+                                             int n, int first, int count)
       : p_(p),
         on_(p.block_a.data != nullptr || p.block_b.data != nullptr),
-        by_column_(columns && factors_by_column(p.block_b)),
-        z_(z),
-        n_(n),
-        first_(first) {
-    int const thread = static_cast<int>(threadIdx.x) % 128;
+        by_column_(Config::column_factors && factors_by_column(p.block_b)),
+        first_(first),
+        end_(first + count) {
+    if (!on_) return;
+    int const warp = static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
+    at_ = at + warp * (slots * Config::factor_slot_bytes);
     // Rows and columns outside the matrix have no factors; what they get does not matter.
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      row_[i] = static_cast<int>(
-          p.block_a.offset(z, min(m + line_of_sum<Config>(i, thread), p.m - 1), 0));
-    // Of the thread's first column, though it is the same for all: a factor that the compiler knows
-    // to be uniform goes to a uniform register, and is waited for where it is loaded.
-    b_ = static_cast<int>(p.block_b.offset(z, 0, column(0)));
+    abi::ScaleGrid const &a = p.block_a, &b = p.block_b;
+    bool const of_row = lane() < rows;
+    from_ = of_row ? a.data + a.offset(z, min(m + warp % 4 * rows + lane(), p.m - 1), 0)
+                   : b.data + b.offset(z, 0, min(n, p.n - 1));
+    loads_ = of_row ? a.data != nullptr : lane() == rows && b.data != nullptr && !by_column_;
+    if constexpr (Config::column_factors) z_ = z, n_ = n;
+    __syncwarp();  // the last tile's have been read
+    for (int k = first; k < first + slots - 1; ++k) fetch(k);
   }
 
-  /// Fetches the factors of stage `k`.
-  __device__ __forceinline__ void load(Stage& stage, int k) const {
+  /// Waits for the factors of the next stage, number `k`, and reads those that are few.
+  __device__ __forceinline__ void load(int k) {
     if (!on_) return;
-    int const at = first_ + k;
-    // Blocks are a multiple of a stage long.
-    auto const step = [&](std::int64_t stride, int shift) {
-      return (at >> max(shift - 7, 0)) * static_cast<int>(stride);
-    };
-    stage.row[0] = stage.row[1] = 1;
-    if (p_.block_a.data != nullptr) {
-      int const to = step(p_.block_a.col, p_.block_a.col_shift);
+    k += first_;
+    copy_async_wait<slots - 2>();
+    __syncwarp();
+    std::uint32_t const at = slot(k);
+    float const all = load_shared_word(at + rows * 4);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) stage.row[i] = p_.block_a.data[row_[i] + to];
+    for (int i = 0; i < 2; ++i) {
+      row_[i] = load_shared_word(at + line_of_sum<Config>(i, lane()) * 4);
+      if (!Config::column_factors || !by_column_) row_[i] *= all;
     }
-    if (!by_column_) {
-      stage.b[0] = 1;
-      if (p_.block_b.data != nullptr)
-        stage.b[0] = p_.block_b.data[b_ + step(p_.block_b.row, p_.block_b.row_shift)];
-    } else if constexpr (ahead > 1) {
-#pragma unroll
-      for (int c = 0; c < ahead; ++c) stage.b[c] = p_.block_b.at(z_, at * 128, column(c));
-    }
+    if (!Config::column_factors) fetch(k + slots - 1);
   }
 
   /// Adds the sums of stage `k`, whose products have been waited for.
   template <int Size>
-  __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], Stage const& stage,
-                                      int k) const {
+  __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], int k) const {
     pin(part);
-    if (!columns || !by_column_) {
-      float const b = on_ ? stage.b[0] : 1;
-      float const upper = on_ ? stage.row[0] * b : 1, lower = on_ ? stage.row[1] * b : 1;
+    if (!Config::column_factors || !by_column_) {
 #pragma unroll
-      for (int r = 0; r < Size; ++r)
-        acc[r] = __fmaf_rn((r & 2) != 0 ? lower : upper, part[r], acc[r]);
+      for (int r = 0; r < Size; ++r) acc[r] = __fmaf_rn(row_[r / 2 % 2], part[r], acc[r]);
     } else {
-      int const at = (first_ + k) * 128;
+      std::uint32_t const at = slot(first_ + k) + (rows + 4) * 4 + lane() % 4 * 8;
 #pragma unroll
-      for (int c = 0; c < Size / 2; ++c) {
-        float const b = ahead > 1 ? stage.b[c] : p_.block_b.at(z_, at, column(c));
-        int const r = 4 * (c / 2) + c % 2;
-        acc[r] = __fmaf_rn(b * stage.row[0], part[r], acc[r]);
-        acc[r + 2] = __fmaf_rn(b * stage.row[1], part[r + 2], acc[r + 2]);
+      for (int r = 0; r < Size; r += 4) {
+        float2 const b = load_shared_two(at + r * 8);
+        acc[r] = __fmaf_rn(b.x * row_[0], part[r], acc[r]);
+        acc[r + 1] = __fmaf_rn(b.y * row_[0], part[r + 1], acc[r + 1]);
+        acc[r + 2] = __fmaf_rn(b.x * row_[1], part[r + 2], acc[r + 2]);
+        acc[r + 3] = __fmaf_rn(b.y * row_[1], part[r + 3], acc[r + 3]);
       }
+    }
+    if (Config::column_factors && on_) {
+      __syncwarp();
+      fetch(first_ + k + slots - 1);
     }
   }
 
  private:
-  /// The column of this thread's sum number `c` of a row.
-  __device__ __forceinline__ int column(int c) const {
-    return min(n_ + 8 * (c / 2) + static_cast<int>(threadIdx.x) % 4 * 2 + c % 2, p_.n - 1);
+  static constexpr int slots = Config::factor_slots, rows = 16;
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ __forceinline__ std::uint32_t slot(int k) const {
+    return at_ + k % slots * Config::factor_slot_bytes;
+  }
+
+  /// Starts the copies of the factors of stage `k`: of the warp's 16 rows, then of all columns
+  /// where they have the same, then of each column. Blocks are a multiple of a stage long.
+  __device__ __forceinline__ void fetch(int k) const {
+    auto const step = [&](std::int64_t stride, int shift) {
+      return (k >> max(shift - 7, 0)) * static_cast<int>(stride);
+    };
+    abi::ScaleGrid const &a = p_.block_a, &b = p_.block_b;
+    std::uint32_t const to = slot(k);
+    if (k < end_) {
+      int const of_a = step(a.col, a.col_shift), of_b = step(b.row, b.row_shift);
+      if (loads_) copy_async_four(to + lane() * 4, from_ + (lane() < rows ? of_a : of_b));
+      if constexpr (Config::column_factors) {
+        if (by_column_) {
+#pragma unroll
+          for (int c = 0; c < Config::tile_n; c += 32)
+            if (Config::tile_n % 32 == 0 || lane() < Config::tile_n)
+              copy_async_four(to + (rows + 4 + c + lane()) * 4,
+                              b.data + (b.offset(z_, 0, min(n_ + c + lane(), p_.n - 1)) + of_b));
+        }
+      }
+    }
+    copy_async_commit();
   }
 
   Sm90Params const& p_;
   bool const on_, by_column_;
-  int const z_, n_, first_;
-  int row_[2], b_;  ///< where the factors of K's beginning lie
+  bool loads_;  ///< whether this lane brings one of the few
+  int const first_, end_;
+  int z_, n_;
+  std::uint32_t at_;
+  float const* from_;      ///< where what this lane brings lies for the beginning of K
+  float row_[2] = {1, 1};  ///< factors of this thread's rows, times B's where all columns have one
 };
+
+/// Makes the factors of a warpgroup 1, which those of an operand without any stay. `to`: room for
+/// those of all warps.
+template <class Config>
+__device__ __forceinline__ void clear_factors(std::uint32_t to) {
+  constexpr int words = Config::factor_slots * Config::factor_slot_bytes / 4;  // of a warp
+  int const warp = static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < words; i += 32)
+    store_shared(to + (warp * words + i) * 4, 1.0f);
+  __syncwarp();
+}
 
 /// Starts the products of one stage of float8 operands into `part`.
 template <class Config, int Size>
@@ -120,16 +152,14 @@ __device__ __forceinline__ void start_part(float (&part)[Size], std::uint64_t a,
 }
 
 /// Sums the products of a tile into `acc`: while one stage's sums are added in float32, the next
-/// stage is multiplied. `take(stage)` waits for a stage and gives the descriptors of its operands;
-/// `release(stage)` gives it back.
+/// stage is multiplied. `take(a, b)` waits for a stage and gives its place and the descriptors of
+/// its operands; `release(place)` gives it back.
 template <class Config, int Size, class Take, class Release>
 __device__ __forceinline__ void multiply_promoted(float (&acc)[Size],
-                                                  Sm90BlockScales<Config> const& scales,
-                                                  int k_blocks, Take take, Release release) {
+                                                  Sm90BlockScales<Config> scales, int k_blocks,
+                                                  Take take, Release release) {
   static_assert(Config::waves == 1);
   float even[Size], odd[Size];
-  typename Sm90BlockScales<Config>::Stage factors;  // fetched one stage ahead of their use
-  scales.load(factors, 0);
 #pragma unroll
   for (int r = 0; r < Size; ++r) acc[r] = 0;
   std::uint64_t a, b;
@@ -139,31 +169,33 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size],
   for (; k + 1 < k_blocks; k += 2) {
     int const second = take(a, b);
     start_part<Config>(odd, a, b);
+    scales.load(k - 1);
     wgmma_wait<1>();
     release(held);
-    scales.add(acc, even, factors, k - 1);
-    scales.load(factors, k);
+    scales.add(acc, even, k - 1);
     held = take(a, b);
     start_part<Config>(even, a, b);
+    scales.load(k);
     wgmma_wait<1>();
     release(second);
-    scales.add(acc, odd, factors, k);
-    scales.load(factors, k + 1);
+    scales.add(acc, odd, k);
   }
   if (k < k_blocks) {
     int const second = take(a, b);
     start_part<Config>(odd, a, b);
+    scales.load(k - 1);
     wgmma_wait<1>();
     release(held);
-    scales.add(acc, even, factors, k - 1);
-    scales.load(factors, k);
+    scales.add(acc, even, k - 1);
+    scales.load(k);
     wgmma_wait<0>();
     release(second);
-    scales.add(acc, odd, factors, k);
+    scales.add(acc, odd, k);
   } else {
+    scales.load(k - 1);
     wgmma_wait<0>();
     release(held);
-    scales.add(acc, even, factors, k - 1);
+    scales.add(acc, even, k - 1);
   }
 }
 

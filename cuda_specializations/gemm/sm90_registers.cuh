@@ -79,7 +79,7 @@ __device__ __forceinline__ int multiply_registers(
 /// the end.
 template <class Config, class Take, class Release>
 __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config::tile_n / 2],
-                                                            Sm90BlockScales<Config> const& scales,
+                                                            Sm90BlockScales<Config> scales,
                                                             int k_blocks, std::uint32_t tiles_a,
                                                             int first_wave, std::uint64_t b0,
                                                             Take take, Release release) {
@@ -87,8 +87,6 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
   TransposedBytes const from;
   RegisterSteps<Config> early, late;
   float part[1][Config::tile_n / 2];
-  typename Sm90BlockScales<Config>::Stage factors;
-  scales.load(factors, 0);
 #pragma unroll
   for (int r = 0; r < Config::tile_n / 2; ++r) acc[r] = 0;
   int held = take();
@@ -106,10 +104,10 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
       wgmma_wait<1>();
       early.load(from, tiles_a + held * Config::stage_bytes, 0, first_wave);
     }
+    scales.load(k);
     wgmma_wait<0>();
     release(done);
-    scales.add(acc, part[0], factors, k);
-    if (k + 1 < k_blocks) scales.load(factors, k + 1);
+    scales.add(acc, part[0], k);
     if (last) return;
   }
 }

@@ -38,7 +38,12 @@ struct Sm90SplitConfig {
   static constexpr int line_m = tile_m + 4, line_n = TileN + 8;
   static constexpr int staged_words =
       line_m * TileN > line_n* tile_m ? line_m* TileN : line_n* tile_m;
-  static constexpr int shared_bytes = 1024 + Stages * stage_bytes + 2 * 8 * Stages;
+  /// As in Sm90Config.
+  static constexpr bool column_factors = TileN <= 64;
+  static constexpr int first_consumer_warp = 0, factor_slots = 4;
+  static constexpr int factor_slot_bytes = 4 * (16 + 4 + (column_factors ? TileN : 0));
+  static constexpr int factor_bytes = Promoted ? 4 * factor_slots * factor_slot_bytes : 0;
+  static constexpr int shared_bytes = 1024 + Stages * stage_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert((shared_bytes + 1024) * BlocksPerSm <= 233472);
   static_assert(staged_words * 4 <= Stages * stage_bytes);
 };
@@ -77,6 +82,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   auto* const full =
       reinterpret_cast<std::uint64_t*>(shared + Config::stages * Config::stage_bytes);
   std::uint64_t* const empty = full + Config::stages;
+  std::uint32_t const factors_at = shared_address(empty + Config::stages);  // of promoted products
   int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
   int const rank = static_cast<int>(cluster_rank());
   int const splits = p.splits;
@@ -155,9 +161,11 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     };
     if constexpr (Config::promoted) {
       static_assert(Config::steps == 1);
+      clear_factors<Config>(factors_at);
       if (begin < end)
         multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, z, m, n, begin), end - begin,
+            acc[0], Sm90BlockScales<Config>(p, factors_at, z, m, n, begin, end - begin),
+            end - begin,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);

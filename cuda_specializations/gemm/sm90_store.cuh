@@ -5,7 +5,7 @@
 
 #include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
-#include "sm90_params.cuh"
+#include "sm90_pairs.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -162,98 +162,16 @@ __device__ __forceinline__ void gate(Activation activation, float (&acc)[Size]) 
   constexpr int half = Size / 2;
   if (activation == Activation::silu) {
 #pragma unroll
-    for (int r = 0; r < half; ++r)
-      acc[r] = __fdividef(acc[r], 1.0f + __expf(-acc[r])) * acc[half + r];
+    for (int r = 0; r < half; ++r) acc[r] = fast_silu(acc[r]) * acc[half + r];
   } else {
 #pragma unroll
     for (int r = 0; r < half; ++r) acc[r] = activate_called(activation, acc[r]) * acc[half + r];
   }
 }
 
-/// Numbers of columns `column`, `column` + 1 and of those 8, 16, ... further on, as far as there
-/// are columns. They lie side by side, pairs at multiples of their size.
-template <int Blocks>
-__device__ __forceinline__ void load_columns(void const* data, DType type, int column, int columns,
-                                             float2 (&w)[Blocks]) {
-  bool const floats = type == DType::float32;
-#pragma unroll
-  for (int b = 0; b < Blocks; ++b) {
-    w[b] = {0, 0};
-    if (column + 8 * b < columns) {
-      if (floats)
-        w[b] = *reinterpret_cast<float2 const*>(static_cast<float const*>(data) + column + 8 * b);
-      else
-        w[b].x = *reinterpret_cast<float const*>(static_cast<__half const*>(data) + column + 8 * b);
-    }
-  }
-  if (floats) return;
-#pragma unroll
-  for (int b = 0; b < Blocks; ++b) {
-    std::uint32_t const two = __float_as_uint(w[b].x);
-    if (type == DType::float16)
-      w[b] = __half22float2(*reinterpret_cast<__half2 const*>(&two));
-    else
-      w[b] = {__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000)};
-  }
-}
-
-/// The epilogue that goes by rows and columns, for 64 rows from `row0` and `Columns` columns from
-/// `column` on: `v` holds sums.
-template <class Config, int Columns>
-__device__ __forceinline__ void finish_by_lines(Sm90Params const& p, int thread, int z, int row0,
-                                                int column, float (&v)[Columns / 2]) {
-  Sm90Epilogue const& e = p.epilogue;
-  constexpr int blocks = Columns / 8;
-  int const first = column + thread % 4 * 2;
-  bool const factors = e.column_factors != nullptr && e.column_factors_stride != 0;
-  bool const biased = e.bias.data != nullptr && e.bias.stride_n != 0;
-  float2 factor[blocks], bias[blocks];
-  if (factors)
-    load_columns(e.column_factors + z * e.column_factors_batch, DType::float32, first, p.n, factor);
-  if (biased) load_columns(e.bias.data, e.bias.type, first, p.n, bias);
-  float const column_factor =
-      e.column_factors != nullptr && !factors ? e.column_factors[z * e.column_factors_batch] : 1;
-  float const scale = e.factor != nullptr ? e.scale * *e.factor : e.scale;
-  float row_factor[2] = {1, 1}, row_bias[2] = {0, 0};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    int const row = min(row0 + line_of_sum<Config>(i, thread), p.m - 1);
-    if (e.row_factors != nullptr)
-      row_factor[i] = e.row_factors[z * e.row_factors_batch + row * e.row_factors_stride];
-    if (e.bias.data != nullptr && !biased)
-      row_bias[i] = load_as_float(e.bias.data, e.bias.type, row * e.bias.stride_m);
-  }
-#pragma unroll
-  for (int r = 0; r < Columns / 2; ++r) v[r] = v[r] * row_factor[r / 2 % 2] * column_factor;
-  if (factors) {
-#pragma unroll
-    for (int r = 0; r < Columns / 2; ++r) v[r] *= r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y;
-  }
-#pragma unroll
-  for (int r = 0; r < Columns / 2; ++r) v[r] = v[r] * e.alpha * scale;
-  if (biased) {
-#pragma unroll
-    for (int r = 0; r < Columns / 2; ++r) v[r] += r % 2 == 0 ? bias[r / 4].x : bias[r / 4].y;
-  } else {
-#pragma unroll
-    for (int r = 0; r < Columns / 2; ++r) v[r] += row_bias[r / 2 % 2];
-  }
-  if (e.activation == Activation::relu) {
-#pragma unroll
-    for (int r = 0; r < Columns / 2; ++r) v[r] = relu(v[r]);
-  } else if (e.activation != Activation::none) {
-#pragma unroll
-    for (int b = 0; b < blocks; ++b) {
-      float4 const a =
-          activate_four(e.activation, {v[4 * b], v[4 * b + 1], v[4 * b + 2], v[4 * b + 3]});
-      v[4 * b] = a.x, v[4 * b + 1] = a.y, v[4 * b + 2] = a.z, v[4 * b + 3] = a.w;
-    }
-  }
-}
-
-/// Stores the sums of a warpgroup's rows of a tile. What goes by rows and columns is done in
-/// registers, and C goes through the copy engine, panel by panel; the rest, and a C that the copy
-/// engine cannot reach, is finished from shared memory.
+/// Stores the sums of a warpgroup's rows of a tile. What can be done in registers is,
+/// and C goes through the copy engine, panel by panel; the rest, and a C that the copy engine
+/// cannot reach, is finished from shared memory.
 template <class Config>
 class Sm90Storer {
   using Acc = typename Config::Acc;
@@ -273,8 +191,8 @@ class Sm90Storer {
     }
     if (p_.store != Sm90Store::halves && p_.store != Sm90Store::words) {
       finish(acc, z, row0, column0);
-    } else if (p_.epilogue.by_lines && !p_.epilogue.only_factors) {
-      if constexpr (!Config::gated) store_by_lines(acc, z, row0, column0);
+    } else if (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors) {
+      if constexpr (!Config::gated) store_finished(acc, z, row0, column0);
     } else {
       Sm90Factors const factors(p_.epilogue, z);
 #pragma unroll
@@ -398,7 +316,7 @@ class Sm90Storer {
 
   /// 16-bit elements, half a panel at a time in a loop, not unrolled: there is one piece of code
   /// for all, and few registers beside the sums.
-  __device__ __forceinline__ void store_by_lines(
+  __device__ __forceinline__ void store_finished(
       Acc const (&acc)[Config::waves][Config::tile_n / 2], int z, int row0, int column0) {
     constexpr int left = rest<32>, whole = Config::out_n / 32, parts = whole + (left != 0);
     unsigned char* panel = nullptr;
@@ -436,7 +354,7 @@ class Sm90Storer {
 #pragma unroll
           for (int r = 0; r < Columns / 2; ++r) v[r] = static_cast<float>(acc[wave][at / 2 + r]);
         }
-    finish_by_lines<Config, Columns>(p_, thread_, z, row0, column, v);
+    finish_pairs<Config, Columns>(p_, thread_, z, row0, column, v);
     stage<Columns>(v, panel, first);
   }
 

@@ -176,7 +176,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
         if (lane < Config::cluster) mbarrier_arrive_cluster(&empty[s], lane);
       }
     };
-    int const share = Config::ping_pong ? 0 : consumer;  // of the rows of a tile
+    int const share = Config::ping_pong ? 0 : consumer;                    // of the rows of a tile
+    std::uint32_t const factors = shared_address(empty + Config::stages);  // of promoted products
+    if constexpr (Config::promoted) clear_factors<Config>(factors);
     std::uint64_t const a0 =
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
@@ -214,8 +216,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
-          multiply_registers_promoted<Config>(acc[0], Sm90BlockScales<Config>(p, z, m, n, 0),
-                                              p.k_blocks, tiles_a, first_wave, b0, take, release);
+          multiply_registers_promoted<Config>(
+              acc[0], Sm90BlockScales<Config>(p, factors, z, m, n, 0, p.k_blocks), p.k_blocks,
+              tiles_a, first_wave, b0, take, release);
         } else {
           int const held =
               multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
@@ -228,7 +231,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         }
       } else if constexpr (Config::promoted) {
         multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, z, m, n, 0), p.k_blocks,
+            acc[0], Sm90BlockScales<Config>(p, factors, z, m, n, 0, p.k_blocks), p.k_blocks,
             [&](std::uint64_t& a, std::uint64_t& b) {
               int const taken = stage;
               mbarrier_wait(&full[taken], phase);

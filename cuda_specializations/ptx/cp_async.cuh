@@ -29,6 +29,13 @@ __device__ __forceinline__ void copy_async(std::uint32_t to, void const* from, i
                  : "memory");
 }
 
+/// Copies 4 bytes, all of them.
+__device__ __forceinline__ void copy_async_four(std::uint32_t to, void const* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to),
+               "l"(__cvta_generic_to_global(from))
+               : "memory");
+}
+
 /// Copies 16 bytes, all of them.
 __device__ __forceinline__ void copy_async_whole(std::uint32_t to, void const* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to),

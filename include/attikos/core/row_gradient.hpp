@@ -36,7 +36,7 @@ inline Vec<Acc> gelu_gradient_vector(Vec<Acc> x) {
     Vec<Acc> const c = clamp_magnitude<Acc>(x, 15.0f);
     Vec<Acc> const z = (c < 0.0f ? -c : c) * 0.70710678118654752440f;
     Vec<Acc> const density = exp<Acc, W>(-z * z);
-    Vec<Acc> const tail = 0.5f * density * scaled_erfc(z);
+    Vec<Acc> const tail = 0.5f * density * scaled_erfc(1.0f / (1.0f + 0.3f * z));
     return (c < 0.0f ? tail : 1.0f - tail) + c * 0.39894228040143267794f * density;
   } else {
     Acc lane[W];
