@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <attikos/abi/attention_cuda.hpp>
 
-#include "../common/tensor_map.cuh"
 #include "sm90_attention.cuh"
+#include "sm90_operand_maps.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -17,30 +17,18 @@ namespace {
 
 constexpr std::int64_t most_positions = std::int64_t{1} << 28;
 
-/// Why the copy engine cannot go through a tensor [batch, heads, positions, features], null if it
-/// can. A stride of 0 repeats one matrix.
-inline char const* refuse_operand(void const* data, std::int64_t const (&extent)[4],
-                                  std::int64_t const (&stride)[4], char const* misaligned,
-                                  char const* odd_stride, char const* no_unit) {
-  if (extent[3] > 1 && stride[3] != 1) return no_unit;
-  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
-  for (int r = 0; r < 3; ++r)
-    if (extent[r] > 1 && (stride[r] < 0 || stride[r] % 8 != 0 || (r == 2 && stride[r] == 0) ||
-                          stride[r] >= std::int64_t{1} << 38))
-      return odd_stride;
-  return nullptr;
-}
-
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
-  if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
-    return "it takes other element types";
+  constexpr bool float8 = sizeof(T) == 1;
+  if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
+  if (float8 ? g.type_out != DType::float16 && g.type_out != DType::bfloat16 : g.type_out != g.type)
+    return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.mask != nullptr) return "it has no boolean mask";
   if (g.page_table != nullptr) return "it reads no pages";
-  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
+  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
@@ -63,41 +51,20 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   if (char const* reason = refuse_operand(
-          g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
+          g.q, q, g.q_stride, sizeof(T), "q's address is not a multiple of 16 bytes",
           "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
     return reason;
   if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
   if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
   std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
   if (char const* reason = refuse_operand(
-          g.k, k, g.k_stride, "k's address is not a multiple of 16 bytes",
+          g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
           "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
     return reason;
   std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
-  return refuse_operand(g.v, v, g.v_stride, "v's address is not a multiple of 16 bytes",
+  return refuse_operand(g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
                         "a stride of v is not a multiple of 16 bytes",
                         "v has no unit stride along head_dim");
-}
-
-/// Boxes of 64 features × `rows` positions of a tensor [batch, heads, positions, features].
-/// `steps` become 0 where heads or batches share one matrix.
-inline cudaError_t make_operand_map(CUtensorMap* map, CUtensorMapDataType type, void const* data,
-                                    std::int64_t const (&extent)[4],
-                                    std::int64_t const (&stride)[4], int rows, int (&steps)[2]) {
-  auto const pitch = static_cast<cuuint64_t>((extent[3] * 2 + 15) / 16 * 16);
-  cuuint64_t extents[4] = {static_cast<cuuint64_t>(extent[3]), static_cast<cuuint64_t>(extent[2]),
-                           1, 1};
-  cuuint64_t strides[3] = {extent[2] > 1 ? static_cast<cuuint64_t>(stride[2]) * 2 : pitch, pitch,
-                           pitch};
-  for (int r = 0; r < 2; ++r) {  // heads, then batch
-    std::int64_t const count = extent[1 - r], apart = stride[1 - r];
-    steps[r] = count > 1 && apart != 0;
-    if (steps[r] == 0) continue;
-    extents[2 + r] = static_cast<cuuint64_t>(count);
-    strides[1 + r] = static_cast<cuuint64_t>(apart) * 2;
-  }
-  cuuint32_t const box[4] = {64, static_cast<cuuint32_t>(rows), 1, 1};
-  return encode_tensor_map(map, type, data, extents, strides, box);
 }
 
 /// What a kernel is told of a call.
@@ -106,16 +73,16 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
                                   Sm90AttentionParams& p, int& blocks) {
   p.args = g;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  constexpr CUtensorMapDataType type = TensorMapElement<typename Config::Element>::map;
+  using T = typename Config::Element;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  cudaError_t status = make_operand_map(&p.q, type, g.q, q, g.q_stride, 64, p.q_steps);
+  cudaError_t status = make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64, p.q_steps);
   if (status != cudaSuccess) return status;
   if (g.heads_kv != 0 && g.seqlen_kv != 0) {
     std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
     std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
-    status = make_operand_map(&p.k, type, g.k, k, g.k_stride, Config::tile_n, p.k_steps);
+    status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, Config::tile_n, p.k_steps);
     if (status != cudaSuccess) return status;
-    status = make_operand_map(&p.v, type, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
+    status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
     if (status != cudaSuccess) return status;
   }
   std::int64_t const slots = g.seqlen_q / Config::tile_m + g.batch + 2;
@@ -135,8 +102,8 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
       std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
   // As many heads at a time as there are blocks for their tiles: blocks that read the same keys
   // and values do so together, and no more of both than L2 holds.
-  std::int64_t const bytes =
-      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * 2);
+  std::int64_t const bytes = std::max<std::int64_t>(
+      1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * static_cast<std::int64_t>(sizeof(T)));
   std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
   std::int64_t const needed =
       ((blocks + p.tiles_m - 1) / p.tiles_m + p.group_of_heads - 1) / p.group_of_heads;
@@ -176,6 +143,20 @@ template <class T>
 abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& device) noexcept {
   char const* const reason = refuse_attention<T>(g, device);
   return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+/// Takes the shape for a head dimension of float8 tensors.
+template <class T, bool Terms>
+cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Device const& device,
+                                         CUstream_st* stream) {
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  auto const launch = [&](auto config) {
+    return launch_attention<decltype(config)>(g, device, stream);
+  };
+  constexpr int consumers = Terms ? 2 : 3, keys = Terms ? 64 : 128;  // as registers allow
+  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, consumers, 128, true, Terms>{});
+  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
+  return launch(Sm90AttentionConfig<T, 256, 2, keys, true, Terms>{});
 }
 
 /// Takes the shape for a head dimension.
@@ -220,8 +201,12 @@ int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
   if (current.status() != cudaSuccess) return current.status();
   bool const terms =
       g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
-  return terms ? launch_for_head_dim<T, true>(g, device, stream)
-               : launch_for_head_dim<T, false>(g, device, stream);
+  if constexpr (sizeof(T) == 1)
+    return terms ? launch_for_head_dim_of_bytes<T, true>(g, device, stream)
+                 : launch_for_head_dim_of_bytes<T, false>(g, device, stream);
+  else
+    return terms ? launch_for_head_dim<T, true>(g, device, stream)
+                 : launch_for_head_dim<T, false>(g, device, stream);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <attikos/abi/decode_cuda.hpp>
 
-#include "../common/tensor_map.cuh"
 #include "sm80_decode.cuh"
+#include "sm80_launch.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -81,17 +81,6 @@ struct DecodePlan {
   }
 };
 
-inline char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
-                               std::int64_t const (&stride)[4], char const* misaligned,
-                               char const* odd_stride, char const* no_unit) {
-  if (data == nullptr) return "q, k, v or out is a null pointer";
-  if (extent[3] > 1 && stride[3] != 1) return no_unit;
-  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
-  for (int r = 0; r < 3; ++r)
-    if (extent[r] > 1 && stride[r] % 8 != 0) return odd_stride;
-  return nullptr;
-}
-
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
@@ -158,20 +147,12 @@ inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
   return is_empty(g) ? 0 : DecodePlan(g, device).bytes();
 }
 
-/// Dependent launches overlap from sm_90 on, where the kernels wait for each other.
-inline cudaError_t launch_behind(void (*kernel)(Sm80DecodeParams), std::int64_t blocks,
-                                 int shared_bytes, abi::Device const& device, CUstream_st* stream,
-                                 Sm80DecodeParams const& p) {
-  if (device.compute_major == 9)
-    return launch_clusters(kernel, static_cast<int>(blocks), 1, 128, shared_bytes, stream, p);
-  return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), 128, stream, p, shared_bytes);
-}
-
 template <class T, int D, int WarpsM>
 cudaError_t launch_decode(Sm80DecodeParams const& p, std::int64_t blocks, abi::Device const& device,
                           CUstream_st* stream) {
   using Config = Sm80DecodeConfig<T, D, WarpsM>;
-  return launch_behind(sm80_decode_kernel<Config>, blocks, Config::shared_bytes, device, stream, p);
+  return launch_behind(sm80_decode_kernel<Config>, blocks, 128, Config::shared_bytes, device,
+                       stream, p);
 }
 
 template <class T>
@@ -223,7 +204,7 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
              : d == 128 ? launch_decode<T, 128, 4>(p, blocks, device, stream)
                         : launch_decode<T, 256, 4>(p, blocks, device, stream);
   if (status != cudaSuccess || plan.splits == 1) return status;
-  return launch_behind(sm80_decode_join_kernel<T>, plan.states, 0, device, stream, p);
+  return launch_behind(sm80_decode_join_kernel<T>, plan.states, 128, 0, device, stream, p);
 }
 
 }  // namespace

@@ -15,28 +15,13 @@
 #include "../ptx/cp_async.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
-#include "../ptx/mma_sync.cuh"
 #include "sm80_decode_store.cuh"
+#include "sm80_tiles.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-template <class T>
-__device__ __forceinline__ void multiply_16(float (&d)[4], std::uint32_t const (&a)[4],
-                                            std::uint32_t b0, std::uint32_t b1) {
-  if constexpr (std::is_same_v<T, __half>)
-    mma_f16(d, a, b0, b1);
-  else
-    mma_bf16(d, a, b0, b1);
-}
-
-/// Offset of what lies `bytes` behind the chunk at offset `at` of a row: eight chunks are permuted
-/// among themselves. Few numbers, so that they can be kept, and constants.
-__device__ __forceinline__ std::uint32_t chunk_at(std::uint32_t at, std::uint32_t bytes) {
-  return (at ^ (bytes & 127u)) + (bytes & ~127u);
-}
 
 /// Brings keys and values of one team of warps, each warp `rows` keys of every step. Which page a
 /// key lies in is looked up some steps ahead, by as many lanes as there are keys.
@@ -251,7 +236,8 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, DecodeTil
         for (int e = 0; e < 4; ++e) s[b][e] *= scale;
       int const j = j0 + lane % 4 * 2;
       if (p.terms) apply_decode_terms(p, t, keys, rows, s, j);
-      if (j0 < whole_from || j0 + Config::keys > whole_end) mask_keys(s, t, keys, rows, j);
+      if (j0 < whole_from || j0 + Config::keys > whole_end)
+        mask_keys(s, {rows.seen(t, keys, 0), rows.seen(t, keys, 1)}, j);
       float factor[2];
       if (weigh_keys(s, softmax, factor)) {
 #pragma unroll
@@ -310,9 +296,9 @@ __global__ void __launch_bounds__(Config::threads, 2)
   int const batch = static_cast<int>(unit / static_cast<unsigned>(p.splits));
   wait_for_launch_before();
   fetch_table(p, batch, split);
-  DecodeTile const t = locate_rows<Config>(p, batch, h_kv, slot);
+  DecodeTile const t = locate_rows(p, batch, h_kv, slot, Config::tile_m);
   if (t.rows == 0) return;
-  DecodeKeys const keys = part_of_keys<Config>(t, p.splits, split);
+  DecodeKeys const keys = part_of_keys(t, p.splits, split);
   if (keys.begin >= keys.end) {
     store_nothing<Config>(p, t, split);
     return;

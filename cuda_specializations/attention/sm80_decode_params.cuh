@@ -79,20 +79,19 @@ struct DecodeTile {
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
 
-/// Works out tile `slot` of key head `h_kv`, of sequence `b` unless queries are packed: then
-/// segment e has the slots from group·begin/tile_m + e on, of which it needs no more than there are
-/// up to the next one's.
-template <class Config>
+/// Works out tile `slot`, of `tile_m` rows, of key head `h_kv`, of sequence `b` unless queries are
+/// packed: then segment e has the slots from group·begin/tile_m + e on, of which it needs no more
+/// than there are up to the next one's.
 __device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int b, int h_kv,
-                                                  int slot) {
+                                                  int slot, int tile_m) {
   abi::AttentionArgs const& g = p.args;
   DecodeTile t{};
   t.batch = b, t.head = h_kv * p.group;
-  t.row0 = slot * Config::tile_m;
+  t.row0 = slot * tile_m;
   t.length = static_cast<int>(g.seqlen_q);
   if (g.cu_seqlens_q.data != nullptr) {
     auto const slot_of = [&](int e) {
-      return static_cast<int>(std::int64_t{packed_boundary(g, e)} * p.group / Config::tile_m) + e;
+      return static_cast<int>(std::int64_t{packed_boundary(g, e)} * p.group / tile_m) + e;
     };
     int low = 0, high = static_cast<int>(g.batch) + 2;
     while (high - low > 1) {
@@ -101,10 +100,10 @@ __device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int
     }
     t.begin_q = packed_boundary(g, low);
     t.length = max(0, packed_boundary(g, low + 1) - t.begin_q);
-    t.row0 = (slot - slot_of(low)) * Config::tile_m;
+    t.row0 = (slot - slot_of(low)) * tile_m;
     t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
   }
-  t.rows = max(0, min(Config::tile_m, p.group * t.length - t.row0));
+  t.rows = max(0, min(tile_m, p.group * t.length - t.row0));
   if (t.batch < 0 || t.rows == 0) return t;
   int const seqlen_kv = static_cast<int>(g.seqlen_kv);
   b = t.batch;
@@ -127,7 +126,6 @@ struct DecodeKeys {
 
 /// Part `split` of the keys that some row of a tile sees. Parts depend on the sequence and the
 /// number of splits alone; those that would be short are left to others.
-template <class Config>
 __device__ __forceinline__ DecodeKeys part_of_keys(DecodeTile const& t, int splits, int split) {
   if (t.rows == 0) return {0, 0};
   bool const one_head = t.head_of(0) == t.head_of(t.rows - 1);

@@ -140,22 +140,19 @@ __device__ __forceinline__ float one_decode_score(Sm80DecodeParams const& p, Dec
   return s;
 }
 
-/// Excludes keys that a row does not see; j is the thread's first.
+/// Excludes keys that a thread's two rows do not see; j is the thread's first.
 template <int Blocks>
-__device__ __forceinline__ void mask_keys(float (&s)[Blocks][4], DecodeTile const& t,
-                                          DecodeKeys const& keys, DecodeRowPair const& rows,
+__device__ __forceinline__ void mask_keys(float (&s)[Blocks][4], DecodeKeys const (&seen)[2],
                                           int j) {
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    DecodeKeys const seen = rows.seen(t, keys, h);
+  for (int h = 0; h < 2; ++h)
 #pragma unroll
     for (int b = 0; b < Blocks; ++b)
 #pragma unroll
       for (int l = 0; l < 2; ++l) {
         int const key = j + 8 * b + l;
-        if (key < seen.begin || key >= seen.end) s[b][2 * h + l] = minus_infinity();
+        if (key < seen[h].begin || key >= seen[h].end) s[b][2 * h + l] = minus_infinity();
       }
-  }
 }
 
 /// Largest score of a thread's two rows so far, and its share of the sums of their weights.

@@ -16,35 +16,25 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/thread_index.cuh"
 #include "../ptx/tma_4d.cuh"
+#include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
+#include "sm90_attention_ring.cuh"
 #include "sm90_attention_store.cuh"
+#include "sm90_attention_transpose.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Position in a ring of stages.
-template <int Stages>
-struct RingPosition {
-  int stage = 0;
-  std::uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
-/// Loads `rows` positions from `row` on, 64 features at a time.
+/// Loads `rows` positions from `row` on, 128 bytes of features at a time.
 template <class Config>
 __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* map,
                                           std::uint64_t* full, Keep keep, int rows, int row, int h,
                                           int b) {
 #pragma unroll
   for (int panel = 0; panel < Config::panels; ++panel)
-    tma_load(to + panel * rows * 128, map, full, keep, panel * 64, row, h, b);
+    tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
 }
 
 /// What one thread of the producer does all the time.
@@ -52,18 +42,26 @@ template <class Config>
 __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,
                                         Sm90AttentionSignals<Config>& signals) {
-  RingPosition<Config::stages> k_at, v_at;
+  RingPosition<Config::stages> k_at;
+  RingPosition<Config::transposes ? Config::raw_stages : Config::stages> v_at;
+  std::uint64_t *full_v, *empty_v;
+  if constexpr (Config::transposes)
+    full_v = signals.full_raw, empty_v = signals.empty_raw;
+  else
+    full_v = signals.full_v, empty_v = signals.empty_v;
   RingPosition<Config::q_slots> q_at;
   RingPosition<4> tile_at;
   int step = 0;
   // Finds the next tile and shows it to the consumers.
-  auto const next_of = [&](Sm90AttentionTile& t) {
+  auto const next_of = [&](typename Config::Tile& t) {
     t.row0 = -1;
     while (step >= 0) {
       int z, slot;
       if (next_tile(p, step, z, slot) && locate_tile<Config>(p, z, slot, t)) break;
       t.row0 = -1;
     }
+    if constexpr (Config::scaled)
+      if (t.row0 >= 0) add_factors<Config>(p, t);
     mbarrier_wait(&signals.empty_tile[tile_at.stage], tile_at.phase ^ 1);
     signals.tile[tile_at.stage] = t;
     mbarrier_arrive(&signals.full_tile[tile_at.stage]);
@@ -89,9 +87,9 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
     k_at.next();
   };
   auto const load_values = [&](Sm90AttentionTile const& t, int n) {
-    mbarrier_wait(&signals.empty_v[v_at.stage], v_at.phase ^ 1);
-    mbarrier_arrive_expect(&signals.full_v[v_at.stage], Config::kv_bytes);
-    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &signals.full_v[v_at.stage],
+    mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
+    mbarrier_arrive_expect(&full_v[v_at.stage], Config::kv_bytes);
+    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &full_v[v_at.stage],
                       Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
                       t.head / p.group_of_heads * p.v_steps[0], t.batch * p.v_steps[1]);
     v_at.next();
@@ -99,7 +97,7 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
   // Queries of the next tile come as early as there is room for them, not along with the keys and
   // values that everyone waits for between two tiles.
   constexpr int early = Config::q_slots - Config::consumers;
-  Sm90AttentionTile t, next;
+  typename Config::Tile t, next;
   int loaded = 0;  // warpgroups whose queries of t are on their way
   for (next_of(t); t.row0 >= 0; t = next) {
     if (t.end <= t.first) {
@@ -145,7 +143,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], st
                                               std::uint32_t k) {
   using T = typename Config::Element;
 #pragma unroll
-  for (int step = 0; step < Config::d / 16; ++step)
+  for (int step = 0; step < Config::d * static_cast<int>(sizeof(T)) / 32; ++step)
     Wgmma<T, T, Config::tile_n, 0, 0>::multiply(
         s, descriptor(q, step / 4 * 64 * 128 + step % 4 * 32),
         descriptor(k, step / 4 * Config::tile_n * 128 + step % 4 * 32), step != 0);
@@ -155,30 +153,30 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], st
 /// Starts o (+)= weights·v.
 template <class Config>
 __device__ __forceinline__ void multiply_values(float (&o)[Config::d / 2],
-                                                std::uint32_t (&weights)[Config::tile_n / 4],
+                                                std::uint32_t (&weights)[Config::weight_words],
                                                 std::uint32_t v, int accumulate) {
+  using T = typename Config::Element;
   wgmma_fence();
 #pragma unroll
-  for (int step = 0; step < Config::tile_n / 16; ++step)
-    WgmmaRs<typename Config::Element, Config::d>::multiply(
-        o, weights + 4 * step, descriptor(v, step * 2048), step == 0 ? accumulate : 1);
+  for (int step = 0; step < Config::weight_words / 4; ++step) {
+    if constexpr (Config::transposes)
+      WgmmaRegisters<T, T, Config::d>::multiply(
+          o, reinterpret_cast<std::uint32_t(&)[4]>(weights[4 * step]),
+          descriptor(v, step / 4 * Config::d * 128 + step % 4 * 32), step == 0 ? accumulate : 1);
+    else
+      WgmmaRs<T, Config::d>::multiply(o, weights + 4 * step, descriptor(v, step * 2048),
+                                      step == 0 ? accumulate : 1);
+  }
   wgmma_commit();
 }
 
 constexpr int turn_barrier = 1;  // to 3: whose turn it is to multiply
 constexpr int own_barrier = 4;   // to 6: the threads of one warpgroup
 
-/// Values of keys from `length` on become 0: a weight of 0 would make a NaN of a NaN.
+/// Values of keys from `length` on become 0, for one warpgroup of consumers.
 template <class Config>
 __device__ __forceinline__ void clear_values(unsigned char* v, int length, int consumer) {
-  int const thread = static_cast<int>(threadIdx.x) % 128;
-#pragma unroll 1
-  for (int at = length * 8 + thread; at < Config::tile_n * 8; at += 128) {
-#pragma unroll
-    for (int panel = 0; panel < Config::panels; ++panel)
-      *reinterpret_cast<uint4*>(v + panel * Config::tile_n * 128 + at * 16) =
-          make_uint4(0, 0, 0, 0);
-  }
+  clear_rows<Config, 128>(v, length, static_cast<int>(threadIdx.x) % 128);
   fence_proxy_async();
   named_barrier_sync(own_barrier + consumer, 128);
 }
@@ -201,7 +199,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     return thread / 32 * 16 + thread % 32 / 4;
   };
   int const next = consumer + 1 == Config::consumers ? 0 : consumer + 1;
-  float const c = Config::terms ? 1.0f : p.scale * log2_e;
+  float c = Config::terms ? 1.0f : p.scale * log2_e;  // of this tile
   bool const first_lane = threadIdx.x % 32 == 0;
   auto const release = [&](std::uint64_t* barrier) {
     if (first_lane) mbarrier_arrive(barrier);
@@ -227,12 +225,12 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   };
 
   float s[n_size / 2], o[Config::d / 2];
-  std::uint32_t weights[n_size / 4];
+  std::uint32_t weights[Config::weight_words];
   SoftmaxRows rows{};
   // Whether the next tile has a query that sees a key. Waits until the tile is known.
   auto const tile_has_keys = [&] {
     mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
-    Sm90AttentionTile const& t = signals.tile[tiles % 4];
+    auto const& t = signals.tile[tiles % 4];
     return uniform(t.row0 >= 0 && t.end > t.first) != 0;
   };
   std::uint32_t q = 0;  // descriptor of this tile's queries
@@ -245,38 +243,39 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   };
   auto const start_values = [&](bool accumulate) {
     mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
-    multiply_values<Config>(o, weights, at_stage(v0, blocks % 2, Config::kv_bytes), accumulate);
+    multiply_values<Config>(o, weights, at_stage(v0, blocks % 2, Config::v_bytes), accumulate);
   };
   auto const store = [&](std::uint32_t n) {
-    Sm90AttentionTile const& t = signals.tile[n % 4];
+    auto const& t = signals.tile[n % 4];
     bool const masked = uniform(t.end > t.whole_end || t.first < t.whole_from) != 0;
     return store_rows<Config>(p, t, o, rows, c, t.row0 + own_row(), masked);
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
-    Sm90AttentionTile const& t = signals.tile[n % 4];
+    auto const& t = signals.tile[n % 4];
     repair_rows<Config>(p, t, broken, t.row0 + own_row());
     leave_tile(n);
   };
 
   // Of this tile, read while its first product is under way. Three warpgroups have no registers for
   // what masks need, and read it anew each time.
-  constexpr bool kept = Config::spare_weights && Config::d < 256;
+  constexpr bool kept = Config::keeps_keys;
   int first = 0, end = 0;
   [[maybe_unused]] int whole_from = 0, whole_end = 0, seen_end[2] = {};
   auto const read_tile = [&] {
-    Sm90AttentionTile const& t = signals.tile[tiles % 4];
+    auto const& t = signals.tile[tiles % 4];
     first = uniform(t.first), end = uniform(t.end);
-    if constexpr (Config::spare_weights)
+    if constexpr (Config::keeps_blocks)
       whole_from = uniform(t.whole_from), whole_end = uniform(t.whole_end);
     if constexpr (kept) {
       int const i = t.row0 + own_row(), j = fresh_thread() % 4 * 2;
       seen_end[0] = t.seen_end(i) - j, seen_end[1] = t.seen_end(i + 8) - j;
     }
+    if constexpr (Config::scaled && !Config::terms) c = t.scale > 0 ? t.scale * log2_e : 1.0f;
   };
 
   while (true) {
     while (!tile_has_keys()) {
-      Sm90AttentionTile const& t = signals.tile[tiles % 4];
+      auto const& t = signals.tile[tiles % 4];
       if (uniform(t.row0) < 0) return;
       store_nothing<Config>(p, t);
       leave_tile(tiles);
@@ -291,24 +290,31 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     while (true) {
       pin(s);
       release(&signals.empty_k[blocks % 2]);
-      Sm90AttentionTile const& t = signals.tile[tiles % 4];
+      auto const& t = signals.tile[tiles % 4];
       [[maybe_unused]] ScoreTerms terms{};
-      if constexpr (Config::terms) terms = score_terms(p, t);
+      if constexpr (Config::terms) terms = score_terms(p, t, scale_of(p, t));
       // From products to scores of block n.
       auto const score = [&](int n) {
-        bool const right = Config::spare_weights ? n >= whole_end : uniform(n >= t.whole_end) != 0;
-        bool const left = Config::spare_weights ? n < whole_from : uniform(n < t.whole_from) != 0;
+        bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
+        bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || left || (right && !kept)) {
           int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
           if constexpr (Config::terms) apply_terms(p, t, terms, s, i, j);
+          if constexpr (Config::scaled && !Config::terms)
+            if (!(t.scale > 0)) {
+#pragma unroll
+              for (int r = 0; r < n_size / 2; ++r) s[r] *= t.scale * log2_e;
+            }
           if (right && !kept) mask_right(s, t.seen_end(i) - j, t.seen_end(i + 8) - j);
           if (left) mask_left(s, t.seen_from(i) - j, t.seen_from(i + 8) - j);
         }
         if (right && kept) mask_right(s, seen_end[0] - n * n_size, seen_end[1] - n * n_size);
       };
       [[maybe_unused]] auto const pack_weights = [&] {
+        if constexpr (!Config::spare_weights) {
 #pragma unroll
-        for (int r = 0; r < n_size / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
+          for (int r = 0; r < n_size / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
+        }
       };
       if (end - 1 == first) release(&signals.empty_q[q_slot]);
       float factor[2];
@@ -320,14 +326,14 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         online_softmax_in_place(s, rows, c, factor);
         pack_weights();
       }
-      if (t.poisoned_tail) {
+      if (!Config::transposes && t.poisoned_tail) {
         mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
         clear_values<Config>(v_ring + blocks % 2 * Config::kv_bytes,
                              max(0, t.len_kv - (end - 1) * n_size), consumer);
       }
       if constexpr (Config::spare_weights) {
         std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::kv_bytes);
-        std::uint32_t v = at_stage(v0, blocks % 2, Config::kv_bytes);
+        std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
         for (int n = end - 2; n >= first; --n) {
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
@@ -339,20 +345,25 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           multiply_values<Config>(o, weights, v, n + 2 != end);
           end_turn();
           k = at_stage(k0, blocks % 2, Config::kv_bytes);  // of the next turn
-          v = at_stage(v0, (blocks + 1) % 2, Config::kv_bytes);
+          v = at_stage(v0, (blocks + 1) % 2, Config::v_bytes);
           wgmma_wait<1>();
           pin(s);
           release(&signals.empty_k[(blocks + 1) % 2]);
           if (n == first) release(&signals.empty_q[q_slot]);
-          std::uint32_t fresh[n_size / 4];  // the product with the values still reads `weights`
+          // The product with the values still reads `weights`.
+          std::uint32_t fresh[Config::weight_words];
           score(n);
-          bool const rescale = online_softmax<T>(s, rows, c, fresh, factor);
+          bool rescale;
+          if constexpr (Config::by_largest)
+            rescale = online_softmax_by_largest<T>(s, rows, c, fresh, factor);
+          else
+            rescale = online_softmax<T>(s, rows, c, fresh, factor);
           wgmma_wait<0>();
           pin(o);
           release(&signals.empty_v[blocks % 2]);
           ++blocks;
 #pragma unroll
-          for (int r = 0; r < n_size / 4; ++r)
+          for (int r = 0; r < Config::weight_words; ++r)
             asm volatile("mov.b32 %0, %1;" : "=r"(weights[r]) : "r"(fresh[r]) : "memory");
           if (rescale) {
 #pragma unroll
@@ -393,7 +404,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         q_phase ^= 1;
       }
       std::uint32_t const last = tiles++;
-      if (!tile_has_keys()) {
+      if (!Config::overlaps_store || !tile_has_keys()) {
         begin_turn();
         pin(o);
         start_values(end - 1 != first);
@@ -431,22 +442,28 @@ __global__ void __launch_bounds__(Config::threads, 1)
   extern __shared__ __align__(1024) unsigned char q_ring[];
   unsigned char* const k_ring = q_ring + Config::q_slots * Config::q_bytes;
   unsigned char* const v_ring = k_ring + Config::stages * Config::kv_bytes;
-  auto& signals =
-      *reinterpret_cast<Sm90AttentionSignals<Config>*>(v_ring + Config::stages * Config::kv_bytes);
+  unsigned char* const raw_ring = v_ring + Config::stages * Config::v_bytes;
+  auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(raw_ring + Config::raw_stages *
+                                                                                  Config::kv_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
     constexpr int warps = 4 * Config::consumers;
     for (int s = 0; s < Config::stages; ++s) {
       mbarrier_init(&signals.full_k[s], 1);
-      mbarrier_init(&signals.full_v[s], 1);
+      mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);
       mbarrier_init(&signals.empty_k[s], warps);
       mbarrier_init(&signals.empty_v[s], warps);
     }
     for (int s = 0; s < 4; ++s) {
       mbarrier_init(&signals.full_tile[s], 1);
-      mbarrier_init(&signals.empty_tile[s], warps);
+      mbarrier_init(&signals.empty_tile[s], warps + Config::transposers);
     }
+    if constexpr (Config::transposes)
+      for (int s = 0; s < Config::raw_stages; ++s) {
+        mbarrier_init(&signals.full_raw[s], 1);
+        mbarrier_init(&signals.empty_raw[s], Config::transposers);
+      }
     for (int s = 0; s < Config::q_slots; ++s) {
       mbarrier_init(&signals.full_q[s], 1);
       mbarrier_init(&signals.empty_q[s], 4);
@@ -458,7 +475,13 @@ __global__ void __launch_bounds__(Config::threads, 1)
   wait_for_previous_launch();
   if (group == 0) {
     decrease_registers<Config::producer_registers>();
-    if (threadIdx.x / 32 == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, v_ring, signals);
+    int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+    if constexpr (Config::transposes) {
+      if (warp > 0) transpose_values<Config>(raw_ring, v_ring, signals, warp - 1);
+      if (warp == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, raw_ring, signals);
+    } else if (warp == 0 && elect_one()) {
+      produce<Config>(p, q_ring, k_ring, v_ring, signals);
+    }
   } else {
     increase_registers<Config::consumer_registers>();
     consume<Config>(p, q_ring, k_ring, v_ring, signals, group - 1);

@@ -1,94 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the sm_90a attention kernels are told, the shapes that they come in, and which tile of
-/// queries is whose.
+/// What the sm_90a attention kernels are told, the shapes that they come in, and which tile a block
+/// takes.
 #pragma once
 
 #include <cuda.h>
 
 #include <attikos/abi/attention.hpp>
 #include <cstdint>
+#include <type_traits>
 
-#include "lengths.cuh"
+#include "attention_tile.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-struct Sm90AttentionParams {
+struct Sm90AttentionParams : AttentionParams {
   CUtensorMap q, k, v;
-  abi::AttentionArgs args;
-  int tiles_m;         ///< tiles of queries of one head; slots for them where sequences are packed
-  int heads;           ///< pairs of batch and head that tiles are counted for
-  int group;           ///< how many of them are worked on together, so that L2 holds their keys
-  int group_of_heads;  ///< query heads to a key head
-  int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
   int q_steps[2], k_steps[2], v_steps[2];  ///< 0 where the tensor is one for all heads, batches
-  int rounds;    ///< pairs of tiles that every block takes first; -1: tiles are of one length
-  float scale;   ///< of scores
-  bool vectors;  ///< rows of out can be written 16 bytes at a time
+  int rounds;  ///< pairs of tiles that every block takes first; -1: tiles are of one length
 };
 
-/// One tile of queries, worked out by the producer and handed on through shared memory. Positions
-/// count within the sequence.
-struct alignas(16) Sm90AttentionTile {
-  int batch;  ///< -1: positions that belong to no sequence
-  int head;
-  int row0;  ///< first query; -1: there are no more tiles
-  int rows;  ///< positions of the sequence that have an output
-  int begin_q, begin_kv;
-  int len_q, len_kv;
-  int offset;  ///< query i stands where key i + offset stands
-  int reach, window_left;
-  int first, end;     ///< blocks of keys that some query of the tile sees
-  int whole_from;     ///< blocks before this one have keys that stand left of a window
-  int whole_end;      ///< blocks from this one on have keys that some query must not see
-  int poisoned_tail;  ///< the last block has keys past the length, whose values may be anything
+using Sm90AttentionTile = AttentionTile;
 
-  /// Query i < len_q sees keys [seen_from(i), seen_end(i)); others, which are not stored, too.
-  __device__ __forceinline__ int seen_end(int i) const {
-    return max(0, min(i + offset + reach, len_kv));
-  }
-  __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
+/// A tile of float8 tensors, whose elements stand for themselves times a factor.
+struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile {
+  float scale;        ///< of products of queries and keys, the softmax's scale included
+  float value_scale;  ///< of values
 };
+
+/// What a product of a query and a key of the tile is multiplied by.
+__device__ __forceinline__ float scale_of(Sm90AttentionParams const& p, Sm90AttentionTile const&) {
+  return p.scale;
+}
+__device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
+                                          Sm90AttentionScaledTile const& t) {
+  return t.scale;
+}
 
 /// A kernel's shape: `Consumers` warpgroups of 64 queries each, blocks of `TileN` keys, head
 /// dimensions up to `D`, `Registers` for a thread of a consumer. `Turns`: the warpgroups multiply
 /// in turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
 /// scale·q·k with a positive scale; twice the instantiations.
+///
+/// Products of 8-bit types take values with the keys of one feature side by side: warps of the
+/// producer bring them into that order, from the ring of raw values to that of values.
 template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false>
 struct Sm90AttentionConfig {
   using Element = T;
   static constexpr int d = D, consumers = Consumers, tile_n = TileN, stages = 2;
   static constexpr bool turns = Turns, terms = Terms;
+  static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
+  using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
-  static constexpr bool spare_weights = Consumers == 2;
+  static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
+  /// No registers for scores beside the weights made of them.
+  static constexpr bool by_largest = sizeof(T) == 1 && D == 256;
+  /// Registers for what tells which blocks have masked keys, and which keys the rows see.
+  static constexpr bool keeps_blocks = Consumers == 2 && !by_largest;
+  static constexpr bool keeps_keys = keeps_blocks && D < 256;
+  /// Registers to store rows beside the first product of the next tile.
+  static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || D == 256);
+  static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
   static constexpr int tile_m = 64 * Consumers;
   static constexpr int threads = 128 * (1 + Consumers);
-  static constexpr int producer_registers = Consumers == 2 ? 24 : 32;
-  static constexpr int consumer_registers = Consumers == 2 ? 240 : 160;
+  /// Of all threads, they are no more than a block of two or three consumers starts with.
+  static constexpr int producer_registers = Consumers == 3 ? 32 : transposes && D < 256 ? 40 : 24;
+  static constexpr int consumer_registers = Consumers == 3          ? 160
+                                            : transposes && D < 256 ? 232
+                                                                    : 240;
+  static_assert(producer_registers + Consumers * consumer_registers <=
+                65536 / threads / 8 * 8 * (1 + Consumers));
+  static constexpr int transposers = transposes ? 3 : 0;  ///< warps of the producer
   static constexpr int signal_bytes = 640;
-  /// Queries of one warpgroup's tile, and a block of keys or values.
-  static constexpr int panels = (D + 63) / 64;  ///< of 64 features, 128 bytes a row
+  /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
+  /// products.
+  static constexpr int panel = 128 / static_cast<int>(sizeof(T));  ///< features, 128 bytes a row
+  static constexpr int panels = (D + panel - 1) / panel;
   static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
+  static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * D * 128 : kv_bytes;
+  static constexpr int raw_stages = transposes ? 2 : 0;
+  static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
-  /// warpgroup than there are.
-  static constexpr int q_slots =
-      2 * Consumers * q_bytes + 2 * stages * kv_bytes + signal_bytes <= 232448 ? 2 * Consumers
-                                                                               : Consumers + 1;
-  static constexpr int shared_bytes = q_slots * q_bytes + 2 * stages * kv_bytes + signal_bytes;
+  /// warpgroup than there are, if possible.
+  static constexpr int room = 232448 - ring_bytes - signal_bytes;
+  static constexpr int q_slots = room >= 2 * Consumers * q_bytes     ? 2 * Consumers
+                                 : room >= (Consumers + 1) * q_bytes ? Consumers + 1
+                                                                     : Consumers;
+  static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes;
   static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
+  static_assert(!transposes || (D % 32 == 0 && TileN % 32 == 0));
   static_assert(shared_bytes <= 232448);
 };
 
+/// Barriers of blocks of raw values.
+template <int Stages>
+struct Sm90AttentionRawSignals {
+  std::uint64_t full_raw[Stages], empty_raw[Stages];
+};
+template <>
+struct Sm90AttentionRawSignals<0> {};
+
 /// Barriers of a block and the tiles on their way from the producer to the consumers.
 template <class Config>
-struct Sm90AttentionSignals {
+struct Sm90AttentionSignals : Sm90AttentionRawSignals<Config::raw_stages> {
   std::uint64_t full_k[Config::stages], empty_k[Config::stages];
   std::uint64_t full_v[Config::stages], empty_v[Config::stages];
   std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];
   std::uint64_t full_tile[4], empty_tile[4];
-  Sm90AttentionTile tile[4];
+  typename Config::Tile tile[4];
 };
 
 namespace {
@@ -108,11 +129,7 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
     int const index = now * blocks + block;
     if (now * blocks >= p.tiles_m * p.heads) step = -1;
     if (index >= p.tiles_m * p.heads) return false;
-    int const width = p.group * p.tiles_m;
-    int const first = index / width * p.group, in = index % width;
-    int const heads = min(p.heads - first, p.group);
-    z = first + in % heads;
-    slot = p.tiles_m - 1 - in / heads;
+    tile_of_index(p, index, z, slot);
     return true;
   }
   int const pairs = (p.tiles_m + 1) / 2;  // of a head; the last is one tile if they are odd
@@ -145,59 +162,20 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   return is_long || pair != p.tiles_m - 1 - pair;
 }
 
-/// Works out a tile; false if there is nothing to do in it.
+/// Adds to a tile what float8 elements stand for.
 template <class Config>
-__device__ __forceinline__ bool locate_tile(Sm90AttentionParams const& p, int z, int slot,
-                                            Sm90AttentionTile& t) {
+__device__ __forceinline__ void add_factors(Sm90AttentionParams const& p,
+                                            Sm90AttentionScaledTile& t) {
   abi::AttentionArgs const& g = p.args;
-  if (g.cu_seqlens_q.data == nullptr) {
-    t.batch = z / static_cast<int>(g.heads_q);
-    t.head = z % static_cast<int>(g.heads_q);
-    t.row0 = slot * Config::tile_m;
-    t.rows = t.len_q = static_cast<int>(g.seqlen_q);
-    t.begin_q = 0;
-  } else {
-    t.head = z;
-    // The last segment whose first slot is not past this one; see query_tiles() of the callers.
-    int low = 0, high = static_cast<int>(g.batch) + 2;
-    while (high - low > 1) {
-      int const middle = (low + high) / 2;
-      if (packed_boundary(p.args, middle) / Config::tile_m + middle <= slot)
-        low = middle;
-      else
-        high = middle;
-    }
-    t.begin_q = packed_boundary(p.args, low);
-    t.rows = max(0, packed_boundary(p.args, low + 1) - t.begin_q);
-    t.row0 = (slot - (t.begin_q / Config::tile_m + low)) * Config::tile_m;
-    t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
-    t.len_q = t.batch < 0 ? 0 : t.rows;
-  }
-  if (t.row0 >= t.rows) return false;
-  int const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
-  int const seqlen_kv = static_cast<int>(g.seqlen_kv);
-  t.begin_kv = 0;
-  t.len_kv = b < 0 ? 0 : seqlen_kv;
-  if (b >= 0) {
-    if (g.lengths_q != nullptr)
-      t.len_q =
-          clamped(g.lengths_q[b * g.lengths_q_stride[0] + h * g.lengths_q_stride[1]], 0, t.len_q);
-    cut_keys(g, b, h_kv, seqlen_kv, t.begin_kv, t.len_kv);
-  }
-  t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
-  int const everything = t.len_q + t.len_kv + 1;
-  t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
-  t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
-  int const last_row = min(t.row0 + Config::tile_m, t.len_q) - 1;
-  t.first = t.end = t.whole_from = t.whole_end = t.poisoned_tail = 0;
-  if (last_row < t.row0) return true;
-  int const end = t.seen_end(last_row);
-  t.first = t.seen_from(t.row0) / Config::tile_n;
-  t.end = (end + Config::tile_n - 1) / Config::tile_n;
-  t.whole_from = (t.seen_from(last_row) + Config::tile_n - 1) / Config::tile_n;
-  t.whole_end = t.seen_end(t.row0) / Config::tile_n;
-  t.poisoned_tail = t.end * Config::tile_n > t.len_kv && t.begin_kv + t.len_kv < seqlen_kv;
-  return true;
+  auto const factor = [&](float const* of, std::int64_t const(&stride)[2]) {
+    if (of == nullptr || t.batch < 0) return 1.0f;
+    return of[t.batch * stride[0] + t.head / p.group_of_heads * stride[1]];
+  };
+  t.scale = p.scale * factor(g.descale_q, g.descale_q_stride);
+  t.scale *= factor(g.descale_k, g.descale_k_stride);
+  t.value_scale = factor(g.descale_v, g.descale_v_stride);
+  // The softmax wants a positive scale; scores of any other are made where a window's are masked.
+  if (!Config::terms && !(t.scale > 0)) t.whole_from = t.end;
 }
 
 }  // namespace

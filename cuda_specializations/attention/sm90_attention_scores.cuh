@@ -7,6 +7,8 @@
 /// g = t % 32 / 4, q = t % 4, holds in s[j + 2 i + 4 b] query 16 w + g + 8 i, key 8 b + 2 q + j.
 #pragma once
 
+#include <cuda_fp8.h>
+
 #include "score_math.cuh"
 #include "sm90_attention_params.cuh"
 
@@ -14,6 +16,24 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
+
+/// Four numbers, the first in the lowest byte; what is too large becomes the largest.
+template <class T>
+__device__ __forceinline__ std::uint32_t pack_four(float x, float y, float z, float w);
+template <>
+__device__ __forceinline__ std::uint32_t pack_four<__nv_fp8_e4m3>(float x, float y, float z,
+                                                                  float w) {
+  std::uint32_t packed;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}"
+      : "=r"(packed)
+      : "f"(x), "f"(y), "f"(z), "f"(w));
+  return packed;
+}
+
+__device__ __forceinline__ float widen(__nv_fp8_e4m3 x) { return static_cast<float>(x); }
 
 /// Numbers that turn products into scores, the same for a whole tile.
 struct ScoreTerms {
@@ -23,15 +43,20 @@ struct ScoreTerms {
   std::int64_t bias;  ///< of query 0 and key 0
 };
 
-__device__ __forceinline__ ScoreTerms score_terms(Sm90AttentionParams const& p,
-                                                  Sm90AttentionTile const& t) {
+__device__ __forceinline__ ScoreTerms score_terms(AttentionParams const& p, AttentionTile const& t,
+                                                  float scale) {
   abi::AttentionArgs const& g = p.args;
   auto const cap = static_cast<float>(g.softcap);
-  return {cap > 0 ? p.scale / cap : p.scale * log2_e, cap * log2_e,
+  return {cap > 0 ? scale / cap : scale * log2_e, cap * log2_e,
           g.alibi == nullptr
               ? 0.0f
               : g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e,
           t.batch * g.bias_stride[0] + t.head * g.bias_stride[1]};
+}
+
+__device__ __forceinline__ ScoreTerms score_terms(AttentionParams const& p,
+                                                  AttentionTile const& t) {
+  return score_terms(p, t, p.scale);
 }
 
 /// Adds the bias to the scores of queries i, i + 8 and keys from j on; `bias` is of query 0, key 0.
@@ -54,9 +79,9 @@ __device__ __forceinline__ void add_bias(float (&s)[Count], B const* bias, std::
 
 /// Products of queries i, i + 8 and keys from j on become scores.
 template <int Count>
-__device__ __forceinline__ void apply_terms(Sm90AttentionParams const& p,
-                                            Sm90AttentionTile const& t, ScoreTerms const& terms,
-                                            float (&s)[Count], int i, int j) {
+__device__ __forceinline__ void apply_terms(AttentionParams const& p, AttentionTile const& t,
+                                            ScoreTerms const& terms, float (&s)[Count], int i,
+                                            int j) {
   abi::AttentionArgs const& g = p.args;
 #pragma unroll
   for (int r = 0; r < Count; ++r) s[r] *= terms.scale;
@@ -93,7 +118,7 @@ __device__ __forceinline__ void apply_terms(Sm90AttentionParams const& p,
 }
 
 /// The same for one pair.
-__device__ __forceinline__ float one_score(Sm90AttentionParams const& p, Sm90AttentionTile const& t,
+__device__ __forceinline__ float one_score(AttentionParams const& p, AttentionTile const& t,
                                            ScoreTerms const& terms, float product, int i, int j) {
   abi::AttentionArgs const& g = p.args;
   float s = product * terms.scale;
@@ -171,41 +196,81 @@ __device__ __forceinline__ void raise_reference(float const (&s)[Count], Softmax
   }
 }
 
-/// Weights 2^(c·s - m) in pairs, and this thread's share of the sums of either query.
+/// The exponent of the weight of a score that equals its reference. 8-bit weights hold 2^-9 to 448.
+template <class T>
+constexpr float top_exponent = sizeof(T) == 1 ? 7.0f : 0.0f;
+/// What no thread's sum of weights may exceed for T to hold them all for certain.
+template <class T>
+constexpr float sum_limit = sizeof(T) == 1 ? 448.0f : 8192.0f;
+
+/// Weights 2^(c·s - m) as the next product takes them, and this thread's share of the sums of
+/// either query.
 template <class T, int Count>
 __device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const& rows, float c,
-                                      std::uint32_t (&weights)[Count / 2], float (&sum)[2]) {
+                                      std::uint32_t (&weights)[Count * sizeof(T) / 4],
+                                      float (&sum)[2]) {
   float shift[2], part[4] = {};
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    shift[i] = rows.largest[i] == minus_infinity() ? 0.0f : rows.largest[i] * c;
-#pragma unroll
-  for (int r = 0; r < Count; r += 2) {
+    shift[i] = rows.largest[i] == minus_infinity() ? 0.0f : rows.largest[i] * c - top_exponent<T>;
+  // The weights of neighbouring keys r and r + 1.
+  auto const pair = [&](int r, float& x, float& y) {
     int const i = r / 2 % 2;
-    float const x = power_of_2(fmaf(s[r], c, -shift[i]));
-    float const y = power_of_2(fmaf(s[r + 1], c, -shift[i]));
+    x = power_of_2(fmaf(s[r], c, -shift[i]));
+    y = power_of_2(fmaf(s[r + 1], c, -shift[i]));
     part[i] += x, part[i + 2] += y;
-    weights[r / 2] = pack_pair<T>(x, y);
+  };
+  if constexpr (sizeof(T) == 1) {
+    // Four of one query: of two keys each in neighbouring blocks of eight.
+#pragma unroll
+    for (int w = 0; w < Count / 4; ++w) {
+      float x[4];
+      pair(w / 2 * 8 + w % 2 * 2, x[0], x[1]);
+      pair(w / 2 * 8 + w % 2 * 2 + 4, x[2], x[3]);
+      weights[w] = pack_four<T>(x[0], x[1], x[2], x[3]);
+    }
+  } else {
+#pragma unroll
+    for (int r = 0; r < Count; r += 2) {
+      float x, y;
+      pair(r, x, y);
+      weights[r / 2] = pack_pair<T>(x, y);
+    }
   }
   sum[0] = part[0] + part[2], sum[1] = part[1] + part[3];
+}
+
+/// Whether a score of the warp is so far above its reference that an 8-bit weight would exceed 448.
+template <int Count>
+__device__ __forceinline__ bool outgrown(float const (&s)[Count], SoftmaxRows const& rows,
+                                         float c) {
+  float seen[2];
+  largest_score<Count>(s, seen);
+  // Not so where both are -inf, and their difference NaN.
+  return __any_sync(
+      0xffffffff, (seen[0] - rows.largest[0]) * c > 1.8f || (seen[1] - rows.largest[1]) * c > 1.8f);
 }
 
 /// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
 /// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
 /// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
 /// score looked for. Returns whether m has changed, and what was summed must be scaled by `factor`.
+/// 8-bit weights hold no more than 448. A sum beyond that need not have a weight beyond it: m stays
+/// if none has.
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4, which still looks
 /// for the largest score every time.
 template <class T, int Count>
 __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxRows& rows, float c,
-                                               std::uint32_t (&weights)[Count / 2],
+                                               std::uint32_t (&weights)[Count * sizeof(T) / 4],
                                                float (&factor)[2]) {
   float sum[2];
   weigh<T>(s, rows, c, weights, sum);
-  bool const beyond = !(sum[0] <= 8192.0f) || !(sum[1] <= 8192.0f) ||
+  bool const beyond = !(sum[0] <= sum_limit<T>) || !(sum[1] <= sum_limit<T>) ||
                       rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
-  bool const raise = __any_sync(0xffffffff, beyond);
+  bool raise = __any_sync(0xffffffff, beyond);
+  if constexpr (sizeof(T) == 1)
+    if (raise) raise = outgrown(s, rows, c);
   if (raise) {
     raise_reference(s, rows, c, factor);
     weigh<T>(s, rows, c, weights, sum);
@@ -214,15 +279,34 @@ __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxR
   return raise;
 }
 
+/// The same with the largest score looked for first: a score may be forgotten as soon as its weight
+/// is made, which saves registers.
+template <class T, int Count>
+__device__ __forceinline__ bool online_softmax_by_largest(
+    float const (&s)[Count], SoftmaxRows& rows, float c,
+    std::uint32_t (&weights)[Count * sizeof(T) / 4], float (&factor)[2]) {
+  bool const raise = outgrown(s, rows, c);
+  if (raise) raise_reference(s, rows, c, factor);
+  float sum[2];
+  weigh<T>(s, rows, c, weights, sum);
+  rows.sum[0] += sum[0], rows.sum[1] += sum[1];
+  return raise;
+}
+
 /// The first weights of a tile. Their reference is the largest of 16 keys' scores, which is almost
-/// always large enough.
+/// always large enough; that of 8-bit weights the largest of all.
 template <class T, int Count>
 __device__ __forceinline__ void first_softmax(float const (&s)[Count], SoftmaxRows& rows, float c,
-                                              std::uint32_t (&weights)[Count / 2]) {
-  float factor[2];
-  rows.sum[0] = rows.sum[1] = 0;
-  largest_score<8>(s, rows.largest);
-  online_softmax<T>(s, rows, c, weights, factor);
+                                              std::uint32_t (&weights)[Count * sizeof(T) / 4]) {
+  if constexpr (sizeof(T) == 1) {
+    largest_score<Count>(s, rows.largest);
+    weigh<T>(s, rows, c, weights, rows.sum);
+  } else {
+    float factor[2];
+    rows.sum[0] = rows.sum[1] = 0;
+    largest_score<8>(s, rows.largest);
+    online_softmax<T>(s, rows, c, weights, factor);
+  }
 }
 
 /// Scores become weights 2^(c·s - m). The reference m follows the largest score only when that has

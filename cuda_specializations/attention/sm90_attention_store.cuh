@@ -14,9 +14,9 @@ namespace {
 /// Computes row i of a tile once more, by one warp: sum over the keys whose score is not -inf of
 /// factor·2^(score - reference) times the value. In a product of matrices an excluded key's value
 /// is multiplied by 0, and so turns a row into NaN where it is infinite or NaN itself.
-template <class T>
-__device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Sm90AttentionTile const& t,
-                                           int i, float reference, float factor) {
+template <class T, class Out, class Tile>
+__device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Tile const& t, int i,
+                                           float reference, float factor) {
   abi::AttentionArgs const& g = p.args;
   int const lane = static_cast<int>(threadIdx.x) % 32;
   int const d = static_cast<int>(g.head_dim), dv = static_cast<int>(g.head_dim_v);
@@ -25,9 +25,9 @@ __device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Sm90Att
                      (std::int64_t{t.begin_q} + i) * g.q_stride[2];
   T const* const k = static_cast<T const*>(g.k) + b * g.k_stride[0] + h_kv * g.k_stride[1];
   T const* const v = static_cast<T const*>(g.v) + b * g.v_stride[0] + h_kv * g.v_stride[1];
-  T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
-                 (std::int64_t{t.begin_q} + i) * g.out_stride[2];
-  ScoreTerms const terms = score_terms(p, t);
+  Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
+                   (std::int64_t{t.begin_q} + i) * g.out_stride[2];
+  ScoreTerms const terms = score_terms(p, t, scale_of(p, t));
   int const from = t.seen_from(i), end = t.seen_end(i);
 #pragma unroll 1
   for (int c0 = 0; c0 < dv; c0 += 32) {
@@ -47,24 +47,37 @@ __device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Sm90Att
         sum =
             fmaf(power_of_2(s - reference), widen(v[row * g.v_stride[2] + c * g.v_stride[3]]), sum);
     }
-    if (c < dv) out[c * g.out_stride[3]] = static_cast<T>(sum * factor);
+    if (c < dv) out[c * g.out_stride[3]] = static_cast<Out>(sum * factor);
   }
+}
+
+/// Calls f with a null pointer to the type of out: that of q, or of 16 bits as the call says.
+template <class T, class F>
+__device__ __forceinline__ void with_out_type(AttentionParams const& p, F const& f) {
+  if constexpr (sizeof(T) == 2)
+    f(static_cast<T*>(nullptr));
+  else if (p.args.type_out == DType::float16)
+    f(static_cast<__half*>(nullptr));
+  else
+    f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
 /// Stores a tile none of whose queries sees a key: 0 and -inf. By all consumers, each its share.
 template <class Config>
-__device__ __forceinline__ void store_nothing(Sm90AttentionParams const& p,
-                                              Sm90AttentionTile const& t) {
+__device__ __forceinline__ void store_nothing(AttentionParams const& p, AttentionTile const& t) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
   std::int64_t const b = max(t.batch, 0), h = t.head;
   int const rows = min(t.rows - t.row0, Config::tile_m), dv = static_cast<int>(g.head_dim_v);
   int const thread = static_cast<int>(threadIdx.x) - 128;
-  for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
-    std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
-    static_cast<T*>(g.out)[b * g.out_stride[0] + h * g.out_stride[1] + row * g.out_stride[2] +
-                           at % dv * g.out_stride[3]] = static_cast<T>(0.0f);
-  }
+  with_out_type<T>(p, [&](auto* type) {
+    using Out = std::remove_pointer_t<decltype(type)>;
+    for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
+      std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
+      static_cast<Out*>(g.out)[b * g.out_stride[0] + h * g.out_stride[1] + row * g.out_stride[2] +
+                               at % dv * g.out_stride[3]] = static_cast<Out>(0.0f);
+    }
+  });
   if (g.lse == nullptr) return;
   for (int at = thread; at < rows; at += 128 * Config::consumers)
     static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
@@ -78,11 +91,68 @@ struct BrokenRows {
   float factor[2], reference[2];
 };
 
+/// Stores the sums of this thread's two queries, the first of which is i, times `factor`.
+template <class Config, class Out>
+__device__ __forceinline__ void store_sums(AttentionParams const& p, typename Config::Tile const& t,
+                                           float const (&o)[Config::d / 2],
+                                           float const (&factor)[2], int i) {
+  abi::AttentionArgs const& g = p.args;
+  int const q = static_cast<int>(threadIdx.x) % 4;
+  std::int64_t const b = max(t.batch, 0), h = t.head;
+  int const dv = static_cast<int>(g.head_dim_v);
+  Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
+  Out* const out_0 = out + (std::int64_t{t.begin_q} + i) * g.out_stride[2];
+  Out* const out_1 = out_0 + 8 * g.out_stride[2];
+  bool const stored_0 = i < t.rows, stored_1 = i + 8 < t.rows;
+  if (__builtin_expect(p.vectors, 1)) {
+    // Neighbouring lanes swap halves of two blocks of eight columns: each has four columns then, a
+    // quad 32 bytes of a row. Of transposed values they have them as it is.
+    bool const odd = q % 2 != 0;
+    int const column = Config::transposes ? q * 4 : q % 2 * 8 + q / 2 * 4;
+    auto const store = [&](Out* at, bool stored, int r, float scale) {
+      uint2 four;
+      if constexpr (Config::transposes) {
+        four.x = pack_pair<Out>(o[r] * scale, o[r + 4] * scale);
+        four.y = pack_pair<Out>(o[r + 1] * scale, o[r + 5] * scale);
+      } else {
+        std::uint32_t const x = pack_pair<Out>(o[r] * scale, o[r + 1] * scale);
+        std::uint32_t const y = pack_pair<Out>(o[r + 4] * scale, o[r + 5] * scale);
+        std::uint32_t const got = __shfl_xor_sync(0xffffffff, odd ? x : y, 1);
+        four = make_uint2(odd ? got : x, odd ? y : got);
+      }
+      if (stored && r / 8 * 16 + column < dv)
+        *reinterpret_cast<uint2*>(at + column + r / 8 * 16) = four;
+    };
+#pragma unroll
+    for (int r = 0; r < Config::d / 2; r += 8) {
+      store(out_0, stored_0, r, factor[0]);
+      store(out_1, stored_1, r + 2, factor[1]);
+    }
+  } else {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!(half == 0 ? stored_0 : stored_1)) continue;
+      // This thread's columns: 2 q and the next of every eight, or 4 q and the next three of every
+      // sixteen, half of them in the neighbouring block.
+      constexpr int run = Config::transposes ? 4 : 2;
+      Out* at = (half == 0 ? out_0 : out_1) + run * q * g.out_stride[3];
+#pragma unroll
+      for (int r = 0; r < Config::d / 4; ++r) {
+        int const from = Config::transposes ? r / 4 * 8 + r % 2 * 4 + r / 2 % 2 : r / 2 * 4 + r % 2;
+        if (r / run * 4 * run + run * q + r % run < dv)
+          *at = static_cast<Out>(o[from + half * 2] * factor[half]);
+        at += r % run != run - 1 ? g.out_stride[3] : (3 * run + 1) * g.out_stride[3];
+        asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+      }
+    }
+  }
+}
+
 /// Stores the sums of this thread's two queries, the first of which is i, divided by the sums of
 /// their weights. `masked`: the tile's blocks have keys that a query must not see.
 template <class Config>
-__device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
-                                                 Sm90AttentionTile const& t,
+__device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
+                                                 typename Config::Tile const& t,
                                                  float (&o)[Config::d / 2], SoftmaxRows& rows,
                                                  float c, int i, bool masked) {
   using T = typename Config::Element;
@@ -98,7 +168,8 @@ __device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
     x += __shfl_xor_sync(0xffffffff, x, 1);
     sum[half] = x + __shfl_xor_sync(0xffffffff, x, 2);
     empty[half] = i + 8 * half >= t.len_q || sum[half] == 0;
-    top[half] = rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c;
+    top[half] =
+        rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c - top_exponent<T>;
     broken.reference[half] = top[half];
     factor[half] = 1;
   }
@@ -124,8 +195,9 @@ __device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
     }
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half)
-    broken.factor[half] = factor[half] = __fdividef(factor[half], sum[half]);
+  for (int half = 0; half < 2; ++half) factor[half] = __fdividef(factor[half], sum[half]);
+  if constexpr (Config::scaled) factor[0] *= t.value_scale, factor[1] *= t.value_scale;
+  broken.factor[0] = factor[0], broken.factor[1] = factor[1];
   if (masked) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -147,61 +219,30 @@ __device__ __forceinline__ BrokenRows store_rows(Sm90AttentionParams const& p,
       if (empty[half]) factor[half] = 0;
   }
 
-  int const dv = static_cast<int>(g.head_dim_v);
-  T* const out = static_cast<T*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
-  T* const out_0 = out + (std::int64_t{t.begin_q} + i) * g.out_stride[2];
-  T* const out_1 = out_0 + 8 * g.out_stride[2];
-  bool const stored_0 = i < t.rows, stored_1 = i + 8 < t.rows;
-  if (__builtin_expect(p.vectors, 1)) {
-    // Neighbouring lanes swap halves of two blocks of eight columns: each has four columns then, a
-    // quad 32 bytes of a row.
-    bool const odd = q % 2 != 0;
-    int const column = q % 2 * 8 + q / 2 * 4;
-    auto const store = [&](T* at, bool stored, int r, float scale) {
-      std::uint32_t const x = pack_pair<T>(o[r] * scale, o[r + 1] * scale);
-      std::uint32_t const y = pack_pair<T>(o[r + 4] * scale, o[r + 5] * scale);
-      std::uint32_t const got = __shfl_xor_sync(0xffffffff, odd ? x : y, 1);
-      if (stored && r / 8 * 16 + column < dv)
-        *reinterpret_cast<uint2*>(at + column + r / 8 * 16) =
-            make_uint2(odd ? got : x, odd ? y : got);
-    };
-#pragma unroll
-    for (int r = 0; r < Config::d / 2; r += 8) {
-      store(out_0, stored_0, r, factor[0]);
-      store(out_1, stored_1, r + 2, factor[1]);
-    }
-  } else {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (!(half == 0 ? stored_0 : stored_1)) continue;
-      T* at = (half == 0 ? out_0 : out_1) + 2 * q * g.out_stride[3];
-#pragma unroll
-      for (int r = 0; r < Config::d / 4; ++r) {
-        if (r / 2 * 8 + 2 * q + r % 2 < dv)
-          *at = static_cast<T>(o[r / 2 * 4 + half * 2 + r % 2] * factor[half]);
-        at += r % 2 == 0 ? g.out_stride[3] : 7 * g.out_stride[3];
-        asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
-      }
-    }
-  }
+  with_out_type<T>(p, [&](auto* type) {
+    store_sums<Config, std::remove_pointer_t<decltype(type)>>(p, t, o, factor, i);
+  });
   return broken;
 }
 
 /// Repairs the rows of a warp that came out as NaN though their weights are none.
 template <class Config>
 __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
-                                            Sm90AttentionTile const& t, BrokenRows const& broken,
-                                            int i) {
+                                            typename Config::Tile const& t,
+                                            BrokenRows const& broken, int i) {
+  using T = typename Config::Element;
   if ((broken.lanes[0] | broken.lanes[1]) == 0) return;
   __syncwarp();
 #pragma unroll 1
   for (int row = 0; row < 16; ++row) {  // lanes 4·(row % 8) on hold row row % 8, then row + 8
     int const half = row / 8, lane = row % 8 * 4;
     if (((half == 0 ? broken.lanes[0] : broken.lanes[1]) >> lane & 15) == 0) continue;
-    repair_row<typename Config::Element>(
-        p, t, __shfl_sync(0xffffffff, i + 8 * half, lane),
-        __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane),
-        __shfl_sync(0xffffffff, half == 0 ? broken.factor[0] : broken.factor[1], lane));
+    with_out_type<T>(p, [&](auto* type) {
+      repair_row<T, std::remove_pointer_t<decltype(type)>>(
+          p, t, __shfl_sync(0xffffffff, i + 8 * half, lane),
+          __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane),
+          __shfl_sync(0xffffffff, half == 0 ? broken.factor[0] : broken.factor[1], lane));
+    });
   }
 }
 

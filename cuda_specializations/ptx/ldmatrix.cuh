@@ -42,7 +42,18 @@ __device__ __forceinline__ double load_shared_8(std::uint32_t address) {
   return value;
 }
 
-/// 16 bytes to a shared address.
+/// 16 bytes from a shared address.
+__device__ __forceinline__ void load_shared_16(std::uint32_t (&words)[4], std::uint32_t address) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// 4 and 16 bytes to a shared address.
+__device__ __forceinline__ void store_shared_4(std::uint32_t address, std::uint32_t word) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
 __device__ __forceinline__ void store_shared_16(std::uint32_t address,
                                                 std::uint32_t const (&words)[4]) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),

@@ -255,6 +255,8 @@ static void test_attention(attikos_context* context) {
   attikos_attention_options wrong = ATTIKOS_ATTENTION_OPTIONS_INIT;
   wrong.algorithm = 9;
   CHECK_STATUS(attikos_attention(context, &tq, &tk, &tv, &to, &tl, &wrong), ATTIKOS_INVALID_ARGUMENT);
+  wrong.algorithm = 0, wrong.compute = 3;
+  CHECK_STATUS(attikos_attention(context, &tq, &tk, &tv, &to, &tl, &wrong), ATTIKOS_INVALID_ARGUMENT);
   attikos_tensor t = tk;
   t.ndim = 3;
   CHECK_STATUS(attikos_attention(context, &tq, &t, &tv, &to, &tl, NULL), ATTIKOS_SHAPE_MISMATCH);

@@ -105,7 +105,7 @@ struct SequenceCheck {
   double value_scale = 1;
   double score_scale = 1;  ///< of float8 factors
 
-  template <class Out, class Operands, class Q, class K, class V, class O, class L>
+  template <class Out, class In = Out, class Operands, class Q, class K, class V, class O, class L>
   void operator()(Operands const& operands, std::int64_t b, std::int64_t rows, std::int64_t len_q,
                   std::int64_t len_kv, Q const& q, K const& k, V const& v, O const& o, L const& l) {
     double const scale =
@@ -122,7 +122,7 @@ struct SequenceCheck {
             [&](std::int64_t c) { return q(h, i, c); },
             [&](std::int64_t j, std::int64_t c) { return k(g, j, c); },
             [&](std::int64_t j, std::int64_t c) { return value_scale * v(g, j, c); });
-        AttentionBound<Out> const bound(row, shape.d, Operands::on_device);
+        AttentionBound<Out, In> const bound(row, shape.d, Operands::on_device);
         for (std::int64_t c = 0; c < shape.dv; ++c)
           out.add(o(h, i, c), row.out[sz(c)],
                   bound.out(sz(c), [&](std::int64_t j) { return value_scale * v(g, j, c); }),

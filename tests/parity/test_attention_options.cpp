@@ -18,6 +18,24 @@ TYPED_TEST(AttentionOptionsOf, FlashNeedsNoWorkspace) {
   EXPECT_EQ(attention_workspace_size(o.q.view(), o.k.view(), o.v.view(), AttentionOptions{}), 0u);
 }
 
+/// The portable kernels are at least as precise as any of the modes allows.
+TYPED_TEST(AttentionOptionsOf, ModesOfPrecision) {
+  for (auto compute : {Compute::ieee, Compute::tf32, Compute::tf32x3}) {
+    for (auto algorithm : all_algorithms) {
+      AttentionCase const p{
+          .shape = {2, 4, 2, 33, 65, 16, 16},
+          .options = {
+              .algorithm = algorithm, .kernel = portable_name(algorithm), .compute = compute}};
+      AttentionOperands<TypeParam, float> o(p);
+      Random random(4);
+      o.fill(p, random);
+      call_attention(TypeParam(), p, o);
+      o.download();
+      compare_attention(p, o);
+    }
+  }
+}
+
 TYPED_TEST(AttentionOptionsOf, WorkspaceOfItsSizeIsEnoughAndItsContentMeansNothing) {
   for (auto algorithm : all_algorithms) {
     AttentionCase const p{.shape = {2, 4, 2, 33, 65, 16, 16},

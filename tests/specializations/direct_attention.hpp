@@ -30,7 +30,8 @@ enum class Order { heads_first, positions_first, padded, odd };
 /// A tensor in memory of which every other byte is 0xFF: NaN in every floating type.
 template <class T>
 struct Tensor4 {
-  std::int64_t extent[4], stride[4], origin = 8;
+  static constexpr std::int64_t unit = sizeof(T) == 1 ? 16 : 8;  ///< of aligned strides
+  std::int64_t extent[4], stride[4], origin = unit;
   std::vector<unsigned char> host;
   unsigned char* device = nullptr;
 
@@ -39,8 +40,8 @@ struct Tensor4 {
       : extent{b, h, s, d} {
     bool const odd = order == Order::odd;
     std::int64_t const row = odd                      ? d * 2 + 1
-                             : order == Order::padded ? (d + 7) / 8 * 8 + 24
-                                                      : (d + 7) / 8 * 8;
+                             : order == Order::padded ? (d + unit - 1) / unit * unit + 3 * unit
+                                                      : (d + unit - 1) / unit * unit;
     stride[3] = odd ? 2 : 1;
     if (order == Order::positions_first) {
       stride[2] = row * h, stride[1] = row, stride[0] = stride[2] * s;
@@ -71,7 +72,24 @@ struct Tensor4 {
     return reinterpret_cast<T*>(host.data())[offset(b, h, s, d)];
   }
   double value(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) const {
-    return wide(reinterpret_cast<T const*>(host.data())[offset(b, h, s, d)]);
+    T const& x = reinterpret_cast<T const*>(host.data())[offset(b, h, s, d)];
+    if constexpr (sizeof(T) == 1) {  // the conversion is slow on a host
+      static auto const codes = [] {
+        std::array<double, 256> all;
+        for (std::size_t n = 0; n < 256; ++n) {
+          auto const code = static_cast<unsigned char>(n);
+          T stored;
+          std::memcpy(static_cast<void*>(&stored), &code, 1);
+          all[n] = wide(stored);
+        }
+        return all;
+      }();
+      unsigned char code;
+      std::memcpy(&code, static_cast<void const*>(&x), 1);
+      return codes[code];
+    } else {
+      return wide(x);
+    }
   }
   void poison(std::int64_t b, std::int64_t h, std::int64_t s) {
     for (std::int64_t d = 0; d < extent[3]; ++d)
@@ -109,6 +127,8 @@ struct Case {
   Order order = Order::heads_first, order_out = Order::heads_first;
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
   std::vector<int> bad_keys = {};  ///< whose values are NaN in the first head
+  int descale = 0;                 ///< float8 factors; 1: one for all, 2: per batch and key head
+  float factor_q = 1;              ///< on top of that of q
 };
 
 /// One sequence as the oracle sees it: where it lies and which pairs it has.
@@ -147,10 +167,15 @@ double worst_attention_ratio = 0;
 /// or sum |scale||q||k| plus the terms of a row: an exponent is off by at most u(d + 24)M, so a
 /// weight by e = expm1 of that plus 8u (exp2, its argument); rounding it to T adds unit(T), for
 /// float16 at least 2^-25 of the row's largest. Sums of n weights or products add u(n + 8).
-template <class T>
+///
+/// Float8 weights, 2^7 at a reference that is not above the row's largest, have 4 bits and lose at
+/// most 2^-17 of the largest. An instruction aligns its 32 products and the sum so far to the
+/// largest of these, M, and drops what is below 2^-13 M: 33·2^-13·M. Of values, blocks of keys come
+/// last first, so that a sum so far is one over two runs of keys.
+template <class T, class Kernel = AttentionFor<T>, class In = T>
 void run(Case const& t) {
   Device const real = abi::query_device(abi::current_device());
-  ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
+  ASSERT_GE(real.compute_major, 8) << "this suite needs a card of compute capability 8.0";
   std::ostringstream text;
   text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
        << t.len_kv << " d" << t.d << "/" << t.dv << " causal" << t.causal << t.top_left
@@ -158,21 +183,22 @@ void run(Case const& t) {
        << " alibi" << t.alibi << " sinks" << t.sinks << " bias" << t.bias << " order "
        << static_cast<int>(t.order) << static_cast<int>(t.order_out) << " lengths "
        << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed " << t.cu_q.size() << ' '
-       << t.cu_kv.size() << (std::is_same_v<T, __half> ? " half" : " bfloat16");
+       << t.cu_kv.size() << (std::is_same_v<T, __half> ? " half" : " bfloat16") << " descale "
+       << t.descale;
   SCOPED_TRACE(text.str());
   bool const packed_q = !t.cu_q.empty(), packed_kv = !t.cu_kv.empty();
   auto const all = sequences(t);
   std::int64_t const batch = packed_q ? static_cast<std::int64_t>(t.cu_q.size()) - 1 : t.batch;
-  Tensor4<T> q(packed_q ? 1 : batch, t.heads, t.len_q, t.d, t.order, 1, t.amplitude);
-  Tensor4<T> k(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.d, t.order, 2, 1);
-  Tensor4<T> v(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order, 3, 1);
+  Tensor4<In> q(packed_q ? 1 : batch, t.heads, t.len_q, t.d, t.order, 1, t.amplitude);
+  Tensor4<In> k(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.d, t.order, 2, 1);
+  Tensor4<In> v(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order, 3, 1);
   Tensor4<T> out(packed_q ? 1 : batch, t.heads, t.len_q, t.dv, t.order_out, 4, 1);
   Tensor4<float> lse(packed_q ? 1 : batch, t.heads, t.len_q, 1, Order::padded, 5, 1);
   Tensor4<__nv_bfloat16> bias_16(1, 1, t.len_q, t.len_kv, Order::odd, 6, 3);
   Tensor4<float> bias_32(t.bias == 2 ? batch : 1, t.bias == 2 ? t.heads : 1, t.len_q, t.len_kv,
                          Order::padded, 7, 3);
   // What no sequence owns is NaN.
-  auto const keep = [&](Tensor4<T>& x, bool packed, bool of_q) {
+  auto const keep = [&](Tensor4<In>& x, bool packed, bool of_q) {
     for (std::int64_t b = 0; b < x.extent[0]; ++b)
       for (std::int64_t s = 0; s < x.extent[2]; ++s) {
         bool owned = false;
@@ -193,7 +219,17 @@ void run(Case const& t) {
     slopes.push_back(0.25f / static_cast<float>(h + 1));
     sinks.push_back(static_cast<float>(h) * 2.5f - 1.0f);
   }
-  DeviceArray<float> const alibi(slopes), sink(sinks);
+  std::vector<float> factors[3];  // of q, k and v, batch by batch
+  for (std::size_t n = 0; n < 3; ++n)
+    for (std::int64_t e = 0; t.descale != 0 && e < (t.descale == 1 ? 1 : batch * t.heads_kv); ++e)
+      factors[n].push_back(0.5f + 0.25f * static_cast<float>((e * 5 + static_cast<int>(n)) % 7));
+  for (float& x : factors[0]) x *= t.factor_q;
+  auto const factor = [&](std::size_t n, std::int64_t b, std::int64_t h_kv) {
+    auto const at = static_cast<std::size_t>(b * t.heads_kv + h_kv);
+    return t.descale == 0 ? 1.0 : factors[n][t.descale == 1 ? 0 : at];
+  };
+  DeviceArray<float> const alibi(slopes), sink(sinks), factors_q(factors[0]), factors_k(factors[1]),
+      factors_v(factors[2]);
   DeviceArray<int> const lengths_q(t.lengths_q), lengths_kv(t.lengths_kv), cu_q(t.cu_q),
       cu_kv(t.cu_kv);
   q.upload(), k.upload(), v.upload(), bias_16.upload(), bias_32.upload();
@@ -201,7 +237,11 @@ void run(Case const& t) {
 
   AttentionArgs g;
   g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
-  g.type = g.type_out = dtype_of<T>();
+  g.type = dtype_of<In>(), g.type_out = dtype_of<T>();
+  g.descale_q = factors_q.data, g.descale_k = factors_k.data, g.descale_v = factors_v.data;
+  if (t.descale == 2)
+    for (auto* stride : {&g.descale_q_stride, &g.descale_k_stride, &g.descale_v_stride})
+      (*stride)[0] = t.heads_kv, (*stride)[1] = 1;
   g.batch = batch, g.heads_q = t.heads, g.heads_kv = t.heads_kv;
   g.seqlen_q = t.len_q, g.seqlen_kv = t.len_kv, g.head_dim = t.d, g.head_dim_v = t.dv;
   for (int r = 0; r < 4; ++r) {
@@ -233,8 +273,8 @@ void run(Case const& t) {
     d.sm_count = sm_count;
     out.upload(), lse.upload();
     g.out = out.begin(), g.lse = t.lse ? lse.begin() : nullptr;
-    ASSERT_STREQ(AttentionFor<T>::accepts(g, d).reason, "");
-    ASSERT_EQ(AttentionFor<T>::launch(g, d, nullptr), cudaSuccess);
+    ASSERT_STREQ(Kernel::accepts(g, d).reason, "");
+    ASSERT_EQ(Kernel::launch(g, d, nullptr), cudaSuccess);
     ASSERT_CUDA(cudaDeviceSynchronize());
     std::vector<unsigned char> result(out.host.size()), sums(lse.host.size());
     ASSERT_CUDA(cudaMemcpy(result.data(), out.device, result.size(), cudaMemcpyDeviceToHost));
@@ -246,7 +286,10 @@ void run(Case const& t) {
     first = result, first_lse = sums;
   }
   auto untouched = out.host, untouched_lse = lse.host;
-  double const u = 0x1p-23, unit = rounding<T>();
+  constexpr bool float8 = std::is_same_v<In, E4>;
+  double const u = 0x1p-23, unit = rounding<T>(), dropped = float8 ? 33 * 0x1p-13 : 0;
+  double const unit_weight = float8 ? 0x1p-4 : unit;
+  double const smallest_weight = float8 ? 0x1p-17 : std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126;
   auto const check = [&](double got, double expected, double bound, char const* what,
                          std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t c) {
     double ratio = std::abs(got - expected) / bound;
@@ -265,17 +308,24 @@ void run(Case const& t) {
       for (std::int64_t i = 0; i < e.rows; ++i) {
         std::int64_t const hk = h / (t.heads / t.heads_kv), iq = e.begin_q + i;
         std::vector<std::pair<std::int64_t, double>> score;
-        double top = -infinity, magnitude = 0;
+        double const scale =
+            g.softmax_scale * (e.batch < 0 ? 1 : factor(0, e.batch, hk) * factor(1, e.batch, hk));
+        double const value_scale = e.batch < 0 ? 1 : factor(2, e.batch, hk);
+        double top = -infinity, magnitude = 0, dropped_score = 0;
         for (std::int64_t j = 0; i < e.len_q && j < e.len_kv; ++j) {
           if ((t.causal && j > i + off) || (t.left >= 0 && j < i + off - t.left) ||
               (t.right >= 0 && j > i + off + t.right))
             continue;
-          double s = 0, size = 0;
+          double s = 0, size = 0, before = 0, most = 0, lost = 0;
           for (std::int64_t c = 0; c < t.d; ++c) {
             double const x = q.value(bq, h, iq, c) * k.value(bk, hk, e.begin_kv + j, c);
-            s += x, size += std::abs(x);
+            s += x, size += std::abs(x), most = std::max(most, std::abs(x));
+            if (c % 32 != 31 && c + 1 != t.d) continue;
+            lost += dropped * std::max({most, std::abs(before), std::abs(s)});
+            before = s, most = 0;
           }
-          s *= g.softmax_scale, size *= std::abs(g.softmax_scale);
+          s *= scale, size *= std::abs(scale);
+          dropped_score = std::max(dropped_score, lost * std::abs(scale));
           if (t.softcap > 0) s = t.softcap * std::tanh(s / t.softcap);
           if (t.bias == 1) s += bias_16.value(0, 0, i, j), size += 3;
           if (t.bias == 2) s += bias_32.value(e.batch, h, i, j), size += 3;
@@ -294,7 +344,8 @@ void run(Case const& t) {
           full += std::exp(sinks[static_cast<std::size_t>(h)] - top), magnitude += 8;
         auto const n = static_cast<double>(score.size());
         double const weight =
-            std::expm1(u * (static_cast<double>(t.d) + 24) * (magnitude + 1)) + 8 * u;
+            std::expm1(u * (static_cast<double>(t.d) + 24) * (magnitude + 1) + dropped_score) +
+            8 * u;
         double const sums = u * (n + 8);
         if (t.lse) {
           double const expected = score.empty() ? -infinity : top + std::log(full);
@@ -306,15 +357,20 @@ void run(Case const& t) {
                 e.batch, h, i, 0);
         }
         for (std::int64_t c = 0; c < t.dv; ++c) {
-          double y = 0, size = 0, largest = 0;
+          double y = 0, size = 0, largest = 0, low = 0, high = 0, most = 0;
           for (auto const& [j, p] : score) {
-            double const x = v.value(bk, hk, e.begin_kv + j, c);
+            double const x = value_scale * v.value(bk, hk, e.begin_kv + j, c);
             y += p / full * x, size += p / full * std::abs(x),
                 largest = std::max(largest, std::abs(x));
+            if (!float8) continue;
+            most = std::max(most, p / full * std::abs(x));
+            low = std::min(low, y), high = std::max(high, y);
           }
-          double bound =
-              size * (weight + sums + unit) + std::abs(y) * (weight + sums + 4 * u) +
-              n * (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126) * largest / std::max(sum, 1.0);
+          double bound = size * (weight + sums + unit_weight) +
+                         std::abs(y) * (weight + sums + 4 * u) +
+                         n * smallest_weight * largest / std::max(sum, 1.0);
+          bound += dropped * static_cast<double>(e.len_kv / 32 + 8) *
+                   std::max(most, 2 * (high - low)) * (1 + 0x1p-4);
           bound += unit * (std::abs(y) + bound) + 0x1p-25;
           std::size_t const at = out.offset(bq, h, iq, c) * sizeof(T);
           T got;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Decode kernels called directly: cases over padded, packed and paged caches, and the comparison
-/// of a kernel's result with float64.
+/// Decode kernels, and attention kernels that read pages, called directly: cases over padded,
+/// packed and paged caches, and the comparison of a kernel's result with float64.
 #pragma once
 
 #include <attikos/abi/decode_cuda.hpp>
@@ -17,6 +17,10 @@ template <class T>
 using DecodeFor =
     std::conditional_t<std::is_same_v<T, __half>, abi::DecodeSm80MmaF16, abi::DecodeSm80MmaBf16>;
 
+/// Of log-sum-exps, and of all sums.
+template <class T>
+using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
 struct DecodeCase {
   std::int64_t batch = 2, heads = 8, heads_kv = 2, len_q = 1, len_kv = 300, d = 128, dv = 128;
   std::int64_t page_size = 0;  ///< 0: not paged
@@ -29,6 +33,7 @@ struct DecodeCase {
   Order order = Order::heads_first, order_out = Order::heads_first;
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
   std::vector<int> bad_keys = {};  ///< whose values are NaN in the first sequence and head
+  double units = 1;                ///< what the unit of roundings is multiplied by
 };
 
 std::string describe(DecodeCase const& t, bool half) {
@@ -54,7 +59,7 @@ struct DecodeProblem {
   std::vector<Sequence> all;
   std::vector<int> table;
   Tensor4<T> q, k, v, out;
-  Tensor4<float> lse;
+  Tensor4<SumOf<T>> lse;
   Tensor4<__nv_bfloat16> bias_16;
   Tensor4<float> bias_32;
   std::vector<float> slopes, sinks;
@@ -217,17 +222,17 @@ struct DecodeWorkspace {
 };
 
 /// One launch over poisoned results; their bytes.
-template <class T>
+template <class T, class Kernel = DecodeFor<T>>
 void launch_decode(DecodeProblem<T>& x, std::int64_t splits, Device const& device,
                    std::vector<unsigned char>& result, std::vector<unsigned char>& sums) {
   DecodeArgs g = x.arguments();
   g.splits = splits;
-  DecodeWorkspace const workspace(DecodeFor<T>::workspace_bytes(g, device));
+  DecodeWorkspace const workspace(Kernel::workspace_bytes(g, device));
   g.workspace = workspace.begin();
   x.out.upload(), x.lse.upload();
   g.out = x.out.begin(), g.lse = x.t.lse ? x.lse.begin() : nullptr;
-  ASSERT_STREQ(DecodeFor<T>::accepts(g, device).reason, "");
-  ASSERT_EQ(DecodeFor<T>::launch(g, device, nullptr), cudaSuccess);
+  ASSERT_STREQ(Kernel::accepts(g, device).reason, "");
+  ASSERT_EQ(Kernel::launch(g, device, nullptr), cudaSuccess);
   ASSERT_CUDA(cudaDeviceSynchronize());
   result.resize(x.out.host.size()), sums.resize(x.lse.host.size());
   ASSERT_CUDA(cudaMemcpy(result.data(), x.out.device, result.size(), cudaMemcpyDeviceToHost));
@@ -244,16 +249,18 @@ struct Expected {
 
 /// Every element of out and lse in float64.
 ///
-/// With u = 2^-23, which covers the tensor cores' truncating additions, and M the largest |score|
-/// or sum |scale||q||k| plus the terms of a row: an exponent is off by at most u(d + 40)M, so a
-/// weight by e = expm1 of that plus 16u (exp2 and its argument, here and where parts are joined);
-/// rounding it to T adds unit(T), for float16 at least 2^-25 of the row's largest. Sums of n
-/// weights or products add u(n + 32).
+/// With u = 2^-23, which covers the tensor cores' truncating additions (2^-52 of float64), and M
+/// the largest |score| or sum |scale||q||k| plus the terms of a row: an exponent is off by at most
+/// u(d + 40)M, so a weight by e = expm1 of that plus 16u (exp2 and its argument, here and where
+/// parts are joined); rounding it to T adds unit(T), for float16 at least 2^-25 of the row's
+/// largest. Sums of n weights or products add u(n + 32).
 template <class T>
 std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
   DecodeCase const& t = x.t;
   std::vector<Expected> list;
-  double const u = 0x1p-23, unit = rounding<T>();
+  constexpr bool is_double = std::is_same_v<T, double>;
+  double const u = t.units * (is_double ? 0x1p-52 : 0x1p-23), unit = rounding<T>();
+  double const least = is_double ? 0x1p-1000 : 0x1p-25;  // neighbours of 0 are no further apart
   for (auto const& e : x.all) {
     std::int64_t const bq = x.packed_q ? 0 : e.batch;
     std::int64_t const off = t.top_left ? 0 : e.len_kv - e.len_q;
@@ -297,7 +304,7 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
         double const total = u * (n + 32);
         if (t.lse) {
           double const expected = score.empty() ? -infinity : top + std::log(full);
-          list.push_back({x.lse.offset(bq, h, iq, 0) * sizeof(float), expected,
+          list.push_back({x.lse.offset(bq, h, iq, 0) * sizeof(SumOf<T>), expected,
                           weight + total + 8 * u * (std::abs(expected) + magnitude + 1), "lse"});
         }
         std::vector<double> y(static_cast<std::size_t>(t.dv)), size(y), largest(y);
@@ -314,9 +321,12 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
           auto const n_ = static_cast<std::size_t>(c);
           double bound = size[n_] * (weight + total + unit) +
                          std::abs(y[n_]) * (weight + total + 8 * u) +
-                         n * (std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-126) * largest[n_] /
-                             std::max(sum, 1.0);
-          bound += unit * (std::abs(y[n_]) + bound) + 0x1p-25;
+                         n *
+                             (std::is_same_v<T, __half> ? 0x1p-25
+                              : is_double               ? 0x1p-1000
+                                                        : 0x1p-126) *
+                             largest[n_] / std::max(sum, 1.0);
+          bound += unit * (std::abs(y[n_]) + bound) + least;
           list.push_back({x.out.offset(bq, h, iq, c) * sizeof(T), y[n_], bound, "out"});
         }
       }
@@ -326,7 +336,7 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
 
 /// Runs a case for every number of splits it names, twice each, whose bits must agree, and compares
 /// every element with float64.
-template <class T>
+template <class T, class Kernel = DecodeFor<T>>
 void run_decode(DecodeCase const& t) {
   Device const device = abi::query_device(abi::current_device());
   ASSERT_GE(device.compute_major, 8) << "this suite needs a card of compute capability 8.0";
@@ -336,8 +346,8 @@ void run_decode(DecodeCase const& t) {
   for (std::int64_t splits : t.splits) {
     SCOPED_TRACE("splits " + std::to_string(splits));
     std::vector<unsigned char> result, sums, again, again_sums;
-    launch_decode(x, splits, device, result, sums);
-    launch_decode(x, splits, device, again, again_sums);
+    launch_decode<T, Kernel>(x, splits, device, result, sums);
+    launch_decode<T, Kernel>(x, splits, device, again, again_sums);
     if (testing::Test::HasFailure()) return;
     EXPECT_EQ(result == again && sums == again_sums, true) << "bits changed from run to run";
     auto untouched = x.out.host, untouched_sums = x.lse.host;
@@ -345,7 +355,7 @@ void run_decode(DecodeCase const& t) {
       bool const is_lse = e.what[0] == 'l';
       double got;
       if (is_lse) {
-        float y;
+        SumOf<T> y;
         std::memcpy(&y, &sums[e.at], sizeof y);
         std::memcpy(&untouched_sums[e.at], &y, sizeof y);
         got = y;

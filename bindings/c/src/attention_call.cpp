@@ -23,6 +23,9 @@ AttentionSetup read_attention_options(char const* operation,
   if (o.algorithm < ATTIKOS_FLASH || o.algorithm > ATTIKOS_NAIVE)
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": algorithm is ", o.algorithm,
          "; expected an attikos_attention_algorithm");
+  if (o.compute < ATTIKOS_COMPUTE_IEEE || o.compute > ATTIKOS_COMPUTE_TF32X3)
+    fail(ATTIKOS_INVALID_ARGUMENT, operation, ": compute is ", o.compute,
+         "; expected an attikos_compute");
   AttentionSetup s;
   s.options.softmax_scale = o.softmax_scale;
   s.options.softcap = o.softcap;
@@ -33,6 +36,7 @@ AttentionSetup read_attention_options(char const* operation,
       o.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
   s.options.algorithm = static_cast<AttentionAlgorithm>(o.algorithm);
   s.options.kernel = o.kernel;
+  s.options.compute = static_cast<Compute>(o.compute);
   s.check = o.check != 0;
 
   s.has_cu_q = read_optional(operation, "cu_seqlens of q", o.cu_seqlens_q, 1, 1, context, s.cu_q);

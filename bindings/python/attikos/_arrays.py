@@ -20,6 +20,16 @@ _lib = _library.library
 Shape = tuple[int, ...]
 
 
+# How much precision float32 products may lose.
+COMPUTE = {"ieee": 0, "tf32": 1, "tf32x3": 2}
+
+
+def choice(operation: str, name: str, value: str, choices: dict[str, int]) -> int:
+    if value not in choices:
+        raise ArgumentError(f"attikos.{operation}: {name} is {value!r}; expected one of {list(choices)}")
+    return choices[value]
+
+
 def dense_strides(shape: Sequence[int]) -> Shape:
     strides, step = [], 1
     for extent in reversed(shape):

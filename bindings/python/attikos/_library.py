@@ -119,6 +119,7 @@ class AttentionOptions(SizedStruct):
         ("descale_q", TensorPointer),
         ("descale_k", TensorPointer),
         ("descale_v", TensorPointer),
+        ("compute", c_int32),
     ]
     DEFAULTS = {"window_left": -1, "window_right": -1}
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _library
-from ._arrays import Call, Operand, float32_numbers, int32_array, operand_of, pointer_or_none
+from ._arrays import COMPUTE, Call, Operand, choice, float32_numbers, int32_array, operand_of, pointer_or_none
 from ._dtypes import FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
@@ -71,7 +71,8 @@ def attention_settings(**given: Any) -> dict[str, Any]:
     """All settings of a call, those that are not given at their defaults."""
     defaults: dict[str, Any] = {
         "scale": None, "causal": False, "top_left": False, "window": (-1, -1), "softcap": 0.0,
-        "algorithm": "flash", "kernel": "", "check": True, "out_dtype": None, "splits": 0, **dict.fromkeys(_TENSORS),
+        "algorithm": "flash", "compute": "ieee", "kernel": "", "check": True, "out_dtype": None, "splits": 0,
+        **dict.fromkeys(_TENSORS),
     }  # fmt: skip
     return {**defaults, **given}
 
@@ -112,9 +113,10 @@ def prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **
         algorithm=_ALGORITHMS[settings["algorithm"]],
         check=int(check and not call.context.capturing),
         kernel=settings["kernel"].encode(),
+        compute=choice(operation, "compute", settings["compute"], COMPUTE),
     )
     if operation == "decode":
-        del values["algorithm"]
+        del values["algorithm"], values["compute"]
         values["splits"] = settings["splits"]
     for name, value in values.items():
         setattr(options, name, value)
@@ -157,7 +159,7 @@ def attention(
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
     descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, algorithm: str = "flash",
-    kernel: str = "", return_lse: bool = False, check: bool = True,
+    compute: str = "ieee", kernel: str = "", return_lse: bool = False, check: bool = True,
 ) -> Any:  # fmt: skip
     """softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi and masks; dtype of q.
 
@@ -168,7 +170,8 @@ def attention(
     or 0 means 1/sqrt(d). With off = len_kv - len_q (0 with top_left), query i sees key j if i + off - window[0]
     <= j <= i + off + window[1] (-1: open), where causal j <= i + off, and the mask (bool or uint8) is not 0. bias
     and mask broadcast to [batch, heads_q, seqlen_q, seqlen_kv]; alibi_slopes [heads_q] or [batch, heads_q];
-    sinks: one logit per query head.
+    sinks: one logit per query head. compute (ieee, tf32, tf32x3) says how much precision float32 products may
+    lose.
 
     lengths: int32, one per sequence (of q only beside those of kv); padded positions give 0. Packed: q
     [heads_q, total, d] with cu_seqlens. Paged: k [num_pages, heads_kv, page_size, d] with page_table
@@ -182,8 +185,8 @@ def attention(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
         cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q,
-        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, kernel=kernel,
-        check=check,
+        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, compute=compute,
+        kernel=kernel, check=check,
     )  # fmt: skip
     return differentiable_attention(q, k, v, settings, return_lse, heads_last=False)
 

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _library
-from ._arrays import NUMPY, TORCH, Call, Operand, float32_numbers, int32_numbers, operand_of, pointer_or_none
+from ._arrays import (
+    COMPUTE, NUMPY, TORCH, Call, Operand, choice, float32_numbers, int32_numbers, operand_of, pointer_or_none,
+)  # fmt: skip
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
@@ -22,17 +24,10 @@ def activation_number(operation: str, name: str | None) -> int:
     return _ACTIVATIONS[key]
 
 
-_COMPUTE = {"ieee": 0, "tf32": 1, "tf32x3": 2}
 _ACCUMULATE = {"promoted": 0, "fast": 1}
 # What goes into an option struct as a tensor, float32 or int32 where it is given as numbers.
 _FACTORS = ("scale_a", "scale_b", "scale_out")
 _INTEGERS = ("zero_point_a", "zero_point_b", "group_offsets", "row_counts")
-
-
-def _choice(operation: str, name: str, value: str, choices: dict[str, int]) -> int:
-    if value not in choices:
-        raise ArgumentError(f"attikos.{operation}: {name} is {value!r}; expected one of {list(choices)}")
-    return choices[value]
 
 
 def _output_dtype(operation: str, a: Operand, b: Operand, wanted: Any, shapes: str) -> DType:
@@ -105,8 +100,8 @@ def _product(
         trans_b=int(trans_b),
         activation=activation_number(operation, activation),
         kernel=kernel.encode(),
-        compute=_choice(operation, "compute", compute, _COMPUTE),
-        accumulate=_choice(operation, "accumulate", accumulate, _ACCUMULATE),
+        compute=choice(operation, "compute", compute, COMPUTE),
+        accumulate=choice(operation, "accumulate", accumulate, _ACCUMULATE),
     )
     for name in ("bias", "residual", *tensors):
         if call.get(name) is not None:
@@ -228,7 +223,7 @@ def gemm_backward(
         trans_a=int(trans_a),
         trans_b=int(trans_b),
         activation=activation_number("gemm_backward", activation),
-        compute=_choice("gemm_backward", "compute", compute, _COMPUTE),
+        compute=choice("gemm_backward", "compute", compute, COMPUTE),
         kernel=kernel.encode(),
     )
     options.pre_activation = pointer_or_none(call.get("pre_activation"))

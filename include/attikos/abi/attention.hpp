@@ -3,6 +3,7 @@
 /// Arguments of an attention kernel: pointers, extents, 64-bit strides in elements.
 #pragma once
 
+#include <attikos/abi/compute.hpp>
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
 
@@ -49,6 +50,8 @@ struct AttentionArgs {
   bool causal = false;
   CausalAlignment causal_alignment = CausalAlignment::bottom_right;
   std::int64_t window_left = -1, window_right = -1;  ///< −1: open
+  /// What the caller allows; a kernel may be more precise than that.
+  Compute compute = Compute::ieee;
 
   // Optional from here on.
 

@@ -3,6 +3,7 @@
 /// What crosses the wall for a matrix product: one plain struct, and the CUDA kernels that take it.
 #pragma once
 
+#include <attikos/abi/compute.hpp>
 #include <attikos/abi/device.hpp>
 #include <attikos/abi/dtype.hpp>
 #include <attikos/abi/scale_grid.hpp>
@@ -18,10 +19,6 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 /// The dimension of C that a bias vector runs along: `n` is one value per column, `m` one per row.
 enum class BiasAlong : std::uint8_t { n, m };
 
-/// Least precision of float32 products: `tf32` may round factors to 11 significant bits, `tf32x3`
-/// splits each into two such numbers and drops the product of the lesser ones.
-enum class Compute : std::uint8_t { ieee, tf32, tf32x3 };
-
 /// How float8 products are summed: `promoted` adds at most 128 of them in the matrix unit before
 /// they go to float32 registers, `fast` leaves the whole sum to the unit, which may keep as few as
 /// 14 bits.
@@ -32,7 +29,6 @@ namespace abi {
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::Accumulate;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::Activation;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::BiasAlong;
-using ::attikos::ATTIKOS_VERSION_NAMESPACE::Compute;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
 
 /// One batched product, D = act(scale·(alpha·A·B + beta·C) + bias) + residual, written into C.

@@ -16,11 +16,34 @@ namespace detail {
 
 template <>
 struct Specializations<op::Attention, Kokkos::Cuda, float16, float16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaF16>>;
+  using kernels =
+      KernelList<CudaKernel<abi::AttentionSm90ShortF16>, CudaKernel<abi::AttentionSm80ShortF16>,
+                 CudaKernel<abi::AttentionSm90WgmmaF16>, CudaKernel<abi::AttentionSm80MmaF16>>;
 };
 template <>
 struct Specializations<op::Attention, Kokkos::Cuda, bfloat16, bfloat16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaBf16>>;
+  using kernels =
+      KernelList<CudaKernel<abi::AttentionSm90ShortBf16>, CudaKernel<abi::AttentionSm80ShortBf16>,
+                 CudaKernel<abi::AttentionSm90WgmmaBf16>, CudaKernel<abi::AttentionSm80MmaBf16>>;
+};
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, float, float> {
+  using kernels =
+      KernelList<CudaKernel<abi::AttentionSm80MmaTf32x3>, CudaKernel<abi::AttentionSm80SimtF32>>;
+};
+
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, float8_e4m3, float16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>>;
+};
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, float8_e4m3, bfloat16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>>;
+};
+
+template <>
+struct Specializations<op::Attention, Kokkos::Cuda, double, double> {
+  using kernels = KernelList<CudaKernel<abi::AttentionSm80MmaF64>>;
 };
 
 }  // namespace detail

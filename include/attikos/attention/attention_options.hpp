@@ -44,6 +44,9 @@ struct AttentionOptions {
   std::int64_t window_right = -1;  ///< keys after i + offset that query i sees; −1: all
   double softcap = 0;    ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
   double dropout_p = 0;  ///< anything but 0 is refused
+  /// Least precision of float products. The portable kernels and the gradients always compute in
+  /// IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the choice.
+  Compute compute = Compute::ieee;
 };
 
 /// Offsets of packed sequences. See cu_seqlens().

@@ -71,6 +71,7 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& g,
   g.causal_alignment = options.causal_alignment;
   g.window_left = options.window_left;
   g.window_right = options.window_right;
+  g.compute = options.compute;
 }
 
 /// Pointer and strides of a float array that is one number or [batch, heads].

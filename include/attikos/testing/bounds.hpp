@@ -135,8 +135,11 @@ double float8_tensor_core_error(std::int64_t k, bool promoted, ProductOf const& 
 ///   product with a weight functor and the factor of float8 values are two roundings more.
 ///   Kernels on tensor cores round weights to out's type where that has 16 bits
 ///   (`rounded_weights`): u_out sum_j p_j |v_jc| more, and n max|v| half its smallest number, the
-///   largest weight being 1 or more.
-template <class T>
+///   largest weight being 1 or more. Where q, k and v are float8 (`In`), to E4M3 with the largest
+///   weight from 2^7 on: 2^-4 and 2^-17 instead; and their products are summed as
+///   float8_tensor_core_error() says: no term or sum so far exceeds M_j, and none of values, nor
+///   what is left of them by whole tiles of up to 256 keys, sum_j p_j |v_jc| (1 + 2^-4).
+template <class T, class In = T>
 class AttentionBound {
  public:
   using Acc = Accumulator<T>;
@@ -154,7 +157,8 @@ class AttentionBound {
     if (has_sink) largest_ = std::max(largest_, std::abs(row.sink));
     double const rescaling = growth(n / 8 + 1) * (math_ulps + 1) * u;
     for (std::size_t j = 0; j < row.probability.size(); ++j) {
-      double const score = (growth(static_cast<double>(head_dim)) + 4) * u * row.score_magnitude[j];
+      double const score = ((growth(static_cast<double>(head_dim)) + 4) * u + dropped(head_dim)) *
+                           row.score_magnitude[j];
       weight_error_.push_back(std::expm1(score + 4 * u * largest_ + math_ulps * u + rescaling));
       // A key with probability 0 may have an infinite score; it has no share in the error.
       if (row.probability[j] > 0) mean_error_ += row.probability[j] * weight_error_[j];
@@ -183,8 +187,10 @@ class AttentionBound {
       for (std::size_t j = 0; j < weight_error_.size(); ++j)
         if (row_.probability[j] > 0)
           size += row_.probability[j] * std::abs(v(static_cast<std::int64_t>(j)));
-      error += precision<T>().roundoff * size +
-               static_cast<double>(weight_error_.size()) * precision<T>().smallest / 2 * largest_v;
+      auto const n = static_cast<double>(weight_error_.size());
+      error += (float8 ? 0x1p-4 : precision<T>().roundoff) * size +
+               n * (float8 ? 0x1p-17 : precision<T>().smallest / 2) * largest_v +
+               dropped(static_cast<std::int64_t>(n) + 256) * (1 + 0x1p-4) * size;
     }
     return oracle_factor<Acc>() * error + rounding<T>(std::abs(row_.out[c]) + error);
   }
@@ -198,6 +204,13 @@ class AttentionBound {
   }
 
  private:
+  static constexpr bool float8 = std::is_same_v<In, float8_e4m3>;
+
+  /// What a sum of `terms` products loses, in units of its largest term or sum so far.
+  double dropped(std::int64_t terms) const {
+    return float8 && rounded_weights_ ? 33 * 0x1p-13 * static_cast<double>((terms + 31) / 32) : 0;
+  }
+
   reference::AttentionRow const& row_;
   bool rounded_weights_;
   std::vector<double> weight_error_;

@@ -25,6 +25,14 @@ class Attention(unittest.TestCase):
                     oracles.check(self, out, exact, bound, what)
                     oracles.check(self, got, lse, lse_bound, what)
 
+    def test_compute_modes(self):
+        q, k, v = arrays(np.float32, (1, 2, 19, 24), (1, 2, 37, 24), (1, 2, 37, 20))
+        exact, bound, *_ = oracles.attention(q, k, v)
+        for mode in ("ieee", "tf32", "tf32x3"):  # a host computes in IEEE float32 whatever is allowed
+            oracles.check(self, attikos.attention(q, k, v, compute=mode), exact, bound, mode)
+        with self.assertRaisesRegex(attikos.ArgumentError, "compute is 'half'; expected one of"):
+            attikos.attention(q, k, v, compute="half")
+
     def test_strides_and_scale(self):
         q, k, v = arrays(np.float32, (2, 11, 3, 16), (2, 13, 3, 16), (2, 13, 3, 16))
         q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))

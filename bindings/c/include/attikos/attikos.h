@@ -163,10 +163,11 @@ typedef struct attikos_attention_options {
                                         elements of q, or null for 1 */
   attikos_tensor const* descale_k;
   attikos_tensor const* descale_v;
+  int32_t compute; /**< attikos_compute */
 } attikos_attention_options;
 #define ATTIKOS_ATTENTION_OPTIONS_INIT \
   {sizeof(attikos_attention_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL, NULL, NULL, NULL}
+   NULL, NULL, NULL, NULL, NULL, NULL, ATTIKOS_COMPUTE_IEEE}
 
 /** out = softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi, masks.
  *

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What kernels that take attention by tiles of one head's queries are told, and which tile is
+/// whose.
+#pragma once
+
+#include <attikos/abi/attention.hpp>
+#include <cstdint>
+
+#include "lengths.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+struct AttentionParams {
+  abi::AttentionArgs args;
+  int tiles_m;         ///< tiles of queries of one head; slots for them where sequences are packed
+  int heads;           ///< pairs of batch and head that tiles are counted for
+  int group;           ///< how many of them are worked on together, so that L2 holds their keys
+  int group_of_heads;  ///< query heads to a key head
+  int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
+  float scale;             ///< of scores
+  bool vectors;            ///< rows of out can be written 16 bytes at a time
+};
+
+/// One tile of queries. Positions count within the sequence.
+struct alignas(16) AttentionTile {
+  int batch;  ///< -1: positions that belong to no sequence
+  int head;
+  int row0;  ///< first query; -1: there are no more tiles
+  int rows;  ///< positions of the sequence that have an output
+  int begin_q, begin_kv;
+  int len_q, len_kv;
+  int offset;  ///< query i stands where key i + offset stands
+  int reach, window_left;
+  int first, end;     ///< blocks of keys that some query of the tile sees
+  int whole_from;     ///< blocks before this one have keys that stand left of a window
+  int whole_end;      ///< blocks from this one on have keys that some query must not see
+  int poisoned_tail;  ///< the last block has keys past the length, whose values may be anything
+
+  /// Query i < len_q sees keys [seen_from(i), seen_end(i)); others, which are not stored, too.
+  __device__ __forceinline__ int seen_end(int i) const {
+    return max(0, min(i + offset + reach, len_kv));
+  }
+  __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
+};
+
+namespace {
+
+/// Pair of batch and head and tile of number `index`: the tiles of a group of heads in turn, those
+/// at the end, which under a causal mask are the longest, first.
+__device__ __forceinline__ void tile_of_index(AttentionParams const& p, int index, int& z,
+                                              int& slot) {
+  int const width = p.group * p.tiles_m;
+  int const first = index / width * p.group, in = index % width;
+  int const heads = min(p.heads - first, p.group);
+  z = first + in % heads;
+  slot = p.tiles_m - 1 - in / heads;
+}
+
+/// Works out a tile; false if there is nothing to do in it.
+template <class Config>
+__device__ __forceinline__ bool locate_tile(AttentionParams const& p, int z, int slot,
+                                            AttentionTile& t) {
+  abi::AttentionArgs const& g = p.args;
+  if (g.cu_seqlens_q.data == nullptr) {
+    t.batch = z / static_cast<int>(g.heads_q);
+    t.head = z % static_cast<int>(g.heads_q);
+    t.row0 = slot * Config::tile_m;
+    t.rows = t.len_q = static_cast<int>(g.seqlen_q);
+    t.begin_q = 0;
+  } else {
+    t.head = z;
+    // The last segment whose first slot is not past this one; see query_tiles() of the callers.
+    int low = 0, high = static_cast<int>(g.batch) + 2;
+    while (high - low > 1) {
+      int const middle = (low + high) / 2;
+      if (packed_boundary(p.args, middle) / Config::tile_m + middle <= slot)
+        low = middle;
+      else
+        high = middle;
+    }
+    t.begin_q = packed_boundary(p.args, low);
+    t.rows = max(0, packed_boundary(p.args, low + 1) - t.begin_q);
+    t.row0 = (slot - (t.begin_q / Config::tile_m + low)) * Config::tile_m;
+    t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
+    t.len_q = t.batch < 0 ? 0 : t.rows;
+  }
+  if (t.row0 >= t.rows) return false;
+  int const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
+  int const seqlen_kv = static_cast<int>(g.seqlen_kv);
+  t.begin_kv = 0;
+  t.len_kv = b < 0 ? 0 : seqlen_kv;
+  if (b >= 0) {
+    if (g.lengths_q != nullptr)
+      t.len_q =
+          clamped(g.lengths_q[b * g.lengths_q_stride[0] + h * g.lengths_q_stride[1]], 0, t.len_q);
+    cut_keys(g, b, h_kv, seqlen_kv, t.begin_kv, t.len_kv);
+  }
+  t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
+  int const everything = t.len_q + t.len_kv + 1;
+  t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
+  t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
+  int const last_row = min(t.row0 + Config::tile_m, t.len_q) - 1;
+  t.first = t.end = t.whole_from = t.whole_end = t.poisoned_tail = 0;
+  if (last_row < t.row0) return true;
+  int const end = t.seen_end(last_row);
+  t.first = t.seen_from(t.row0) / Config::tile_n;
+  t.end = (end + Config::tile_n - 1) / Config::tile_n;
+  t.whole_from = (t.seen_from(last_row) + Config::tile_n - 1) / Config::tile_n;
+  t.whole_end = t.seen_end(t.row0) / Config::tile_n;
+  t.poisoned_tail = t.end * Config::tile_n > t.len_kv && t.begin_kv + t.len_kv < seqlen_kv;
+  return true;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the sm_80 attention kernels are told, and the shapes that they come in.
+#pragma once
+
+#include "attention_tile.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+struct Sm80AttentionParams : AttentionParams {
+  bool terms;                   ///< scores are more than scale·q·k with a positive scale
+  bool excludes;                ///< a mask or bias may exclude any pair
+  bool wide_q, wide_k, wide_v;  ///< can be copied 16 bytes at a time
+};
+
+/// A kernel's shape: `Warps` warps with `RowTiles` times 16 queries each, blocks of `TileN` keys,
+/// head dimensions up to `D`, `Stages` places for blocks of keys and of values, which take turns,
+/// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers.
+template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Blocks,
+          bool QueriesKept>
+struct Sm80AttentionConfig {
+  using Element = T;
+  using Tile = AttentionTile;
+  static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
+  static constexpr int d = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN, stages = Stages;
+  static constexpr int blocks = Blocks, threads = 32 * Warps, tile_m = 16 * RowTiles * Warps;
+  static constexpr int row_bytes = D * static_cast<int>(sizeof(T));
+  static constexpr int slot_bytes = TileN * row_bytes, q_bytes = tile_m * row_bytes;
+  static constexpr int ring_bytes = Stages * slot_bytes;
+  /// Queries that are kept come through the ring where shared memory has little room for both.
+  static constexpr bool q_in_registers = QueriesKept;
+  static constexpr bool q_through_ring = QueriesKept && row_bytes > 128;
+  static constexpr int shared_bytes =
+      (q_through_ring ? (ring_bytes > q_bytes ? ring_bytes : q_bytes) : q_bytes + ring_bytes) + 128;
+  /// Whether there are registers for weights to be made beside products.
+  static constexpr bool roomy = RowTiles * (D + TileN) <= 320;
+  static_assert(D % 64 == 0 && TileN % 16 == 0 && Stages >= 2);
+};
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// attention/sm80_simt_f32 and attention/sm80_mma_tf32x3 called directly over memory of cudaMalloc.
+// Compiled as CUDA. The suite AttentionF32Refuses needs no GPU; AttentionF32Runs fails without a
+// card of compute capability 8.0.
+#include <random>
+
+#include "direct_decode.hpp"
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+#define STOP_AT_FAILURE \
+  if (testing::Test::HasFailure()) return
+
+using Simt = abi::AttentionSm80SimtF32;
+using Split = abi::AttentionSm80MmaTf32x3;
+
+/// An attention kernel as the cases of decode call one: without parts and workspace. `Allowed`:
+/// what the caller allows.
+template <class Kernel, abi::Compute Allowed>
+struct AsDecode {
+  static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
+  static AttentionArgs allowed(DecodeArgs const& args) {
+    AttentionArgs g = args;
+    g.compute = Allowed;
+    return g;
+  }
+  static abi::Verdict accepts(DecodeArgs const& args, Device const& device) {
+    return Kernel::accepts(allowed(args), device);
+  }
+  static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) {
+    return Kernel::launch(allowed(args), device, stream);
+  }
+};
+using Ieee = AsDecode<Simt, abi::Compute::ieee>;
+using Tf32x3 = AsDecode<Split, abi::Compute::tf32x3>;
+
+/// The errors of tf32x3 may be twice those of IEEE float32.
+void run_attention(DecodeCase t) {
+  t.splits = {0};
+  run_decode<float, Ieee>(t);
+  if (testing::Test::HasFailure()) return;
+  SCOPED_TRACE("tf32x3");
+  t.units = 2;
+  run_decode<float, Tf32x3>(t);
+}
+
+/// A call that is taken, changed by `change`: why it is refused.
+template <class Kernel, class Change>
+std::string refusal(Change change, int major = 9) {
+  [[maybe_unused]] alignas(16) static float somewhere[4];
+  AttentionArgs g;
+  g.q = g.k = g.v = g.out = somewhere;
+  g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 512, g.seqlen_kv = 512;
+  g.head_dim = g.head_dim_v = 64;
+  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
+    (*s)[0] = 262144, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
+  change(g);
+  Device const d{0, major, 6, abi::architecture_of(major, 6), 84, 101376};
+  abi::Verdict const verdict = Kernel::accepts(g, d);
+  EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
+  return verdict.reason;
+}
+
+TEST(AttentionF32Refuses, WhatItCannotDo) {
+  auto const same = [](AttentionArgs&) {};
+  EXPECT_EQ(refusal<Simt>(same), "");
+  EXPECT_EQ(refusal<Simt>(same, 8), "");
+  EXPECT_EQ(refusal<Simt>(same, 7), "it needs compute capability 8.0");
+  EXPECT_EQ(refusal<Simt>(same, 0), "no CUDA device");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.type = DType::float16; }),
+            "it takes other element types");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.type_out = DType::float64; }),
+            "it takes other element types");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.descale_q = static_cast<float const*>(g.q); }),
+            "it has no factors of float8 tensors");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }),
+            "it does not read the bias's element type");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.head_dim = 257; }), "head_dim is above 256");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.head_dim_v = 257; }), "head_dim is above 256");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.head_dim_v = 0; }), "head_dim is 0");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.k = nullptr; }), "k or v is a null pointer");
+}
+
+TEST(AttentionF32Refuses, NoStridesAndNoPrecision) {
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.q_stride[1] = 65, g.k_stride[3] = 2; }), "");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 4; }), "");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.seqlen_q = 0, g.head_dim = 0; }), "");
+  // IEEE float32 is at least as precise as any choice asks for.
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.compute = abi::Compute::tf32; }), "");
+  EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.compute = abi::Compute::tf32x3; }), "");
+  EXPECT_EQ(refusal<Split>([](AttentionArgs& g) { g.compute = abi::Compute::tf32; }), "");
+  EXPECT_EQ(refusal<Split>([](AttentionArgs& g) { g.compute = abi::Compute::tf32x3; }), "");
+  EXPECT_EQ(refusal<Split>([](AttentionArgs&) {}),
+            "it drops the lowest bits of products, which compute = tf32x3 allows");
+  EXPECT_EQ(refusal<Split>(
+                [](AttentionArgs& g) { g.compute = abi::Compute::tf32x3, g.head_dim_v = 300; }),
+            "head_dim is above 256");
+}
+
+void shapes(std::int64_t d, std::int64_t dv) {
+  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {31, 33},   {63, 65},
+                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
+                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      run_attention({.batch = 1,
+                     .heads = 2,
+                     .heads_kv = 1,
+                     .len_q = l[0],
+                     .len_kv = l[1],
+                     .d = d,
+                     .dv = dv,
+                     .causal = mask != 0,
+                     .top_left = mask == 2});
+      STOP_AT_FAILURE;
+    }
+}
+TEST(AttentionF32Runs, HeadDim64) { shapes(64, 64); }
+TEST(AttentionF32Runs, HeadDim128) { shapes(128, 128); }
+TEST(AttentionF32Runs, HeadDim256) { shapes(256, 256); }
+
+TEST(AttentionF32Runs, OtherHeadDimsAndStrides) {
+  std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
+                                  {128, 64},  {64, 128}, {100, 99}, {192, 128}, {192, 192},
+                                  {136, 256}, {1, 3},    {20, 12},  {64, 256},  {249, 31},
+                                  {255, 1},   {33, 63},  {127, 65}};
+  for (auto const& e : dims)
+    for (bool causal : {false, true})
+      for (Order order : {Order::padded, Order::odd}) {
+        run_attention({.batch = 1,
+                       .heads = 2,
+                       .heads_kv = 2,
+                       .len_q = 150,
+                       .len_kv = 130,
+                       .d = e[0],
+                       .dv = e[1],
+                       .causal = causal,
+                       .order = order,
+                       .order_out = causal ? Order::odd : Order::padded});
+        STOP_AT_FAILURE;
+      }
+}
+
+void options(std::int64_t d) {
+  for (Order order : {Order::heads_first, Order::positions_first, Order::odd})
+    for (int which = 0; which < 16; ++which) {
+      DecodeCase t{.batch = 1,
+                   .heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 150,
+                   .len_kv = 190,
+                   .d = d,
+                   .dv = d,
+                   .order = order,
+                   .order_out = order};
+      if (which == 0) t.left = 40;
+      if (which == 1) t.left = 100, t.right = 30;
+      if (which == 2) t.right = 0, t.left = 0;
+      if (which == 3) t.causal = true, t.left = 70;
+      if (which == 4) t.softcap = 0.7;
+      if (which == 5) t.softcap = 30, t.causal = true;
+      if (which == 6) t.alibi = true, t.causal = true;
+      if (which == 7) t.alibi = true, t.top_left = true;
+      if (which == 8) t.bias = 1;
+      if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
+      if (which == 10) t.sinks = true, t.causal = true;
+      if (which == 11) t.scale = -0.3;
+      if (which == 12) t.scale = 1.5, t.amplitude = 8;
+      if (which == 13) t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+      if (which == 14) t.mask = true;
+      if (which == 15) t.mask = t.causal = true, t.bias = 1, t.lse = false;
+      run_attention(t);
+      STOP_AT_FAILURE;
+    }
+}
+TEST(AttentionF32Runs, Options64) { options(64); }
+TEST(AttentionF32Runs, Options128) { options(128); }
+TEST(AttentionF32Runs, Options256) { options(256); }
+
+TEST(AttentionF32Runs, Pages) {
+  for (std::int64_t d : {64, 128, 256})
+    for (std::int64_t size : {1, 7, 16, 64, 100, 1000})
+      for (int mask = 0; mask < 3; ++mask) {
+        DecodeCase t{.batch = 3,
+                     .heads = 2,
+                     .heads_kv = 1,
+                     .len_q = 70,
+                     .len_kv = 400,
+                     .d = d,
+                     .dv = d,
+                     .page_size = size,
+                     .causal = mask != 0,
+                     .order = mask == 2 ? Order::odd : Order::heads_first,
+                     .lengths_q = {70, 30, 65},
+                     .lengths_kv = {333, 400, 64}};
+        if (mask == 1) t.left = 100;
+        run_attention(t);
+        STOP_AT_FAILURE;
+      }
+}
+
+TEST(AttentionF32Runs, LengthsCutPoisonedPadding) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      DecodeCase t{.batch = 8,
+                   .heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 200,
+                   .len_kv = 300,
+                   .d = d,
+                   .dv = d,
+                   .causal = mask != 0,
+                   .top_left = mask == 2,
+                   .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
+                   .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0}};
+      if (mask == 3) t.left = 50, t.alibi = true, t.order = Order::odd;
+      run_attention(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionF32Runs, PackedSequences) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      DecodeCase t{.heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 900,
+                   .len_kv = 1000,
+                   .d = d,
+                   .dv = d,
+                   .causal = mask != 0,
+                   .top_left = mask == 2,
+                   .order = Order::positions_first,
+                   .order_out = Order::positions_first,
+                   .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
+                   .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
+      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      run_attention(t);
+      STOP_AT_FAILURE;
+      if (mask > 1) continue;
+      // Packed queries against padded and paged keys.
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      if (mask == 1) t.page_size = 40;
+      run_attention(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+// An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
+TEST(AttentionF32Runs, NanBehindTheMask) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int bad : {0, 31, 32, 64, 127, 159}) {
+      DecodeCase t{.batch = 1,
+                   .heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 160,
+                   .len_kv = 160,
+                   .d = d,
+                   .dv = d,
+                   .causal = true,
+                   .bad_keys = {bad}};
+      run_attention(t);
+      STOP_AT_FAILURE;
+      t.causal = false, t.left = 30, t.right = 11, t.sinks = true;
+      run_attention(t);
+      STOP_AT_FAILURE;
+      t.left = t.right = -1, t.mask = true, t.order = Order::odd;
+      run_attention(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionF32Runs, RandomCases) {
+  std::mt19937 random(20240611);
+  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 80; ++round) {
+    DecodeCase t;
+    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));
+    t.len_q = 1 + below(300), t.len_kv = below(350);
+    t.d = 1 + below(256), t.dv = below(2) == 0 ? t.d : 1 + below(256);
+    t.causal = below(2) == 0, t.top_left = below(2) == 0;
+    if (below(3) == 0) t.left = below(300);
+    if (below(3) == 0) t.right = below(300);
+    if (below(4) == 0) t.softcap = 0.5 + below(20);
+    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
+    t.lse = below(4) != 0, t.amplitude = 1 + below(4);
+    t.order = static_cast<Order>(below(4)), t.order_out = static_cast<Order>(below(4));
+    if (below(3) == 0 && t.bias == 0)
+      t.page_size = 1 + below(200);
+    else
+      t.mask = below(4) == 0;
+    if (below(2) == 0)
+      for (std::int64_t b = 0; b < t.batch; ++b) {
+        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
+        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
+      }
+    run_attention(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+TEST(AttentionF32Runs, NothingWhereThereIsNothing) {
+  for (auto [batch, len_q, len_kv] :
+       {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
+    run_attention({.batch = batch, .len_q = len_q, .len_kv = len_kv});
+    STOP_AT_FAILURE;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// attention/sm80_mma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// AttentionSm80Refuses needs no GPU; AttentionSm80Runs fails without a card of compute capability
+// 8.0.
+#include <random>
+
+#include "direct_decode.hpp"
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+#define STOP_AT_FAILURE \
+  if (testing::Test::HasFailure()) return
+
+/// An attention kernel as the cases of decode call one: without parts and workspace.
+template <class Kernel>
+struct WithoutWorkspace : Kernel {
+  static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
+};
+template <class T>
+void run_attention(DecodeCase t) {
+  t.splits = {0};
+  using Kernel =
+      std::conditional_t<std::is_same_v<T, double>, abi::AttentionSm80MmaF64,
+                         std::conditional_t<std::is_same_v<T, __half>, abi::AttentionSm80MmaF16,
+                                            abi::AttentionSm80MmaBf16>>;
+  run_decode<T, WithoutWorkspace<Kernel>>(t);
+}
+
+/// A call that is taken, changed by `change`: why it is refused.
+template <class Change>
+std::string refusal(Change change, int major = 9) {
+  [[maybe_unused]] alignas(16) static float somewhere[4];
+  AttentionArgs g;
+  g.q = g.k = g.v = g.out = somewhere;
+  g.type = g.type_out = DType::bfloat16;
+  g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 512, g.seqlen_kv = 512;
+  g.head_dim = g.head_dim_v = 64;
+  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
+    (*s)[0] = 262144, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
+  change(g);
+  Device const d{0, major, 6, abi::architecture_of(major, 6), 84, 101376};
+  abi::Verdict const verdict = abi::AttentionSm80MmaBf16::accepts(g, d);
+  EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
+  return verdict.reason;
+}
+
+TEST(AttentionSm80Refuses, WhatItCannotDo) {
+  auto const same = [](AttentionArgs&) {};
+  EXPECT_EQ(refusal(same), "");
+  EXPECT_EQ(refusal(same, 8), "");
+  EXPECT_EQ(refusal(same, 7), "it needs compute capability 8.0");
+  EXPECT_EQ(refusal(same, 0), "no CUDA device");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.type = DType::float16; }),
+            "it takes other element types");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.type_out = DType::float32; }),
+            "it takes other element types");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.descale_q = static_cast<float const*>(g.q); }),
+            "it has no factors of float8 tensors");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }),
+            "it does not read the bias's element type");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.head_dim = 257; }), "head_dim is above 256");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.head_dim_v = 513; }), "head_dim of v is above 512");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.head_dim_v = 0; }), "head_dim is 0");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.batch = -1; }), "an extent is negative");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.seqlen_kv = std::int64_t{1} << 29; }),
+            "an extent is too large");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.page_table = static_cast<int const*>(g.q); }),
+            "page_size is 0");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.k = nullptr; }), "k or v is a null pointer");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.heads_kv = 0; }), "k and v have no heads");
+}
+
+TEST(AttentionSm80Refuses, WhatFloat64CannotDo) {
+  auto const with = [](auto change, int shared = 232448) -> std::string {
+    [[maybe_unused]] alignas(16) static double somewhere[4];
+    AttentionArgs g;
+    g.q = g.k = g.v = g.out = somewhere;
+    g.type = g.type_out = DType::float64;
+    g.batch = 2, g.heads_q = g.heads_kv = 4, g.seqlen_q = g.seqlen_kv = 16;
+    g.head_dim = g.head_dim_v = 128;
+    change(g);
+    abi::Verdict const verdict =
+        abi::AttentionSm80MmaF64::accepts(g, {0, 8, 6, abi::architecture_of(8, 6), 84, shared});
+    EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
+    return verdict.reason;
+  };
+  auto const same = [](AttentionArgs&) {};
+  EXPECT_EQ(with(same), "");
+  EXPECT_EQ(with(same, 101376), "a block needs more shared memory than the device has");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = g.head_dim_v = 64; }, 101376), "");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.type = DType::float32; }),
+            "it takes other element types");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 129; }), "head_dim is above 128");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim_v = 513; }), "head_dim of v is above 512");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }), "");
+}
+
+TEST(AttentionSm80Refuses, NoStrides) {
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.q_stride[1] = 65, g.k_stride[3] = 2; }), "");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 2; }), "");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.out_stride[2] = 65, g.k_stride[0] = 0; }), "");
+  EXPECT_EQ(refusal([](AttentionArgs& g) { g.seqlen_q = 0, g.head_dim = 0; }), "");
+}
+
+template <class T>
+void shapes(std::int64_t d, std::int64_t dv) {
+  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {31, 33},   {63, 65},
+                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
+                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      run_attention<T>({.batch = 1 + l[0] % 2,
+                        .heads = 2,
+                        .heads_kv = 1,
+                        .len_q = l[0],
+                        .len_kv = l[1],
+                        .d = d,
+                        .dv = dv,
+                        .causal = mask != 0,
+                        .top_left = mask == 2});
+      STOP_AT_FAILURE;
+    }
+}
+TEST(AttentionSm80Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
+TEST(AttentionSm80Runs, HeadDim64) { shapes<__nv_bfloat16>(64, 64); }
+TEST(AttentionSm80Runs, HeadDim256) { shapes<__nv_bfloat16>(256, 256); }
+TEST(AttentionSm80Runs, HeadDim64Float16) { shapes<__half>(64, 64); }
+TEST(AttentionSm80Runs, HeadDim128Float16) { shapes<__half>(128, 128); }
+
+TEST(AttentionSm80Runs, Float64) {
+  for (std::int64_t d : {64, 128}) {
+    shapes<double>(d, d);
+    STOP_AT_FAILURE;
+  }
+  for (auto const& e : {std::array<std::int64_t, 2>{1, 3},
+                        {8, 8},
+                        {20, 99},
+                        {65, 64},
+                        {100, 128},
+                        {127, 129},
+                        {128, 300},
+                        {64, 512}})
+    for (Order order : {Order::padded, Order::odd}) {
+      run_attention<double>({.batch = 1,
+                             .heads = 3,
+                             .heads_kv = 3,
+                             .len_q = 103,
+                             .len_kv = 150,
+                             .d = e[0],
+                             .dv = e[1],
+                             .causal = order == Order::odd,
+                             .order = order,
+                             .order_out = order});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm80Runs, OtherHeadDimsAndStrides) {
+  std::int64_t const dims[][2] = {{8, 8},     {32, 32},   {40, 24},   {72, 72},   {96, 96},
+                                  {128, 64},  {64, 128},  {100, 99},  {192, 128}, {192, 192},
+                                  {136, 256}, {1, 3},     {20, 12},   {64, 256},  {64, 512},
+                                  {128, 257}, {256, 300}, {249, 511}, {255, 1}};
+  for (auto const& e : dims)
+    for (bool causal : {false, true})
+      for (Order order : {Order::padded, Order::odd}) {
+        run_attention<__nv_bfloat16>({.batch = 1,
+                                      .heads = 2,
+                                      .heads_kv = 2,
+                                      .len_q = 203,
+                                      .len_kv = 150,
+                                      .d = e[0],
+                                      .dv = e[1],
+                                      .causal = causal,
+                                      .order = order,
+                                      .order_out = causal ? Order::odd : Order::padded});
+        STOP_AT_FAILURE;
+      }
+}
+
+template <class T>
+void options(std::vector<std::int64_t> const& dims) {
+  for (std::int64_t d : dims)
+    for (Order order : {Order::heads_first, Order::positions_first, Order::odd})
+      for (int which = 0; which < 16; ++which) {
+        DecodeCase t{.batch = 1,
+                     .heads = 2,
+                     .heads_kv = 1,
+                     .len_q = 150,
+                     .len_kv = 203,
+                     .d = d,
+                     .dv = d,
+                     .order = order,
+                     .order_out = order};
+        if (which == 0) t.left = 40;
+        if (which == 1) t.left = 100, t.right = 30;
+        if (which == 2) t.right = 0, t.left = 0;
+        if (which == 3) t.causal = true, t.left = 200;
+        if (which == 4) t.softcap = 0.7;
+        if (which == 5) t.softcap = 30, t.causal = true;
+        if (which == 6) t.alibi = true, t.causal = true;
+        if (which == 7) t.alibi = true, t.top_left = true;
+        if (which == 8) t.bias = 1;
+        if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
+        if (which == 10) t.sinks = true, t.causal = true;
+        if (which == 11) t.scale = -0.3;
+        if (which == 12) t.scale = 1.5, t.amplitude = 8;
+        if (which == 13)
+          t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+        if (which == 14) t.mask = true;
+        if (which == 15) t.mask = t.causal = true, t.bias = 1, t.lse = false;
+        run_attention<T>(t);
+        STOP_AT_FAILURE;
+      }
+}
+TEST(AttentionSm80Runs, Options) { options<__nv_bfloat16>({64, 128, 256}); }
+TEST(AttentionSm80Runs, OptionsFloat16) { options<__half>({64, 128, 256}); }
+TEST(AttentionSm80Runs, OptionsFloat64) { options<double>({64, 128}); }
+
+TEST(AttentionSm80Runs, Pages) {
+  int round = 0;
+  for (std::int64_t d : {64, 128, 256})
+    for (std::int64_t size : {1, 2, 7, 16, 64, 100, 256}) {
+      int const mask = round++ % 3;
+      DecodeCase t{.batch = 2,
+                   .heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 100,
+                   .len_kv = 200,
+                   .d = d,
+                   .dv = d,
+                   .page_size = size,
+                   .causal = mask != 0,
+                   .order = mask == 2 ? Order::odd : Order::heads_first,
+                   .lengths_q = {100, 30},
+                   .lengths_kv = {133, 200}};
+      if (mask == 1) t.left = 100;
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.softcap = 3, t.order = Order::positions_first, t.lengths_q = {};
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+      if (d == 256) continue;
+      run_attention<double>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm80Runs, LengthsCutPoisonedPadding) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      DecodeCase t{.batch = 8,
+                   .heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 200,
+                   .len_kv = 300,
+                   .d = d,
+                   .dv = d,
+                   .causal = mask != 0,
+                   .top_left = mask == 2,
+                   .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
+                   .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0}};
+      if (mask == 3) t.left = 50, t.alibi = true;
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.order = Order::odd;
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm80Runs, PackedSequences) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = d == 128 ? 0 : 3; mask < 4; ++mask) {
+      DecodeCase t{.heads = 2,
+                   .heads_kv = 1,
+                   .len_q = 900,
+                   .len_kv = 1000,
+                   .d = d,
+                   .dv = d,
+                   .causal = mask != 0,
+                   .top_left = mask == 2,
+                   .order = Order::positions_first,
+                   .order_out = Order::positions_first,
+                   .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
+                   .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
+      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      // Packed queries against padded and paged keys.
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+      t.page_size = 40;
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+// An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
+TEST(AttentionSm80Runs, NanBehindTheMask) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int bad : {0, 1, 31, 32, 63, 64, 127, 128, 169}) {
+      DecodeCase t{.batch = 1,
+                   .heads = 2,
+                   .heads_kv = 2,
+                   .len_q = 170,
+                   .len_kv = 170,
+                   .d = d,
+                   .dv = d,
+                   .causal = true,
+                   .bad_keys = {bad}};
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.causal = false, t.left = 30, t.right = 11, t.sinks = true;
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+      t.left = t.right = -1, t.mask = true, t.page_size = 0, t.order = Order::odd;
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      if (d == 256) continue;
+      run_attention<double>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+void random_cases(unsigned seed) {
+  std::mt19937 random(seed);
+  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 45; ++round) {
+    DecodeCase t;
+    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(2));
+    t.len_q = 1 + below(300), t.len_kv = below(400);
+    t.d = 1 + below(round % 3 == 2 ? 128 : 256), t.dv = below(2) == 0 ? t.d : 1 + below(400);
+    t.causal = below(2) == 0, t.top_left = below(2) == 0;
+    if (below(3) == 0) t.left = below(300);
+    if (below(3) == 0) t.right = below(300);
+    if (below(4) == 0) t.softcap = 0.5 + below(20);
+    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
+    t.lse = below(4) != 0, t.amplitude = 1 + below(4);
+    t.order = static_cast<Order>(below(4)), t.order_out = static_cast<Order>(below(4));
+    if (below(3) == 0 && t.bias == 0)
+      t.page_size = 1 + below(200);
+    else
+      t.mask = below(4) == 0;
+    if (below(2) == 0)
+      for (std::int64_t b = 0; b < t.batch; ++b) {
+        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
+        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
+      }
+    if (round % 3 == 0)
+      run_attention<__nv_bfloat16>(t);
+    else if (round % 3 == 1)
+      run_attention<__half>(t);
+    else
+      run_attention<double>(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+TEST(AttentionSm80Runs, RandomCases) { random_cases(20240611); }
+TEST(AttentionSm80Runs, MoreRandomCases) { random_cases(7); }
+
+// The grid's order follows the device; the bits do not.
+TEST(AttentionSm80Runs, SameBitsOnAnyDevice) {
+  using T = __nv_bfloat16;
+  using Kernel = WithoutWorkspace<abi::AttentionSm80MmaBf16>;
+  for (std::int64_t d : {64, 128, 256}) {
+    DecodeProblem<T> x({.heads = 16, .len_q = 700, .len_kv = 900, .d = d, .dv = d, .causal = true});
+    Device device = abi::query_device(abi::current_device());
+    std::vector<unsigned char> first, first_sums, again, sums;
+    launch_decode<T, Kernel>(x, 0, device, first, first_sums);
+    for (int round = 0; round < 30; ++round) {
+      device.sm_count = 1 + 7 * round;
+      launch_decode<T, Kernel>(x, 0, device, again, sums);
+      STOP_AT_FAILURE;
+      EXPECT_EQ(again == first && sums == first_sums, true) << "round " << round;
+    }
+  }
+}
+
+TEST(AttentionSm80Runs, NothingWhereThereIsNothing) {
+  for (auto [batch, len_q, len_kv] :
+       {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
+    run_attention<__nv_bfloat16>({.batch = batch, .len_q = len_q, .len_kv = len_kv});
+    STOP_AT_FAILURE;
+  }
+}
+
+}  // namespace

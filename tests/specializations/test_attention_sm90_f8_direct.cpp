@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// attention/sm90_wgmma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// AttentionSm90Float8Refuses needs no GPU; AttentionSm90Float8Runs fails without a Hopper card.
+#include <random>
+
+#include "direct_attention.hpp"
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+using Float8 = abi::AttentionSm90WgmmaE4m3;
+
+#define STOP_AT_FAILURE \
+  if (testing::Test::HasFailure()) return
+
+template <class Out>
+void run_float8(Case const& t) {
+  run<Out, Float8, E4>(t);
+}
+
+template <class Out>
+void shapes(std::int64_t d) {
+  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {63, 65},   {64, 96},
+                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
+                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      bool const large = d == 256;
+      run_float8<Out>({.batch = large ? 1 : 2,
+                       .heads = large ? 2 : 4,
+                       .heads_kv = large ? 1 : 2,
+                       .len_q = l[0],
+                       .len_kv = l[1],
+                       .d = d,
+                       .dv = d,
+                       .causal = mask != 0,
+                       .top_left = mask == 2,
+                       .descale = mask});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
+  [[maybe_unused]] alignas(16) static float somewhere[4];
+  auto const with = [](auto change) -> std::string {
+    AttentionArgs g;
+    g.q = g.k = g.v = g.out = somewhere;
+    g.type = DType::float8_e4m3, g.type_out = DType::bfloat16;
+    g.batch = 2, g.heads_q = g.heads_kv = 4, g.seqlen_q = g.seqlen_kv = 16;
+    g.head_dim = g.head_dim_v = 64;
+    for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
+      (*s)[0] = 4096, (*s)[1] = 1024, (*s)[2] = 64, (*s)[3] = 1;
+    change(g);
+    Device const d{0, 9, 0, abi::Architecture::hopper, 132, 232448};
+    return Float8::accepts(g, d).reason;
+  };
+  EXPECT_EQ(with([](AttentionArgs&) {}), "");
+  EXPECT_EQ(with([](AttentionArgs& g) {
+              g.descale_q = g.descale_k = g.descale_v = somewhere, g.type_out = DType::float16;
+            }),
+            "");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.type = DType::float8_e5m2; }),
+            "it takes other element types");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.type = DType::bfloat16; }),
+            "it takes other element types");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.type_out = DType::float32; }),
+            "its out is float16 or bfloat16");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.k_stride[2] = 72; }),
+            "a stride of k is not a multiple of 16 bytes");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.v_stride[3] = 2; }),
+            "v has no unit stride along head_dim");
+}
+
+TEST(AttentionSm90Float8Runs, HeadDim64) { shapes<__half>(64); }
+TEST(AttentionSm90Float8Runs, HeadDim128) { shapes<__nv_bfloat16>(128); }
+TEST(AttentionSm90Float8Runs, HeadDim256) { shapes<__half>(256); }
+
+TEST(AttentionSm90Float8Runs, OtherHeadDims) {
+  std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
+                                  {128, 64},  {64, 128}, {100, 99}, {192, 128}, {192, 192},
+                                  {136, 256}, {1, 3},    {20, 12},  {160, 17}};
+  for (auto const& e : dims)
+    for (bool causal : {false, true}) {
+      run_float8<__nv_bfloat16>({.heads = 3,
+                                 .heads_kv = 3,
+                                 .len_q = 203,
+                                 .len_kv = 300,
+                                 .d = e[0],
+                                 .dv = e[1],
+                                 .causal = causal,
+                                 .order = Order::padded,
+                                 .descale = 2});
+      STOP_AT_FAILURE;
+    }
+}
+
+void options(std::int64_t d) {
+  for (int which = 0; which < 16; ++which) {
+    Case t{.batch = d == 256 ? 1 : 2,
+           .heads = 2,
+           .heads_kv = 1,
+           .len_q = 270,
+           .len_kv = 333,
+           .d = d,
+           .dv = d,
+           .order = which % 2 == 0 ? Order::heads_first : Order::positions_first,
+           .order_out = which % 2 == 0 ? Order::heads_first : Order::positions_first,
+           .descale = which % 3};
+    if (which == 0) t.left = 40;
+    if (which == 1) t.left = 100, t.right = 30;
+    if (which == 2) t.right = 0, t.left = 0;
+    if (which == 3) t.causal = true, t.left = 200;
+    if (which == 4) t.softcap = 0.7;
+    if (which == 5) t.softcap = 30, t.causal = true;
+    if (which == 6) t.alibi = true, t.causal = true;
+    if (which == 7) t.alibi = true, t.top_left = true;
+    if (which == 8) t.bias = 1;
+    if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
+    if (which == 10) t.sinks = true, t.causal = true;
+    if (which == 11) t.scale = -0.3;
+    if (which == 12) t.scale = 1.5, t.amplitude = 8;
+    if (which == 13) t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+    if (which == 14) t.order_out = Order::odd, t.left = 99;
+    if (which == 15) t.amplitude = 0;  // all weights are the same
+    if (which % 2 == 0)
+      run_float8<__nv_bfloat16>(t);
+    else
+      run_float8<__half>(t);
+    STOP_AT_FAILURE;
+  }
+}
+TEST(AttentionSm90Float8Runs, Options64) { options(64); }
+TEST(AttentionSm90Float8Runs, Options128) { options(128); }
+TEST(AttentionSm90Float8Runs, Options256) { options(256); }
+
+TEST(AttentionSm90Float8Runs, LengthsCutPoisonedPadding) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      Case t{.batch = 8,
+             .heads = 2,
+             .heads_kv = 1,
+             .len_q = 200,
+             .len_kv = 300,
+             .d = d,
+             .dv = d,
+             .causal = mask != 0,
+             .top_left = mask == 2,
+             .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
+             .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0},
+             .descale = 2};
+      if (mask == 3) t.left = 50, t.alibi = true;
+      run_float8<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Float8Runs, PackedSequences) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 4; ++mask) {
+      Case t{.heads = 4,
+             .heads_kv = 2,
+             .len_q = 900,
+             .len_kv = 1000,
+             .d = d,
+             .dv = d,
+             .causal = mask != 0,
+             .top_left = mask == 2,
+             .order = Order::positions_first,
+             .order_out = Order::positions_first,
+             .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
+             .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990},
+             .descale = 2};
+      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      run_float8<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      run_float8<__half>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+// An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
+TEST(AttentionSm90Float8Runs, NanBehindTheMask) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int bad : {0, 79, 128, 319}) {
+      run_float8<__nv_bfloat16>({.len_q = 320,
+                                 .len_kv = 320,
+                                 .d = d,
+                                 .dv = d,
+                                 .causal = true,
+                                 .bad_keys = {bad},
+                                 .descale = 1});
+      STOP_AT_FAILURE;
+      run_float8<__half>({.len_q = 300,
+                          .len_kv = 320,
+                          .d = d,
+                          .dv = d,
+                          .left = 30,
+                          .right = 11,
+                          .sinks = true,
+                          .bad_keys = {bad, 150}});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Float8Runs, LongSequences) {
+  Case const one{.heads = 1, .heads_kv = 1, .len_q = 1100, .len_kv = 1100};
+  std::vector<Case> cases(7, one);
+  cases[1].len_q = 345, cases[1].len_kv = 2300, cases[1].sinks = true;
+  cases[2].len_kv = 1500, cases[2].left = 100, cases[2].right = 30, cases[2].d = cases[2].dv = 128;
+  cases[3].len_q = 2100, cases[3].len_kv = 2100, cases[3].causal = true;
+  cases[4].len_q = 300, cases[4].len_kv = 5000, cases[4].d = cases[4].dv = 128;
+  cases[5].batch = 4, cases[5].lengths_q = {1100, 700, 0, 1};
+  cases[5].lengths_kv = {1000, 1100, 50, 0};
+  cases[6].d = cases[6].dv = 256, cases[6].amplitude = 16;
+  for (Case const& t : cases) {
+    run_float8<__nv_bfloat16>(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+// A factor of the scores that is not positive, which only the device sees.
+TEST(AttentionSm90Float8Runs, FactorsOfAnySign) {
+  for (float factor : {-0.5f, 0.0f, std::numeric_limits<float>::quiet_NaN()})
+    for (std::int64_t d : {64, 128, 256}) {
+      run_float8<__half>({.len_q = 200,
+                          .len_kv = 300,
+                          .d = d,
+                          .dv = d,
+                          .causal = true,
+                          .descale = 1,
+                          .factor_q = factor});
+      STOP_AT_FAILURE;
+    }
+}
+
+TEST(AttentionSm90Float8Runs, RandomCases) {
+  std::mt19937 random(20240612);
+  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  for (int round = 0; round < 80; ++round) {
+    Case t;
+    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));
+    t.len_q = 1 + below(500), t.len_kv = below(600);
+    t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
+    t.causal = below(2) == 0, t.top_left = below(2) == 0;
+    if (below(3) == 0) t.left = below(300);
+    if (below(3) == 0) t.right = below(300);
+    if (below(4) == 0) t.softcap = 0.5 + below(20);
+    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
+    t.lse = below(4) != 0, t.amplitude = 1 + below(4), t.descale = below(3);
+    t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
+    if (below(2) == 0)
+      for (std::int64_t b = 0; b < t.batch; ++b) {
+        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
+        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
+      }
+    if (round % 2 == 0)
+      run_float8<__nv_bfloat16>(t);
+    else
+      run_float8<__half>(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+/// The same bits a hundred times over, for more or fewer multiprocessors.
+void repeat(std::int64_t d, bool causal) {
+  Device device = abi::query_device(abi::current_device());
+  int const sm_count = device.sm_count;
+  std::int64_t const heads = 16, length = 2000;
+  Tensor4<E4> q(1, heads, length, d, Order::heads_first, 1, 2),
+      k(1, heads, length, d, Order::heads_first, 2, 1),
+      v(1, heads, length, d, Order::heads_first, 3, 1);
+  Tensor4<__half> out(1, heads, length, d, Order::heads_first, 4, 1);
+  q.upload(), k.upload(), v.upload(), out.upload();
+  AttentionArgs g;
+  g.q = q.begin(), g.k = k.begin(), g.v = v.begin(), g.out = out.begin();
+  g.type = DType::float8_e4m3, g.type_out = DType::float16;
+  g.batch = 1, g.heads_q = g.heads_kv = heads, g.seqlen_q = g.seqlen_kv = length;
+  g.head_dim = g.head_dim_v = d, g.causal = causal;
+  g.softmax_scale = 1 / std::sqrt(static_cast<double>(d));
+  for (int r = 0; r < 4; ++r) {
+    g.q_stride[r] = g.k_stride[r] = g.v_stride[r] = q.stride[r];
+    g.out_stride[r] = out.stride[r];
+  }
+  std::vector<unsigned char> first;
+  auto const bytes = static_cast<std::size_t>(heads * length * d) * sizeof(__half);
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_CUDA(cudaMemset(out.begin(), 0xFF, bytes));
+    device.sm_count = round % 4 == 3 ? 97 : sm_count;
+    ASSERT_EQ(Float8::launch(g, device, nullptr), cudaSuccess);
+    std::vector<unsigned char> result(bytes);
+    ASSERT_CUDA(cudaMemcpy(result.data(), out.begin(), bytes, cudaMemcpyDeviceToHost));
+    if (first.empty()) first = result;
+    ASSERT_EQ(result == first, true) << "round " << round;
+  }
+}
+TEST(AttentionSm90Float8Runs, SameBitsEveryTime) {
+  for (std::int64_t d : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      SCOPED_TRACE(d);
+      repeat(d, causal);
+      STOP_AT_FAILURE;
+    }
+}
+
+class WorstFloat8Ratio : public testing::Environment {
+  void TearDown() override {
+    if (worst_attention_ratio > 0)
+      std::printf("attention of float8: largest error / bound %.3f\n", worst_attention_ratio);
+  }
+};
+[[maybe_unused]] auto* const worst_reporter =
+    testing::AddGlobalTestEnvironment(new WorstFloat8Ratio);
+
+}  // namespace
