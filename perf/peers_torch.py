@@ -3,23 +3,30 @@
 
   nvcc -std=c++20 -O2 -shared -Xcompiler -fPIC -Iinclude -IBUILD/include perf/support/companion_attention.cpp \\
     BUILD/cuda_specializations/libattikos_cuda.a -o companion.so
-  peers_torch.py ./companion.so [--out FILE] [--quick]
+  peers_torch.py ./companion.so [--out FILE] [--quick] [--families LIST]
 
-Random normal data, 16384 tokens in all, heads × head_dim = 2048 (or as near as it gets); peers and ours take turns,
-medians of their times by events; a causal problem counts half the operations. "ratio" is ours over the best back
-end. r16 is PyTorch's bfloat16 product of 8192³ with B transposed, over 681 TFLOP/s, before and after: it carries
-published figures to the card and its clocks of the day. "packed" cases are sequences of random lengths in one
-tensor, against ours of as many tokens in sequences of one length that cost the same.
+Random normal data; peers and ours take turns, medians of their times by events; a causal problem counts half the
+operations. "ratio" is ours over the best back end. r16 is PyTorch's bfloat16 product of 8192³ with B transposed, over
+681 TFLOP/s, r8 that of float8 with fast sums over 1277, before and after: they carry published figures to the card
+and its clocks of the day. Families, all of them unless a list is given:
+
+  dense    16384 tokens in all, heads × head_dim = 2048 (or as near as it gets), 16-bit types
+  packed   sequences of random lengths in one tensor, against ours of as many tokens in sequences of one length that
+           cost the same
+  short    many short sequences, also as a share of what a copy moves
+  types    float8, float32 (beside our IEEE product of 4096³), tf32x3, float64 (beside unfused PyTorch)
+  sm80     the kernels for any strides, beside Flash
+  options  a window, softcap, ALiBi and a bias beside the same call without
 """
 
 import argparse
-import ctypes
 import json
 import random
 import statistics
 
 import torch
 import torch.nn.functional as functional
+from companion_torch import Companion, copy_call, in_turn, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TOKENS, HIDDEN = 16384, 2048
@@ -30,53 +37,6 @@ PEERS = {
 }
 
 
-def times(calls, rounds=5, budget_ms=2.0):
-    """Median seconds of each call; the calls take turns."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    repeats, all_times = [], [[] for _ in calls]
-
-    def measure(call, count):
-        begin.record()
-        for _ in range(count):
-            call()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e-3 / count
-
-    for call in calls:
-        measure(call, 2)
-        repeats.append(max(1, min(50, int(budget_ms * 1e-3 / measure(call, 1)))))
-    for _ in range(rounds):
-        for call, count, mine in zip(calls, repeats, all_times):
-            mine.append(measure(call, count))
-    return [statistics.median(mine) for mine in all_times]
-
-
-class Companion:
-    def __init__(self, path):
-        self.function = ctypes.CDLL(path).attikos_perf_attention
-
-    def call(self, q, k, v, out, lse, causal, cu_seqlens=None):
-        """A function that attends; q, k, v, out are [batch, heads, positions, features]."""
-        batch = q.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
-        extents = (ctypes.c_int64 * 7)(batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
-        strides = (ctypes.c_int64 * 16)(*(s for t in (q, k, v, out) for s in t.stride()))
-        half, reason = q.dtype == torch.float16, ctypes.c_char_p()
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (q, k, v, out, lse)]
-        packed = ctypes.c_void_p(None if cu_seqlens is None else cu_seqlens.data_ptr())
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-
-        def run():
-            status = self.function(
-                int(half), *pointers, extents, strides, int(causal), packed, stream, ctypes.byref(reason)
-            )
-            if status:
-                raise RuntimeError(f"status {status}: {(reason.value or b'').decode()}")
-
-        run.operands = q, k, v, out, lse, cu_seqlens  # whose memory would be given to others
-        return run
-
-
 def peer(backend, q, k, v, causal):
     def run():
         with sdpa_kernel(backend):
@@ -85,27 +45,70 @@ def peer(backend, q, k, v, causal):
     return run
 
 
-def dense_case(ours, dtype, head_dim, length, causal):
-    batch, heads = TOKENS // length, HIDDEN // head_dim
-    q, k, v = (torch.randn(batch, heads, length, head_dim, device="cuda", dtype=dtype) for _ in range(3))
-    out, lse = torch.full_like(q, float("nan")), torch.empty(batch, heads, length, device="cuda")
-    calls, names = [ours.call(q, k, v, out, lse, causal)], ["attikos"]
-    for name, backend in PEERS.items():
-        call = peer(backend, q, k, v, causal)
+def operations_of(batch, heads, length, head_dim, causal):
+    return 4 * batch * heads * length * length * head_dim * (0.5 if causal else 1)
+
+
+def operands(dtype, batch, heads, length, head_dim):
+    """q, k, v, a poisoned out and the log-sum-exp."""
+    shape = batch, heads, length, head_dim
+    q, k, v = (torch.randn(shape, device="cuda", dtype=dtype) for _ in range(3))
+    return q, k, v, torch.full_like(q, float("nan")), torch.empty(shape[:3], device="cuda")
+
+
+def peer_calls(sets, causal, names=tuple(PEERS)):
+    """Calls of the back ends that have a kernel for the case, by name, and what the last of them returns."""
+    calls, expected = {}, None
+    for name in names:
+        of_sets = [peer(PEERS[name], q, k, v, causal) for q, k, v, *_ in sets]
         try:
-            expected = call()
+            expected = of_sets[0]()
         except RuntimeError:  # the back end has no kernel for this case
             continue
-        calls.append(call)
-        names.append(name)
-    operations = 4 * batch * heads * length * length * head_dim * (0.5 if causal else 1)
-    rates = {name: operations / t * 1e-12 for name, t in zip(names, times(calls))}
+        calls[name] = in_turn(of_sets)
+    return calls, expected
+
+
+def require_close(case, out, expected, most=0.03):
     error = (out.float() - expected.float()).abs().max().item()
-    if not error < 0.03:
-        raise RuntimeError(f"head_dim {head_dim}, length {length}: differs from PyTorch by {error}")
-    case = {"family": "dense", "dtype": str(dtype)[6:], "head_dim": head_dim, "length": length, "causal": causal}
+    if not error < most:
+        raise RuntimeError(f"{case}: differs from PyTorch by {error}")
+
+
+def rates_of(case, operations, calls):
+    """Adds the rates of calls by name, and ours over the best of the others, to a case."""
+    seconds = times(list(calls.values()))
+    rates = {name: operations / t * 1e-12 for name, t in zip(calls, seconds)}
     case.update({f"{name}:TFLOP/s": round(rate, 1) for name, rate in rates.items()})
-    case["ratio"] = round(rates["attikos"] / max(rate for name, rate in rates.items() if name != "attikos"), 3)
+    others = [rate for name, rate in rates.items() if name != "attikos"]
+    if others:
+        case["ratio"] = round(rates["attikos"] / max(others), 3)
+    return dict(zip(calls, seconds))
+
+
+def dense_case(ours, dtype, head_dim, length, causal, family="dense", kernel="", peers=tuple(PEERS)):
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    x = operands(dtype, batch, heads, length, head_dim)
+    calls = {"attikos": ours.attention(*x, causal=causal, kernel=kernel)}
+    others, expected = peer_calls([x], causal, peers)
+    case = {"family": family, "dtype": str(dtype)[6:], "head_dim": head_dim, "length": length, "causal": causal}
+    rates_of(case, operations_of(batch, heads, length, head_dim, causal), {**calls, **others})
+    require_close(case, x[3], expected)
+    return case
+
+
+def short_case(ours, dtype, batch, length, head_dim, causal, copy, heads=8):
+    moved = 4 * 2 * batch * heads * length * head_dim
+    sets = [operands(dtype, batch, heads, length, head_dim) for _ in range(max(2, 300_000_000 // moved + 1))]
+    calls = {"attikos": in_turn([ours.attention(*x, causal=causal) for x in sets])}
+    others, expected = peer_calls(sets, causal)
+    case = {"family": "short", "dtype": str(dtype)[6:], "batch": batch, "heads": heads, "head_dim": head_dim,
+            "length": length, "causal": causal}  # fmt: skip
+    operations = operations_of(batch, heads, length, head_dim, causal)
+    seconds = rates_of(case, operations, {**calls, **others})["attikos"]
+    require_close(case, sets[0][3], expected)
+    call, bytes_of_copy = copy
+    case["of copy"] = round(moved / seconds / (bytes_of_copy / times([call])[0]), 3)
     return case
 
 
@@ -123,8 +126,9 @@ def packed_case(ours, head_dim, causal, sequences=64, shortest=32, longest=4096)
         shape = (count, positions, heads, head_dim)
         return [torch.randn(shape, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(4)]
 
-    packed = ours.call(*tensors(1, total), torch.empty(heads, total, device="cuda"), causal, cu_seqlens)
-    dense = ours.call(*tensors(batch, length), torch.empty(batch, heads, length, device="cuda"), causal)
+    lse = torch.empty(heads, total, device="cuda"), torch.empty(batch, heads, length, device="cuda")
+    packed = ours.attention(*tensors(1, total), lse[0], causal=causal, cu_seqlens=cu_seqlens)
+    dense = ours.attention(*tensors(batch, length), lse[1], causal=causal)
     factor = 4e-12 * heads * head_dim * (0.5 if causal else 1)
     t = times([packed, dense])
     rates = factor * squares / t[0], factor * batch * length * length / t[1]
@@ -135,50 +139,172 @@ def packed_case(ours, head_dim, causal, sequences=64, shortest=32, longest=4096)
     }  # fmt: skip
 
 
-def product_rate():
+def float8_case(ours, head_dim, length, causal):
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    q, k, v, out, lse = operands(torch.bfloat16, batch, heads, length, head_dim)
+    q, k, v = (t.to(torch.float8_e4m3fn) for t in (q, k, v))
+    call = ours.attention(q, k, v, out, lse, causal=causal)
+    call()
+    case = {"family": "float8", "dtype": "float8_e4m3", "head_dim": head_dim, "length": length, "causal": causal}
+    expected = peer(PEERS["flash"], *(t.to(torch.bfloat16) for t in (q, k, v)), causal)()
+    require_close(case, out, expected, 0.2)  # weights are rounded to float8
+    rates_of(case, operations_of(batch, heads, length, head_dim, causal), {"attikos": call})
+    return case
+
+
+def float32_case(ours, head_dim, length, causal):
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    x = operands(torch.float32, batch, heads, length, head_dim)
+    calls = {"attikos": ours.attention(*x, causal=causal)}
+    calls["attikos"]()
+    others, expected = peer_calls([x], causal, ("efficient",))
+    case = {"family": "float32", "dtype": "float32", "head_dim": head_dim, "length": length, "causal": causal}
+    require_close(case, x[3], expected, 1e-4)
+    calls["tf32x3"] = ours.attention(*x, causal=causal, tf32x3=1)
+    a, b, c = (torch.randn(4096, 4096, device="cuda") for _ in range(3))
+    calls["product"] = ours.product(a, b, c)
+    seconds = rates_of(case, operations_of(batch, heads, length, head_dim, causal), {**calls, **others})
+    require_close(case, x[3], expected, 1e-4)
+    del case["product:TFLOP/s"], case["ratio"]
+    product = 2 * 4096**3 / seconds["product"] * 1e-12
+    case["product:TFLOP/s"] = round(product, 1)
+    case["of product"] = round(case["attikos:TFLOP/s"] / product, 3)
+    case["tf32x3 ratio"] = round(case["tf32x3:TFLOP/s"] / case["efficient:TFLOP/s"], 3)
+    return case
+
+
+def float64_case(ours, head_dim, length, causal):
+    heads = HIDDEN // head_dim
+    q, k, v, out, _ = operands(torch.float64, 1, heads, length, head_dim)
+    hidden = torch.ones(length, length, device="cuda", dtype=torch.bool).triu(1) if causal else None
+
+    def unfused():
+        scores = q @ k.transpose(2, 3) * head_dim**-0.5
+        if causal:
+            scores.masked_fill_(hidden, float("-inf"))
+        return torch.softmax(scores, -1) @ v
+
+    calls = {"attikos": ours.attention(q, k, v, out, causal=causal), "unfused": unfused}
+    case = {"family": "float64", "dtype": "float64", "head_dim": head_dim, "length": length, "causal": causal}
+    rates_of(case, operations_of(1, heads, length, head_dim, causal), calls)
+    require_close(case, out, unfused(), 1e-6)
+    return case
+
+
+def option_case(ours, head_dim, name, length=4096):
+    """A call with one option beside the same without. A window's operations are those of the 128-key blocks it
+    touches, of rows of 128 queries."""
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    if name == "window":
+        batch, length = 1, TOKENS
+    x = operands(torch.bfloat16, batch, heads, length, head_dim)
+    options = {
+        "window": {"causal": 1, "window": 1024},
+        "softcap": {"softcap": 30.0},
+        "alibi": {"alibi": torch.rand(heads, device="cuda")},
+        "bias": {"bias": torch.randn(length, length, device="cuda", dtype=torch.bfloat16)},
+    }[name]
+    causal = options.get("causal", 0)
+    seconds = times([ours.attention(*x, **options), ours.attention(*x, causal=causal)])
+    factor = 4e-12 * batch * heads * head_dim
+    plain = factor * length * length * (0.5 if causal else 1)
+    share = plain
+    if name == "window":
+        blocks = sum(row + 1 - max(0, (row * 128 - 1024) // 128) for row in range(length // 128))
+        share = factor * blocks * 128 * 128
+    rates = share / seconds[0], plain / seconds[1]
+    return {"family": "options", "dtype": "bfloat16", "head_dim": head_dim, "option": name, "length": length,
+            "attikos:TFLOP/s": round(rates[0], 1), "plain:TFLOP/s": round(rates[1], 1),
+            "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
+
+
+def product_rates():
+    """r16 and r8."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
-    return 2e-12 * 8192**3 / times([lambda: a @ b.t()])[0] / 681
+    a8, b8 = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
+    one = torch.ones((), device="cuda")
+
+    def scaled():
+        return torch._scaled_mm(a8, b8.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+    seconds = times([lambda: a @ b.t(), scaled])
+    return round(2e-12 * 8192**3 / seconds[0] / 681, 3), round(2e-12 * 8192**3 / seconds[1] / 1277, 3)
+
+
+def dense_grid(quick):
+    lengths = (512, 2048, 16384) if quick else (512, 1024, 2048, 4096, 8192, 16384)
+    grid = [(torch.bfloat16, d, lengths) for d in (64, 128, 256)]
+    grid += [] if quick else [(torch.float16, d, lengths) for d in (64, 128, 256)]
+    return grid + [(torch.bfloat16, d, (512, 2048, 16384)) for d in (32, 96, 192)]
+
+
+def cases(ours, families, quick):
+    """Functions of the cases that make up the families."""
+    both = (False, True)
+    if "dense" in families:
+        for dtype, head_dim, lengths in dense_grid(quick):
+            for length in lengths:
+                for causal in both:
+                    yield lambda a=(dtype, head_dim, length, causal): dense_case(ours, *a)
+    if "packed" in families:
+        for head_dim in (64, 128, 256):
+            for causal in both:
+                yield lambda a=(head_dim, causal): packed_case(ours, *a)
+    if "short" in families:
+        copy = copy_call()
+        for dtype in (torch.bfloat16,) if quick else (torch.bfloat16, torch.float16):
+            for batch, length, head_dim in ((512, 64, 64), (512, 64, 32), (256, 128, 64), (128, 256, 64)):
+                for causal in both:
+                    yield lambda a=(dtype, batch, length, head_dim, causal): short_case(ours, *a, copy)
+    if "types" in families:
+        for causal in both:
+            for head_dim in (64, 128, 256):
+                for length in (16384,) if quick else (2048, 16384):
+                    yield lambda a=(head_dim, length, causal): float8_case(ours, *a)
+            for head_dim in (64, 128):
+                for length in (4096,) if quick else (1024, 4096):
+                    yield lambda a=(head_dim, length, causal): float32_case(ours, *a)
+                    yield lambda a=(head_dim, length, causal): float64_case(ours, *a)
+    if "sm80" in families:
+        for head_dim in (64, 128, 256):
+            for length in (4096,) if quick else (1024, 4096, 16384):
+                for causal in both:
+                    yield lambda a=(head_dim, length, causal): dense_case(
+                        ours, torch.bfloat16, *a, "sm80", "attention/sm80_mma_bf16", ("flash",)
+                    )
+    if "options" in families:
+        for head_dim in (64, 128, 256):
+            for name in ("window", "softcap", "alibi", "bias"):
+                yield lambda a=(head_dim, name): option_case(ours, *a)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("companion")
     parser.add_argument("--out")
-    parser.add_argument("--quick", action="store_true", help="bfloat16, lengths 512, 2048, 16384")
+    parser.add_argument("--quick", action="store_true", help="fewer types and lengths")
+    parser.add_argument("--families", default="dense,packed,short,types,sm80,options")
     arguments = parser.parse_args()
     ours = Companion(arguments.companion)
     torch.manual_seed(0)
     random.seed(1)
-    lengths = (512, 2048, 16384) if arguments.quick else (512, 1024, 2048, 4096, 8192, 16384)
-    grid = [(torch.bfloat16, d, lengths) for d in (64, 128, 256)]
-    grid += [] if arguments.quick else [(torch.float16, d, lengths) for d in (64, 128, 256)]
-    grid += [(torch.bfloat16, d, (512, 2048, 16384)) for d in (32, 96, 192)]
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "r16": [round(product_rate(), 3)]}
-    report["cases"] = []
-
-    def add(case):
-        report["cases"].append(case)
-        print(*(f"{key} {value}" for key, value in case.items()), flush=True)
-
-    for dtype, head_dim, of_lengths in grid:
-        for length in of_lengths:
-            for causal in (False, True):
-                add(dense_case(ours, dtype, head_dim, length, causal))
-    for head_dim in (64, 128, 256):
-        for causal in (False, True):
-            add(packed_case(ours, head_dim, causal))
-    report["r16"].append(round(product_rate(), 3))
+    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": []}
+    before = product_rates()
+    for case in cases(ours, arguments.families.split(","), arguments.quick):
+        report["cases"].append(case())
+        print(*(f"{key} {value}" for key, value in report["cases"][-1].items()), flush=True)
+    report["r16"], report["r8"] = (list(pair) for pair in zip(before, product_rates()))
+    print("r16", report["r16"], "r8", report["r8"])
     if arguments.out:
         with open(arguments.out, "w", encoding="utf-8") as file:
             json.dump(report, file, indent=1)
             file.write("\n")
-    for dtype, head_dim, _ in grid:
-        ratios = [
-            c["ratio"] for c in report["cases"]
-            if c["family"] == "dense" and c["head_dim"] == head_dim and c["dtype"] == str(dtype)[6:]
-        ]  # fmt: skip
-        print(str(dtype)[6:], head_dim, f"mean {statistics.mean(ratios):.3f} least {min(ratios):.3f}")
-    print("r16", report["r16"])
+    for dtype in ("bfloat16", "float16"):
+        for head_dim in (32, 64, 96, 128, 192, 256):
+            ratios = [c["ratio"] for c in report["cases"]
+                      if (c["family"], c["head_dim"], c["dtype"]) == ("dense", head_dim, dtype)]  # fmt: skip
+            if ratios:
+                print(dtype, head_dim, f"mean {statistics.mean(ratios):.3f} least {min(ratios):.3f}")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ struct GroupedOperands {
         host_starts(ragged(s.m, groups)) {
     fill_normal(a);
     for (std::size_t g = 0; g < extent(groups); ++g) {
-      Matrix<T> const expert(&b(g, 0, 0), extent(s.n), extent(s.k));
+      Matrix<T> const expert(b.data() + g * extent(s.n) * extent(s.k), extent(s.n), extent(s.k));
       if (g < 3) {
         fill_normal(expert);
         kinds.push_back(Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, expert));
@@ -95,7 +95,7 @@ void run_grouped(benchmark::State& state, Settings const& settings, Shape const&
     sides.push_back({"one", [&](std::size_t set) {
                        auto const n = static_cast<std::size_t>(s.n),
                                   k = static_cast<std::size_t>(s.k);
-                       Matrix<T> const expert(&x.b(set, 0, 0), n, k);
+                       Matrix<T> const expert(x.b.data() + set * n * k, n, k);
                        gemm(exec, x.a, expert, x.c, options);
                      }});
   state.counters["groups"] = groups;

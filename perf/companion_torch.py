@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The companion's attention on PyTorch's tensors, and times of calls that take turns."""
+
+import ctypes
+import itertools
+import statistics
+
+import torch
+
+
+def times(calls, rounds=5, budget_ms=2.0):
+    """Median seconds of each call; the calls take turns."""
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    repeats, all_times = [], [[] for _ in calls]
+
+    def measure(call, count):
+        begin.record()
+        for _ in range(count):
+            call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1e-3 / count
+
+    for call in calls:
+        measure(call, 2)
+        repeats.append(max(1, min(50, int(budget_ms * 1e-3 / measure(call, 1)))))
+    for _ in range(rounds):
+        for call, count, mine in zip(calls, repeats, all_times):
+            mine.append(measure(call, count))
+    return [statistics.median(mine) for mine in all_times]
+
+
+class Options(ctypes.Structure):
+    """As in support/companion_attention.cpp."""
+
+    _fields_ = [
+        ("causal", ctypes.c_int32), ("tf32x3", ctypes.c_int32), ("window", ctypes.c_int64),
+        ("softcap", ctypes.c_double), ("alibi", ctypes.c_void_p), ("bias", ctypes.c_void_p),
+        ("cu_seqlens", ctypes.c_void_p), ("kernel", ctypes.c_char_p),
+    ]  # fmt: skip
+
+
+TYPES = {torch.bfloat16: b"bfloat16", torch.float16: b"float16", torch.float32: b"float32",
+         torch.float64: b"float64", torch.float8_e4m3fn: b"float8_e4m3"}
+
+
+class Companion:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+
+    def attention(self, q, k, v, out, lse=None, *, kernel="", alibi=None, bias=None, cu_seqlens=None, **numbers):
+        """A function that attends; q, k, v, out are [batch, heads, positions, features]. `numbers`: causal, tf32x3,
+        window, softcap."""
+        batch = q.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
+        extents = (ctypes.c_int64 * 7)(batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+        strides = (ctypes.c_int64 * 16)(*(s for t in (q, k, v, out) for s in t.stride()))
+        pointers = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (q, k, v, out, lse)]
+        tensors = {"alibi": alibi, "bias": bias, "cu_seqlens": cu_seqlens}
+        options = Options(
+            **numbers, kernel=kernel.encode(),
+            **{name: None if t is None else t.data_ptr() for name, t in tensors.items()},
+        )  # fmt: skip
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+        def run():
+            reason = ctypes.c_char_p()
+            status = self.library.attikos_perf_attention(
+                TYPES[q.dtype], *pointers, extents, strides, ctypes.byref(options), stream, ctypes.byref(reason)
+            )
+            if status:
+                raise RuntimeError(f"status {status}: {(reason.value or b'').decode()}")
+
+        run.operands = q, k, v, out, lse, tensors  # whose memory would be given to others
+        return run
+
+    def product(self, a, b, c):
+        """A function that multiplies square float32 matrices in IEEE arithmetic, the second transposed."""
+        stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (a, b, c)]
+
+        def run():
+            if self.library.attikos_perf_product(*pointers, ctypes.c_int64(a.shape[0]), stream, ctypes.byref(reason)):
+                raise RuntimeError((reason.value or b"").decode())
+
+        run.operands = a, b, c
+        return run
+
+
+def in_turn(calls):
+    """A function that makes the next of the calls each time: their operands rotate past L2."""
+    turns = itertools.cycle(calls)
+    return lambda: next(turns)()
+
+
+def copy_call():
+    """A copy of 1 GiB, and the bytes that it reads and writes."""
+    source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source), 2 * source.numel()
