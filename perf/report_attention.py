@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tables and a plot of what peers_torch.py measured.
+"""Tables and plots of what peers_torch.py and decode_torch.py measured.
 
   report_attention.py FILE [--plot FILE]
 """
@@ -41,9 +41,66 @@ def table(report):
                 share = c["attikos:TFLOP/s"] / rate
                 print(f"head_dim {head_dim} {'causal' if causal else 'full'}: "
                       f"{share / high:.2f} to {share / low:.2f} of FlashAttention-3 × r16")
+
+
+FLOAT8_FLASH_ATTENTION_3 = {64: 659, 128: 900, 256: 1146}  # the same for float8, full
+
+
+def others(report):
+    """What is not of the dense 16-bit grid, a line a case."""
+    def line(c, *parts):
+        order = "" if "causal" not in c else " causal" if c["causal"] else " full"
+        name = f"{c['family']}, {c['dtype']}, head_dim {c['head_dim']}, length {c['length']}{order}"
+        print(f"| {name} | {'; '.join(parts)} |")
+
+    print("| case | reached |\n|---|---|")
     for c in report["cases"]:
-        if c["family"] == "packed":
-            print(f"packed, head_dim {c['head_dim']} {'causal' if c['causal'] else 'full'}: {c['ratio']} of dense")
+        family, rate = c["family"], c["attikos:TFLOP/s"]
+        if family == "packed":
+            line(c, f"{rate:.0f} TFLOP/s", f"{c['ratio']:.2f} of sequences of one length")
+        elif family == "short":
+            line(c, f"batch {c['batch']}", f"{c['ratio']:.2f} × best peer", f"{c['of copy']:.2f} of copy")
+        elif family == "float8":
+            reference = FLOAT8_FLASH_ATTENTION_3.get(c["head_dim"])
+            share = [rate / reference / r for r in report["r8"]]
+            known = not c["causal"] and c["length"] == 16384
+            beside = [f"{min(share):.2f} to {max(share):.2f} of FlashAttention-3 × r8"] if known else []
+            line(c, f"{rate:.0f} TFLOP/s", *beside)
+        elif family == "float32":
+            line(c, f"IEEE {rate:.1f} TFLOP/s, {c['of product']:.2f} of our product",
+                 f"tf32x3 {c['tf32x3 ratio']:.2f} × memory-efficient")
+        elif family == "float64":
+            line(c, f"{rate:.1f} TFLOP/s", f"{c['ratio']:.2f} × unfused")
+        elif family == "sm80":
+            line(c, f"{rate:.0f} TFLOP/s", f"{c['ratio']:.2f} × Flash")
+        elif family == "options":
+            line(c, f"{c['option']}: {c['ratio']:.2f} of without")
+
+
+def decode(report):
+    print("| decode: batch, length, queries, page size | µs | of copy |\n|---|---|---|")
+    for c in report["cases"]:
+        pages = c["page_size"] or "none"
+        print(f"| {c['batch']}, {c['length']}, {c['queries']}, {pages} | {c['us']:.1f} | {c['of copy']:.2f} |")
+
+
+def plot_decode(report, path):
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    cases = [c for c in report["cases"] if c["queries"] == 1]
+    names = [f"B{c['batch']} S{c['length'] // 1024}k" + (f"\npages of {c['page_size']}" if c["page_size"] else "")
+             for c in cases]  # fmt: skip
+    figure, axis = pyplot.subplots(figsize=(11, 4.5))
+    bars = (-0.2, "copy:GB/s", "copy"), (0, "attikos:GB/s", "Attikos"), (0.2, "flash:GB/s", "PyTorch Flash")
+    for offset, key, label in bars:
+        axis.bar([i + offset for i in range(len(cases))], [c.get(key, 0) for c in cases], 0.2, label=label)
+    axis.set_xticks(range(len(cases)), names)
+    axis.set_ylabel("GB/s of keys and values")
+    axis.set_title(f"{report['device']}, decode, 32 query heads on 8 key heads, head_dim 128, bfloat16")
+    axis.legend()
+    figure.savefig(path, dpi=100, bbox_inches="tight")
 
 
 def plot(report, path):
@@ -75,9 +132,17 @@ def main():
     options = parser.parse_args()
     with open(options.file, encoding="utf-8") as file:
         report = json.load(file)
-    table(report)
-    if options.plot:
-        plot(report, options.plot)
+    if "queries" in report["cases"][0]:
+        decode(report)
+        if options.plot:
+            plot_decode(report, options.plot)
+        return
+    if any(c["family"] == "dense" for c in report["cases"]):
+        table(report)
+        if options.plot:
+            plot(report, options.plot)
+    if any(c["family"] != "dense" for c in report["cases"]):
+        others(report)
 
 
 if __name__ == "__main__":

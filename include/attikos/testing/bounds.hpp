@@ -189,7 +189,7 @@ class AttentionBound {
           size += row_.probability[j] * std::abs(v(static_cast<std::int64_t>(j)));
       auto const n = static_cast<double>(weight_error_.size());
       error += (float8 ? 0x1p-4 : precision<T>().roundoff) * size +
-               n * (float8 ? 0x1p-17 : precision<T>().smallest / 2) * largest_v +
+               n / 2 * (float8 ? 0x1p-16 : precision<T>().smallest) * largest_v +
                dropped(static_cast<std::int64_t>(n) + 256) * (1 + 0x1p-4) * size;
     }
     return oracle_factor<Acc>() * error + rounding<T>(std::abs(row_.out[c]) + error);
