@@ -316,7 +316,7 @@ cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device, CU
 /// 64 columns wide, however few there are.
 constexpr int stages_within(int bytes, int width, bool mn_b, int steps, bool promoted) {
   int const columns = mn_b && width < 64 ? 64 : width;
-  int const factors = promoted ? 4 * 4 * 4 * (16 + 4 + width) : 0;
+  int const factors = promoted ? 4 * warp_factor_bytes(width) : 0;
   return (bytes - factors) / ((64 + columns) * 128 * steps + 16);
 }
 

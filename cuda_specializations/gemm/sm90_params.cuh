@@ -60,6 +60,14 @@ constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
   return b.data != nullptr && b.col != 0 && b.col_shift < 7;
 }
 
+/// Shared memory for factors of blocks: a warp brings those of its 16 rows, one for all columns or
+/// `columns` for each, some stages ahead.
+constexpr int factor_slot_bytes(int columns) { return 4 * (16 + 4 + columns); }
+constexpr int factor_slots(int columns) { return columns > 0 ? 4 : 8; }
+constexpr int warp_factor_bytes(int columns) {
+  return factor_slots(columns) * factor_slot_bytes(columns);
+}
+
 enum class Schedule { cooperative, ping_pong };
 
 /// A kernel's shape. `A`, `B`: element types; `MnMajorA`: A's unit stride is along M. Two consumer
@@ -92,13 +100,12 @@ struct Sm90Config {
   static constexpr int stage_bytes = a_bytes + b_bytes;
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
   static constexpr int panels = 2 * consumers;
-  /// Factors of blocks, of a warp's 16 rows and of columns: B's may change from column to column in
-  /// narrow tiles, wide ones have no registers for it.
+  /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
+  /// for it.
   static constexpr bool column_factors = TileN <= 64 || registers_a;
-  static constexpr int first_consumer_warp = 4, factor_slots = column_factors ? 4 : 8;
-  static constexpr int factor_slot_bytes = 4 * (16 + 4 + (column_factors ? TileN : 0));
+  static constexpr int first_consumer_warp = 4;
   static constexpr int factor_bytes =
-      Promoted ? 4 * consumers * factor_slots * factor_slot_bytes : 0;
+      Promoted ? 4 * consumers * warp_factor_bytes(column_factors ? TileN : 0) : 0;
   static constexpr int shared_bytes =
       1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert(shared_bytes <= 232448);

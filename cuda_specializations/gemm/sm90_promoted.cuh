@@ -2,8 +2,7 @@
 /// \file
 /// Products of float8 operands of which the tensor cores sum those of one stage alone, 128 along K:
 /// they keep as few as 14 bits of a long sum. The rest are float32 additions, each with the factors
-/// of its stage where operands are scaled by blocks. The producer brings those, stage by stage
-/// beside the operands: fetched by the threads that need them, they would be waited for.
+/// of its stage where operands are scaled by blocks.
 ///
 /// Source of the block scales: DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.3.
 #pragma once
@@ -33,17 +32,24 @@ class Sm90BlockScales {
         first_(first),
         end_(first + count) {
     if (!on_) return;
-    int const warp = static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
-    at_ = at + warp * (slots * Config::factor_slot_bytes);
+    at_ = at + warp() * (slots * slot_bytes);
     // Rows and columns outside the matrix have no factors; what they get does not matter.
     abi::ScaleGrid const &a = p.block_a, &b = p.block_b;
     bool const of_row = lane() < rows;
-    from_ = of_row ? a.data + a.offset(z, min(m + warp % 4 * rows + lane(), p.m - 1), 0)
+    from_ = of_row ? a.data + a.offset(z, min(m + warp() % 4 * rows + lane(), p.m - 1), 0)
                    : b.data + b.offset(z, 0, min(n, p.n - 1));
     loads_ = of_row ? a.data != nullptr : lane() == rows && b.data != nullptr && !by_column_;
     if constexpr (Config::column_factors) z_ = z, n_ = n;
     __syncwarp();  // the last tile's have been read
     for (int k = first; k < first + slots - 1; ++k) fetch(k);
+  }
+
+  /// Makes this warp's factors 1, which those of an operand without any stay; once, before all
+  /// tiles.
+  static __device__ __forceinline__ void clear(std::uint32_t at) {
+    constexpr int words = slots * slot_bytes / 4;
+    for (int i = lane(); i < words; i += 32) store_shared(at + (warp() * words + i) * 4, 1.0f);
+    __syncwarp();
   }
 
   /// Waits for the factors of the next stage, number `k`, and reads those that are few.
@@ -87,11 +93,16 @@ class Sm90BlockScales {
   }
 
  private:
-  static constexpr int slots = Config::factor_slots, rows = 16;
+  static constexpr int columns = Config::column_factors ? Config::tile_n : 0;
+  static constexpr int slots = factor_slots(columns), slot_bytes = factor_slot_bytes(columns);
+  static constexpr int rows = 16;
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ __forceinline__ int warp() {
+    return static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
+  }
   __device__ __forceinline__ std::uint32_t slot(int k) const {
-    return at_ + k % slots * Config::factor_slot_bytes;
+    return at_ + k % slots * slot_bytes;
   }
 
   /// Starts the copies of the factors of stage `k`: of the warp's 16 rows, then of all columns
@@ -127,17 +138,6 @@ class Sm90BlockScales {
   float const* from_;      ///< where what this lane brings lies for the beginning of K
   float row_[2] = {1, 1};  ///< factors of this thread's rows, times B's where all columns have one
 };
-
-/// Makes the factors of a warpgroup 1, which those of an operand without any stay. `to`: room for
-/// those of all warps.
-template <class Config>
-__device__ __forceinline__ void clear_factors(std::uint32_t to) {
-  constexpr int words = Config::factor_slots * Config::factor_slot_bytes / 4;  // of a warp
-  int const warp = static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
-  for (int i = static_cast<int>(threadIdx.x) % 32; i < words; i += 32)
-    store_shared(to + (warp * words + i) * 4, 1.0f);
-  __syncwarp();
-}
 
 /// Starts the products of one stage of float8 operands into `part`.
 template <class Config, int Size>

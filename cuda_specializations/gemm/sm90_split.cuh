@@ -38,11 +38,9 @@ struct Sm90SplitConfig {
   static constexpr int line_m = tile_m + 4, line_n = TileN + 8;
   static constexpr int staged_words =
       line_m * TileN > line_n* tile_m ? line_m* TileN : line_n* tile_m;
-  /// As in Sm90Config.
-  static constexpr bool column_factors = TileN <= 64;
-  static constexpr int first_consumer_warp = 0, factor_slots = 4;
-  static constexpr int factor_slot_bytes = 4 * (16 + 4 + (column_factors ? TileN : 0));
-  static constexpr int factor_bytes = Promoted ? 4 * factor_slots * factor_slot_bytes : 0;
+  static constexpr bool column_factors = true;
+  static constexpr int first_consumer_warp = 0;
+  static constexpr int factor_bytes = Promoted ? 4 * warp_factor_bytes(TileN) : 0;
   static constexpr int shared_bytes = 1024 + Stages * stage_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert((shared_bytes + 1024) * BlocksPerSm <= 233472);
   static_assert(staged_words * 4 <= Stages * stage_bytes);
@@ -161,7 +159,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     };
     if constexpr (Config::promoted) {
       static_assert(Config::steps == 1);
-      clear_factors<Config>(factors_at);
+      Sm90BlockScales<Config>::clear(factors_at);
       if (begin < end)
         multiply_promoted<Config>(
             acc[0], Sm90BlockScales<Config>(p, factors_at, z, m, n, begin, end - begin),

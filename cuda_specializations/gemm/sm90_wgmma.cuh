@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     };
     int const share = Config::ping_pong ? 0 : consumer;                    // of the rows of a tile
     std::uint32_t const factors = shared_address(empty + Config::stages);  // of promoted products
-    if constexpr (Config::promoted) clear_factors<Config>(factors);
+    if constexpr (Config::promoted) Sm90BlockScales<Config>::clear(factors);
     std::uint64_t const a0 =
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
