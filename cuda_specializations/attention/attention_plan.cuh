@@ -4,22 +4,15 @@
 /// them takes, and what they are told of a call.
 #pragma once
 
-#include <algorithm>
 #include <attikos/abi/device.hpp>
 
+#include "attention_call.cuh"
 #include "attention_tile.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-constexpr std::int64_t most_positions = std::int64_t{1} << 28;
-
-/// Nothing is read or written.
-inline bool is_empty(abi::AttentionArgs const& g) {
-  return g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr);
-}
 
 /// Why no kernel from sm_80 on takes a call that is not about float8; null if one may.
 inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device) {
@@ -51,33 +44,22 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device
   return nullptr;
 }
 
-/// Whether scores are more than scale·q·k with a positive scale.
-inline bool has_score_terms(abi::AttentionArgs const& g) {
-  return g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr ||
-         !(g.softmax_scale > 0);
-}
-
 /// What a kernel with tiles of `tile_m` queries is told of a call. `resident`: tiles that the
 /// device works on at a time. As many heads are worked on together as that takes: tiles that read
-/// the same keys and values do so together, and no more of both than L2 holds.
-inline void plan_attention(abi::AttentionArgs const& g, std::int64_t tile_m, std::int64_t resident,
-                           AttentionParams& p) {
+/// the same keys and values do so together, and no more of both, of `element_bytes` each, than L2
+/// holds. Returns the bytes of a head's keys and values.
+inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t tile_m,
+                                   std::int64_t resident, int element_bytes, AttentionParams& p) {
   p.args = g;
   bool const packed_q = g.cu_seqlens_q.data != nullptr;
   std::int64_t const slots = g.seqlen_q / tile_m + g.batch + 2;
   p.tiles_m = static_cast<int>(packed_q ? slots : (g.seqlen_q + tile_m - 1) / tile_m);
   p.heads = static_cast<int>(packed_q ? g.heads_q : g.batch * g.heads_q);
   p.group_of_heads = static_cast<int>(g.heads_kv == 0 ? 1 : g.heads_q / g.heads_kv);
-  auto const bounded = [](std::int64_t window) {
-    return static_cast<int>(window < 0 || window >= most_positions ? -1 : window);
-  };
-  p.window_left = bounded(g.window_left);
-  p.reach = bounded(g.window_right);
-  if (p.reach >= 0) ++p.reach;
-  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
+  plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
   std::int64_t const bytes =
-      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * 2);
+      std::max<std::int64_t>(1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * element_bytes);
   std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
   std::int64_t const at_once = std::max<std::int64_t>(
       1, std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, resident));
@@ -85,9 +67,8 @@ inline void plan_attention(abi::AttentionArgs const& g, std::int64_t tile_m, std
       ((at_once + p.tiles_m - 1) / p.tiles_m + p.group_of_heads - 1) / p.group_of_heads;
   p.group = static_cast<int>(
       std::min<std::int64_t>(p.heads, std::min(fitting, needed) * p.group_of_heads));
-  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) && g.head_dim_v % 8 == 0 &&
-              reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0 && g.out_stride[2] % 8 == 0 &&
-              g.out_stride[1] % 8 == 0 && g.out_stride[0] % 8 == 0;
+  p.vectors = stores_groups(g, 8);
+  return bytes;
 }
 
 }  // namespace

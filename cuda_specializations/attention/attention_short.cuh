@@ -3,21 +3,16 @@
 /// What the host side of both kernels for short sequences shares.
 #pragma once
 
-#include <algorithm>
 #include <attikos/abi/attention_cuda.hpp>
 
 #include "../common/tensor_map.cuh"
+#include "attention_call.cuh"
 #include "short_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Nothing is read or written.
-inline bool is_empty(abi::AttentionArgs const& g) {
-  return g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr);
-}
 
 /// How long a call's sequences are; of packed ones on average.
 struct ShortLengths {
@@ -34,7 +29,6 @@ struct ShortLengths {
 /// none.
 template <class T>
 char const* refuse_short(abi::AttentionArgs const& g) {
-  constexpr std::int64_t most = std::int64_t{1} << 28;
   if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
   if (g.page_table != nullptr) return "it reads no pages";
@@ -52,7 +46,7 @@ char const* refuse_short(abi::AttentionArgs const& g) {
   if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
   if (g.heads_kv == 0) return "k and v have no heads";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
-    if (extent >= most) return "an extent is too large";
+    if (extent >= most_positions) return "an extent is too large";
   // Of the smallest tiles.
   std::int64_t const tiles = g.seqlen_q / 16 + g.batch + 2;
   if (tiles * g.heads_q *
@@ -69,10 +63,6 @@ inline ShortParams short_params(abi::AttentionArgs const& g, int warps, int keys
   std::int64_t const tile = 16 * warps;
   std::int64_t const tiles =
       packed ? g.seqlen_q / tile + g.batch + 2 : (g.seqlen_q + tile - 1) / tile;
-  constexpr std::int64_t most = std::int64_t{1} << 28;
-  auto const bounded = [](std::int64_t window) {
-    return static_cast<int>(window < 0 || window >= most ? -1 : window);
-  };
   ShortParams p{};
   p.args = g;
   p.splits = 1;
@@ -80,14 +70,9 @@ inline ShortParams short_params(abi::AttentionArgs const& g, int warps, int keys
   p.group = static_cast<int>(g.heads_q / g.heads_kv);
   p.warps = warps, p.keys = keys;
   p.units = static_cast<unsigned>((packed ? 1 : g.batch) * g.heads_q * tiles);
-  p.window_left = bounded(g.window_left);
-  p.reach = bounded(g.window_right);
-  if (p.reach >= 0) ++p.reach;
-  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
+  plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
-  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) &&
-              reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0 && g.out_stride[2] % 8 == 0 &&
-              g.out_stride[1] % 8 == 0 && g.out_stride[0] % 8 == 0;
+  p.vectors = stores_groups(g, 8);
   return p;
 }
 

@@ -29,7 +29,7 @@ cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs
                          abi::Device const& device, CUstream_st* stream) {
   using T = typename Config::Element;
   Sm80AttentionParams p{};
-  plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, p);
+  plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = has_score_terms(g);
   p.excludes = g.mask != nullptr || g.bias != nullptr;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;

@@ -34,7 +34,7 @@ template <class Config>
 cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs const& g,
                        abi::Device const& device, CUstream_st* stream) {
   F32AttentionParams p{};
-  plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, p);
+  plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
   p.excludes = g.mask != nullptr || g.bias != nullptr;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;

@@ -4,9 +4,9 @@
 /// Each element type has a translation unit of its own, which includes this.
 #pragma once
 
-#include <algorithm>
 #include <attikos/abi/attention_cuda.hpp>
 
+#include "attention_plan.cuh"
 #include "sm90_attention.cuh"
 #include "sm90_operand_maps.cuh"
 
@@ -14,8 +14,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-constexpr std::int64_t most_positions = std::int64_t{1} << 28;
 
 /// First reason not to take a call; null if there is none.
 template <class T>
@@ -36,8 +34,7 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
       g.head_dim < 0 || g.head_dim_v < 0)
     return "an extent is negative";
-  if (g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr))
-    return nullptr;  // nothing is read or written
+  if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.head_dim > 256 || g.head_dim_v > 256) return "head_dim is above 256";
   if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
@@ -71,7 +68,6 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
 template <class Config>
 cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
                                   Sm90AttentionParams& p, int& blocks) {
-  p.args = g;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   using T = typename Config::Element;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
@@ -85,30 +81,10 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
     if (status != cudaSuccess) return status;
   }
-  std::int64_t const slots = g.seqlen_q / Config::tile_m + g.batch + 2;
-  p.tiles_m =
-      static_cast<int>(packed_q ? slots : (g.seqlen_q + Config::tile_m - 1) / Config::tile_m);
-  p.heads = static_cast<int>(packed_q ? g.heads_q : g.batch * g.heads_q);
-  p.group_of_heads = static_cast<int>(g.heads_kv == 0 ? 1 : g.heads_q / g.heads_kv);
-  auto const bounded = [](std::int64_t window) {
-    return static_cast<int>(window < 0 || window >= most_positions ? -1 : window);
-  };
-  p.window_left = bounded(g.window_left);
-  p.reach = bounded(g.window_right);
-  if (p.reach >= 0) ++p.reach;
-  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
-  p.scale = static_cast<float>(g.softmax_scale);
+  std::int64_t const bytes =
+      plan_attention(g, Config::tile_m, multiprocessors, static_cast<int>(sizeof(T)), p);
   blocks = static_cast<int>(
       std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
-  // As many heads at a time as there are blocks for their tiles: blocks that read the same keys
-  // and values do so together, and no more of both than L2 holds.
-  std::int64_t const bytes = std::max<std::int64_t>(
-      1, g.seqlen_kv * (g.head_dim + g.head_dim_v) * static_cast<std::int64_t>(sizeof(T)));
-  std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
-  std::int64_t const needed =
-      ((blocks + p.tiles_m - 1) / p.tiles_m + p.group_of_heads - 1) / p.group_of_heads;
-  p.group = static_cast<int>(
-      std::min<std::int64_t>(p.heads, std::min(fitting, needed) * p.group_of_heads));
   // Tiles of a causal problem differ in length. Rounds that are left over even out the end, but
   // their tiles of one head lie apart in time; it pays where L2 holds the keys meanwhile, or tiles
   // are long.
@@ -122,9 +98,6 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     // One of a head's few pairs is a single tile: every block takes it equally often.
     if (p.tiles_m % 2 != 0 && p.tiles_m < 9) p.rounds -= p.rounds % static_cast<int>(pairs_of_head);
   }
-  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) && g.head_dim_v % 8 == 0 &&
-              reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0 && g.out_stride[2] % 8 == 0 &&
-              g.out_stride[1] % 8 == 0 && g.out_stride[0] % 8 == 0;
   return cudaSuccess;
 }
 
@@ -195,12 +168,10 @@ template <class T>
 int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
                   CUstream_st* stream) noexcept {
   if (refuse_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
-  if (g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr))
-    return cudaSuccess;
+  if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  bool const terms =
-      g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
+  bool const terms = has_score_terms(g);
   if constexpr (sizeof(T) == 1)
     return terms ? launch_for_head_dim_of_bytes<T, true>(g, device, stream)
                  : launch_for_head_dim_of_bytes<T, false>(g, device, stream);

@@ -4,9 +4,9 @@
 /// Each element type has a translation unit of its own, which includes this.
 #pragma once
 
-#include <algorithm>
 #include <attikos/abi/decode_cuda.hpp>
 
+#include "attention_call.cuh"
 #include "sm80_decode.cuh"
 #include "sm80_launch.cuh"
 
@@ -14,11 +14,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Nothing is read or written.
-inline bool is_empty(abi::AttentionArgs const& g) {
-  return g.heads_q == 0 || g.seqlen_q == 0 || (g.batch == 0 && g.cu_seqlens_q.data == nullptr);
-}
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 struct DecodePlan {
@@ -84,7 +79,6 @@ struct DecodePlan {
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
-  constexpr std::int64_t most = std::int64_t{1} << 28;
   if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
   if (device.compute_major < 8)
@@ -107,9 +101,9 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (g.heads_kv == 0) return "k and v have no heads";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
                                     g.heads_q / g.heads_kv * g.seqlen_q})
-    if (extent >= most) return "an extent is too large";
+    if (extent >= most_positions) return "an extent is too large";
   DecodePlan const plan(g, device);
-  if (plan.states >= most || plan.blocks(g) >= std::int64_t{1} << 31)
+  if (plan.states >= most_positions || plan.blocks(g) >= std::int64_t{1} << 31)
     return "there are too many tiles for one launch";
   if (plan.shared_bytes(g) > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
@@ -179,19 +173,10 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
     p.partial_out = reinterpret_cast<float*>(address);
     p.partial_lse = p.partial_out + plan.states * plan.splits * plan.state_width;
   }
-  constexpr std::int64_t most = std::int64_t{1} << 28;
-  auto const bounded = [](std::int64_t window) {
-    return static_cast<int>(window < 0 || window >= most ? -1 : window);
-  };
-  p.window_left = bounded(g.window_left);
-  p.reach = bounded(g.window_right);
-  if (p.reach >= 0) ++p.reach;
-  if (g.causal) p.reach = p.reach < 0 ? 1 : std::min(p.reach, 1);
+  plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
   p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr;
-  p.vectors = (g.head_dim_v == 1 || g.out_stride[3] == 1) &&
-              reinterpret_cast<std::uintptr_t>(g.out) % 8 == 0 && g.out_stride[2] % 4 == 0 &&
-              g.out_stride[1] % 4 == 0 && g.out_stride[0] % 4 == 0;
+  p.vectors = stores_groups(g, 4);
   std::int64_t const blocks = plan.blocks(g);
   int const d = DecodePlan::head_dim(g);
   cudaError_t status;
