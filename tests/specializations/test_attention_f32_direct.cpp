@@ -4,14 +4,12 @@
 // card of compute capability 8.0.
 #include <random>
 
+#include "attention_cases.hpp"
 #include "direct_decode.hpp"
 
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
 namespace {
-
-#define STOP_AT_FAILURE \
-  if (testing::Test::HasFailure()) return
 
 using Simt = abi::AttentionSm80SimtF32;
 using Split = abi::AttentionSm80MmaTf32x3;
@@ -155,20 +153,8 @@ void options(std::int64_t d) {
                    .dv = d,
                    .order = order,
                    .order_out = order};
-      if (which == 0) t.left = 40;
-      if (which == 1) t.left = 100, t.right = 30;
-      if (which == 2) t.right = 0, t.left = 0;
-      if (which == 3) t.causal = true, t.left = 70;
-      if (which == 4) t.softcap = 0.7;
-      if (which == 5) t.softcap = 30, t.causal = true;
-      if (which == 6) t.alibi = true, t.causal = true;
-      if (which == 7) t.alibi = true, t.top_left = true;
-      if (which == 8) t.bias = 1;
-      if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
-      if (which == 10) t.sinks = true, t.causal = true;
-      if (which == 11) t.scale = -0.3;
-      if (which == 12) t.scale = 1.5, t.amplitude = 8;
-      if (which == 13) t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+      set_option(t, which);
+      if (which == 3) t.left = 70;
       if (which == 14) t.mask = true;
       if (which == 15) t.mask = t.causal = true, t.bias = 1, t.lse = false;
       run_attention(t);
@@ -204,18 +190,8 @@ TEST(AttentionF32Runs, Pages) {
 TEST(AttentionF32Runs, LengthsCutPoisonedPadding) {
   for (std::int64_t d : {64, 128, 256})
     for (int mask = 0; mask < 4; ++mask) {
-      DecodeCase t{.batch = 8,
-                   .heads = 2,
-                   .heads_kv = 1,
-                   .len_q = 200,
-                   .len_kv = 300,
-                   .d = d,
-                   .dv = d,
-                   .causal = mask != 0,
-                   .top_left = mask == 2,
-                   .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
-                   .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0}};
-      if (mask == 3) t.left = 50, t.alibi = true, t.order = Order::odd;
+      DecodeCase t = ragged_case<DecodeCase>(d, mask);
+      if (mask == 3) t.order = Order::odd;
       run_attention(t);
       STOP_AT_FAILURE;
     }
@@ -224,19 +200,7 @@ TEST(AttentionF32Runs, LengthsCutPoisonedPadding) {
 TEST(AttentionF32Runs, PackedSequences) {
   for (std::int64_t d : {64, 128, 256})
     for (int mask = 0; mask < 4; ++mask) {
-      DecodeCase t{.heads = 2,
-                   .heads_kv = 1,
-                   .len_q = 900,
-                   .len_kv = 1000,
-                   .d = d,
-                   .dv = d,
-                   .causal = mask != 0,
-                   .top_left = mask == 2,
-                   .order = Order::positions_first,
-                   .order_out = Order::positions_first,
-                   .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
-                   .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
-      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      DecodeCase t = packed_case<DecodeCase>(2, 1, d, mask);
       run_attention(t);
       STOP_AT_FAILURE;
       if (mask > 1) continue;
@@ -281,21 +245,14 @@ TEST(AttentionF32Runs, RandomCases) {
     t.len_q = 1 + below(300), t.len_kv = below(350);
     t.d = 1 + below(256), t.dv = below(2) == 0 ? t.d : 1 + below(256);
     t.causal = below(2) == 0, t.top_left = below(2) == 0;
-    if (below(3) == 0) t.left = below(300);
-    if (below(3) == 0) t.right = below(300);
-    if (below(4) == 0) t.softcap = 0.5 + below(20);
-    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
-    t.lse = below(4) != 0, t.amplitude = 1 + below(4);
+    draw_window(t, below, 300);
+    draw_terms(t, below);
     t.order = static_cast<Order>(below(4)), t.order_out = static_cast<Order>(below(4));
     if (below(3) == 0 && t.bias == 0)
       t.page_size = 1 + below(200);
     else
       t.mask = below(4) == 0;
-    if (below(2) == 0)
-      for (std::int64_t b = 0; b < t.batch; ++b) {
-        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
-        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
-      }
+    draw_lengths(t, below);
     run_attention(t);
     STOP_AT_FAILURE;
   }

@@ -4,14 +4,11 @@
 // 8.0.
 #include <random>
 
-#include "direct_attention.hpp"
+#include "attention_cases.hpp"
 
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
 namespace {
-
-#define STOP_AT_FAILURE \
-  if (testing::Test::HasFailure()) return
 
 template <class T>
 using Sm80For = std::conditional_t<std::is_same_v<T, __half>, abi::AttentionSm80ShortF16,
@@ -229,19 +226,8 @@ TEST(AttentionShortRuns, LengthsCutPoisonedPadding) {
 TEST(AttentionShortRuns, PackedSequences) {
   for (std::int64_t d : {32, 64, 128})
     for (int mask = 0; mask < 4; ++mask) {
-      Case t{.heads = 4,
-             .heads_kv = 2,
-             .len_q = 900,
-             .len_kv = 1000,
-             .d = d,
-             .dv = d,
-             .causal = mask != 0,
-             .top_left = mask == 2,
-             .order = Order::positions_first,
-             .order_out = Order::positions_first,
-             .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
-             .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
-      if (mask == 3) t.left = 70, t.sinks = true;
+      Case t = packed_case<Case>(4, 2, d, mask);
+      t.bias = 0;  // refused
       run_short<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
       t.cu_kv = {0, 128, 208, 400, 401, 529, 700, 800, 1000};
@@ -298,15 +284,10 @@ TEST(AttentionShortRuns, RandomCases) {
     t.len_q = 1 + below(128), t.len_kv = below(129);
     t.d = 8 * (1 + below(16)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(16));
     t.causal = below(2) == 0, t.top_left = below(2) == 0;
-    if (below(3) == 0) t.left = below(100);
-    if (below(3) == 0) t.right = below(100);
+    draw_window(t, below, 100);
     t.sinks = below(4) == 0, t.lse = below(4) != 0, t.amplitude = 1 + below(4);
     t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
-    if (below(2) == 0)
-      for (std::int64_t b = 0; b < t.batch; ++b) {
-        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
-        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
-      }
+    draw_lengths(t, below);
     if (round % 2 == 0)
       run_short<__nv_bfloat16>(t);
     else

@@ -3,16 +3,13 @@
 // AttentionSm90Float8Refuses needs no GPU; AttentionSm90Float8Runs fails without a Hopper card.
 #include <random>
 
-#include "direct_attention.hpp"
+#include "attention_cases.hpp"
 
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
 namespace {
 
 using Float8 = abi::AttentionSm90WgmmaE4m3;
-
-#define STOP_AT_FAILURE \
-  if (testing::Test::HasFailure()) return
 
 template <class Out>
 void run_float8(Case const& t) {
@@ -107,20 +104,7 @@ void options(std::int64_t d) {
            .order = which % 2 == 0 ? Order::heads_first : Order::positions_first,
            .order_out = which % 2 == 0 ? Order::heads_first : Order::positions_first,
            .descale = which % 3};
-    if (which == 0) t.left = 40;
-    if (which == 1) t.left = 100, t.right = 30;
-    if (which == 2) t.right = 0, t.left = 0;
-    if (which == 3) t.causal = true, t.left = 200;
-    if (which == 4) t.softcap = 0.7;
-    if (which == 5) t.softcap = 30, t.causal = true;
-    if (which == 6) t.alibi = true, t.causal = true;
-    if (which == 7) t.alibi = true, t.top_left = true;
-    if (which == 8) t.bias = 1;
-    if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
-    if (which == 10) t.sinks = true, t.causal = true;
-    if (which == 11) t.scale = -0.3;
-    if (which == 12) t.scale = 1.5, t.amplitude = 8;
-    if (which == 13) t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+    set_option(t, which);
     if (which == 14) t.order_out = Order::odd, t.left = 99;
     if (which == 15) t.amplitude = 0;  // all weights are the same
     if (which % 2 == 0)
@@ -137,19 +121,8 @@ TEST(AttentionSm90Float8Runs, Options256) { options(256); }
 TEST(AttentionSm90Float8Runs, LengthsCutPoisonedPadding) {
   for (std::int64_t d : {64, 128, 256})
     for (int mask = 0; mask < 4; ++mask) {
-      Case t{.batch = 8,
-             .heads = 2,
-             .heads_kv = 1,
-             .len_q = 200,
-             .len_kv = 300,
-             .d = d,
-             .dv = d,
-             .causal = mask != 0,
-             .top_left = mask == 2,
-             .lengths_q = {0, 1, 200, 65, 200, 129, 64, 0},
-             .lengths_kv = {300, 1, 300, 129, 0, 128, 81, 0},
-             .descale = 2};
-      if (mask == 3) t.left = 50, t.alibi = true;
+      Case t = ragged_case<Case>(d, mask);
+      t.descale = 2;
       run_float8<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
     }
@@ -158,20 +131,8 @@ TEST(AttentionSm90Float8Runs, LengthsCutPoisonedPadding) {
 TEST(AttentionSm90Float8Runs, PackedSequences) {
   for (std::int64_t d : {64, 128, 256})
     for (int mask = 0; mask < 4; ++mask) {
-      Case t{.heads = 4,
-             .heads_kv = 2,
-             .len_q = 900,
-             .len_kv = 1000,
-             .d = d,
-             .dv = d,
-             .causal = mask != 0,
-             .top_left = mask == 2,
-             .order = Order::positions_first,
-             .order_out = Order::positions_first,
-             .cu_q = {3, 20, 20, 350, 350, 351, 479, 671, 897},
-             .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990},
-             .descale = 2};
-      if (mask == 3) t.left = 70, t.bias = 1, t.sinks = true;
+      Case t = packed_case<Case>(4, 2, d, mask);
+      t.descale = 2;
       run_float8<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
       t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
@@ -244,17 +205,11 @@ TEST(AttentionSm90Float8Runs, RandomCases) {
     t.len_q = 1 + below(500), t.len_kv = below(600);
     t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
     t.causal = below(2) == 0, t.top_left = below(2) == 0;
-    if (below(3) == 0) t.left = below(300);
-    if (below(3) == 0) t.right = below(300);
-    if (below(4) == 0) t.softcap = 0.5 + below(20);
-    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
-    t.lse = below(4) != 0, t.amplitude = 1 + below(4), t.descale = below(3);
+    draw_window(t, below, 300);
+    draw_terms(t, below);
+    t.descale = below(3);
     t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
-    if (below(2) == 0)
-      for (std::int64_t b = 0; b < t.batch; ++b) {
-        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
-        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
-      }
+    draw_lengths(t, below);
     if (round % 2 == 0)
       run_float8<__nv_bfloat16>(t);
     else

@@ -3,14 +3,12 @@
 // DecodeSm80Refuses needs no GPU; DecodeSm80Runs fails without a card of compute capability 8.0.
 #include <random>
 
+#include "attention_cases.hpp"
 #include "direct_decode.hpp"
 
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
 namespace {
-
-#define STOP_AT_FAILURE \
-  if (testing::Test::HasFailure()) return
 
 /// A call that is taken, changed by `change`: why it is refused.
 template <class Change>
@@ -171,21 +169,8 @@ void options() {
     for (std::int64_t queries : {1, 3, 9})
       for (int which = 0; which < 16; ++which) {
         DecodeCase t{.heads = 8, .heads_kv = 2, .len_q = queries, .len_kv = 413, .d = d, .dv = d};
-        if (which == 0) t.left = 40;
-        if (which == 1) t.left = 100, t.right = 30, t.top_left = true;
-        if (which == 2) t.right = 0, t.left = 0;
-        if (which == 3) t.causal = true, t.left = 200;
-        if (which == 4) t.softcap = 0.7;
-        if (which == 5) t.softcap = 30, t.causal = true;
-        if (which == 6) t.alibi = true, t.causal = true;
-        if (which == 7) t.alibi = true, t.top_left = true;
-        if (which == 8) t.bias = 1;
-        if (which == 9) t.bias = 2, t.causal = true, t.softcap = 2;
-        if (which == 10) t.sinks = true, t.causal = true;
-        if (which == 11) t.scale = -0.3;
-        if (which == 12) t.scale = 1.5, t.amplitude = 8;
-        if (which == 13)
-          t.order_out = Order::odd, t.sinks = t.alibi = true, t.bias = 2, t.left = 99;
+        set_option(t, which);
+        if (which == 1) t.top_left = true;
         if (which == 14) t.mask = true, t.sinks = true, t.page_size = 13;
         if (which == 15) t.mask = true, t.causal = true, t.left = 30, t.bad_keys = {412};
         if (which == 14) t.len_kv = 416;
@@ -287,19 +272,12 @@ TEST(DecodeSm80Runs, RandomCases) {
     t.len_q = 1 + below(below(3) == 0 ? 30 : 4), t.len_kv = below(900);
     t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
     t.causal = below(2) == 0, t.top_left = below(3) == 0;
-    if (below(3) == 0) t.left = below(300);
-    if (below(3) == 0) t.right = below(300);
-    if (below(4) == 0) t.softcap = 0.5 + below(20);
-    t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
-    t.lse = below(4) != 0, t.amplitude = 1 + below(4);
+    draw_window(t, below, 300);
+    draw_terms(t, below);
     t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
     t.splits = {0, 1 + below(20)};
     if (below(2) == 0 && t.bias == 0) t.page_size = 1 + below(200);
-    if (below(2) == 0)
-      for (std::int64_t b = 0; b < t.batch; ++b) {
-        t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
-        t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
-      }
+    draw_lengths(t, below);
     if (round % 2 == 0)
       run_decode<__nv_bfloat16>(t);
     else
