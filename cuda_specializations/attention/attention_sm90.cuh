@@ -137,8 +137,10 @@ cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Devic
 /// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>, TFLOP/s: head_dim
 /// 64 with tiles of 192 and 128 queries at length 1024, 405 and 427; 2048, 468 and 445; causal at
 /// 4096, 429 and 437; 16384, 495 and 469. head_dim 256 with blocks of 80 and 64 keys at length 512,
-/// 521 and 543; causal, 325 and 347. head_dim 128 with blocks of 160 and 176 keys instead of 128
-/// gained nothing below length 4096, and 160 leave no registers for a second set of weights.
+/// 521 and 543; causal, 325 and 347. head_dim 32 with tiles of 128 and 192 queries at length 512,
+/// 204 and 227; causal, 135 and 120; 2048, 253 and 295; causal, 220 and 234; 16384, 267 and 318;
+/// causal, 265 and 306. head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing
+/// below length 4096, and 160 leave no registers for a second set of weights.
 template <class T, bool Terms>
 cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& device,
                                 CUstream_st* stream) {
@@ -147,17 +149,19 @@ cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& 
     return launch_attention<decltype(config)>(g, device, stream);
   };
   if constexpr (!Terms) {
-    if (d <= 32) return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
     if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 128, true>{});
     if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 96, true>{});
-    if (d <= 64) {
-      // Tiles of 192 queries but for short sequences, which waste them; what changes scores needs
-      // registers that a third warpgroup would take.
-      std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
-      std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
-      if (length > (g.causal ? 4096 : 1024))
-        return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
+    // Tiles of 192 queries but for short sequences, which waste them; what changes scores needs
+    // registers that a third warpgroup would take.
+    std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
+    std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
+    if (d <= 32) {
+      if (length > (g.causal ? 1024 : 256))
+        return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
+      return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
     }
+    if (d <= 64 && length > (g.causal ? 4096 : 1024))
+      return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
   }
   if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, Terms>{});
   if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
