@@ -14,10 +14,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Why no kernel from sm_80 on takes a call that is not about float8; null if one may.
-inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device) {
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+/// Why no kernel takes a call that is not about float8, whatever the device; null if one may.
+inline char const* refuse_any_attention(abi::AttentionArgs const& g) {
   if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
@@ -42,6 +40,13 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device
   if (g.heads_kv != 0 && g.seqlen_kv != 0 && (g.k == nullptr || g.v == nullptr))
     return "k or v is a null pointer";
   return nullptr;
+}
+
+/// Why no kernel from sm_80 on takes such a call; null if one may.
+inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device) {
+  if (device.compute_major < 8)
+    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  return refuse_any_attention(g);
 }
 
 /// What a kernel with tiles of `tile_m` queries is told of a call. `resident`: tiles that the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Launches of attention/sm80_mma_*, whatever they multiply.
+/// Launches of attention/sm80_mma_*, whatever they multiply, and of attention/sm75_wmma_f16.
 #pragma once
 
 #include <attikos/abi/attention_cuda.hpp>

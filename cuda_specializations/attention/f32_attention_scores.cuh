@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// From products of queries and keys in registers to float32 weights, and from sums to rows of out:
-/// what the float32 attention kernels have in common.
+/// what the float32 attention kernels have in common, and what the one through wmma takes of it.
 ///
 /// Scores are kept in units of the base-2 exponent. `Layout` says which pairs a thread holds:
 /// s[i][j] is of query row(i) and key key(j) from the thread's first on, and o[i][c] of column
@@ -18,7 +18,7 @@ namespace {
 
 /// Products become scores.
 template <class Layout>
-__device__ __forceinline__ void apply_f32_terms(F32AttentionParams const& p, AttentionTile const& t,
+__device__ __forceinline__ void apply_f32_terms(AttentionParams const& p, AttentionTile const& t,
                                                 float (&s)[Layout::rows][Layout::keys], int i0,
                                                 int j0) {
   ScoreTerms const terms = score_terms(p, t);  // here, since registers are scarce
@@ -65,7 +65,7 @@ __device__ __forceinline__ void apply_f32_terms(F32AttentionParams const& p, Att
 
 /// Excludes pairs that windows or the boolean mask exclude.
 template <class Layout>
-__device__ __forceinline__ void mask_f32(F32AttentionParams const& p, AttentionTile const& t,
+__device__ __forceinline__ void mask_f32(AttentionParams const& p, AttentionTile const& t,
                                          float (&s)[Layout::rows][Layout::keys], int i0, int j0) {
   abi::AttentionArgs const& g = p.args;
 #pragma unroll

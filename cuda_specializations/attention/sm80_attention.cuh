@@ -38,18 +38,6 @@ __device__ __forceinline__ void apply_mask(abi::AttentionArgs const& g, Attentio
   }
 }
 
-/// Whether query i does not attend to key j at all, which its weight alone, 0, does not tell.
-__device__ __forceinline__ bool is_excluded(abi::AttentionArgs const& g, AttentionTile const& t,
-                                            int i, int j) {
-  if (i >= t.len_q || j < t.seen_from(i) || j >= t.seen_end(i)) return true;
-  auto const at = [&](std::int64_t const(&stride)[4]) {
-    return t.batch * stride[0] + t.head * stride[1] + i * stride[2] + j * stride[3];
-  };
-  if (g.mask != nullptr && g.mask[at(g.mask_stride)] == 0) return true;
-  return g.bias != nullptr &&
-         load_float(g.bias, g.type_bias, at(g.bias_stride)) == minus_infinity();
-}
-
 /// Adds the product of weights and half a block of values that holds infinities or NaN, leaving out
 /// the pairs that are excluded: a product of matrices would multiply those values by 0. i is the
 /// thread's first query, j the first key.

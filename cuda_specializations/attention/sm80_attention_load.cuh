@@ -3,8 +3,9 @@
 /// Rows of queries, keys and values on their way to shared memory, whatever their strides, straight
 /// or through pages; and what becomes of values that are no numbers.
 ///
-/// Row r of a tile has its 16 bytes number c in place c ^ row_turn(r), so that neither copies nor
-/// loads of fragments meet in a bank.
+/// Row r of a tile begins r·`pitch` bytes behind the first. Where a shape is `turned`, it has its
+/// 16 bytes number c in place c ^ row_turn(r), so that neither copies nor loads of fragments meet
+/// in a bank.
 #pragma once
 
 #include "../ptx/cp_async.cuh"
@@ -26,13 +27,25 @@ __device__ __forceinline__ int row_turn(int r) {
   return sizeof(T) == 2 ? r & 7 : ((r ^ r >> 1) & 1) << 2 | (r >> 1 & 2);
 }
 
+/// Whether query i does not attend to key j at all, which its weight alone, 0, does not tell.
+__device__ __forceinline__ bool is_excluded(abi::AttentionArgs const& g, AttentionTile const& t,
+                                            int i, int j) {
+  if (i >= t.len_q || j < t.seen_from(i) || j >= t.seen_end(i)) return true;
+  auto const at = [&](std::int64_t const(&stride)[4]) {
+    return t.batch * stride[0] + t.head * stride[1] + i * stride[2] + j * stride[3];
+  };
+  if (g.mask != nullptr && g.mask[at(g.mask_stride)] == 0) return true;
+  return g.bias != nullptr &&
+         load_float(g.bias, g.type_bias, at(g.bias_stride)) == minus_infinity();
+}
+
 /// A thread's part in copies of rows: the same 16 bytes, of each `panel` of a row where it has more
 /// than a warp copies at once, of every row that is its turn.
 template <class Config>
 struct RowCopier {
   using T = typename Config::Element;
   static constexpr int elements = 16 / static_cast<int>(sizeof(T));  ///< of a chunk
-  static constexpr int row_bytes = Config::row_bytes;
+  static constexpr int row_bytes = Config::row_bytes, pitch = Config::pitch;
   static constexpr int chunks = row_bytes >= 512 ? 32 : row_bytes / 16;
   static constexpr int panels = row_bytes / 16 / chunks;
   static constexpr int per_warp = 32 / chunks;  ///< rows that a warp copies at once
@@ -47,12 +60,14 @@ struct RowCopier {
   __device__ __forceinline__ RowCopier() {
     thread = static_cast<unsigned>(fresh_thread());
     chunk = static_cast<int>(thread % chunks), row = static_cast<int>(thread / chunks);
-    to = static_cast<std::uint32_t>(row * row_bytes + (chunk ^ row_turn<T>(row)) * 16);
+    to = static_cast<std::uint32_t>(row * pitch + (chunk ^ turn(row)) * 16);
   }
+
+  __device__ __forceinline__ static int turn(int r) { return Config::turned ? row_turn<T>(r) : 0; }
 
   /// Where the chunk of the row r behind the first lies in a tile.
   __device__ __forceinline__ std::uint32_t place(int r, int panel) const {
-    return (to ^ (row_turn<T>(r) * 16u)) + r * row_bytes + panel * chunks * 16;
+    return (to ^ (turn(r) * 16u)) + r * pitch + panel * chunks * 16;
   }
 
   /// Bytes of this chunk that rows of `features` elements have.
@@ -84,6 +99,24 @@ struct RowCopier {
     store_shared_16(at, words);
   }
 
+  /// Copies a chunk of which `bytes` exist, zeros for the rest. sm_75 copies through registers.
+  __device__ __forceinline__ static void copy_chunk(std::uint32_t at, T const* from, int bytes) {
+    if constexpr (Config::asynchronous)
+      copy_async<16>(at, from, bytes);
+    else if (bytes == 16)
+      copy_whole_chunk(at, from);
+    else
+      copy_elements(at, from, 1, bytes);
+  }
+  __device__ __forceinline__ static void copy_whole_chunk(std::uint32_t at, T const* from) {
+    if constexpr (Config::asynchronous) {
+      copy_async_whole(at, from);
+    } else {
+      uint4 const x = __ldg(reinterpret_cast<uint4 const*>(from));
+      store_shared_16(at, {x.x, x.y, x.z, x.w});
+    }
+  }
+
   /// Starts the copies of `Rows` rows `apart` from each other, the first at `from`, of which `left`
   /// exist; the others become zeros. `wide`: 16 bytes of a row lie side by side and aligned.
   template <int Rows>
@@ -97,7 +130,7 @@ struct RowCopier {
       for (int r = 0; r < Rows; r += at_once) {
 #pragma unroll
         for (int panel = 0; panel < panels; ++panel)
-          copy_async_whole(tile + place(r, panel), from + panel * chunks * elements);
+          copy_whole_chunk(tile + place(r, panel), from + panel * chunks * elements);
         from += at_once * apart;
       }
       return;
@@ -108,8 +141,8 @@ struct RowCopier {
       for (int r = 0; r < Rows; r += at_once) {
 #pragma unroll
         for (int panel = 0; panel < panels; ++panel)
-          copy_async<16>(tile + place(r, panel), from + panel * chunks * elements,
-                         r < left ? bytes(features, panel) : 0);
+          copy_chunk(tile + place(r, panel), from + panel * chunks * elements,
+                     r < left ? bytes(features, panel) : 0);
         from += at_once * apart;
       }
     } else {
@@ -138,8 +171,8 @@ struct RowCopier {
         std::int64_t const from = __shfl_sync(0xffffffff, offset, r / at_once * per_warp + lane);
 #pragma unroll
         for (int panel = 0; panel < panels; ++panel)
-          copy_async<16>(tile + place(r, panel), base + from + panel * chunks * elements,
-                         r < left ? bytes(features, panel) : 0);
+          copy_chunk(tile + place(r, panel), base + from + panel * chunks * elements,
+                     r < left ? bytes(features, panel) : 0);
       }
     } else {
 #pragma unroll 1

@@ -26,7 +26,8 @@ struct Sm80AttentionConfig {
   static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
   static constexpr int d = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN, stages = Stages;
   static constexpr int blocks = Blocks, threads = 32 * Warps, tile_m = 16 * RowTiles * Warps;
-  static constexpr int row_bytes = D * static_cast<int>(sizeof(T));
+  static constexpr bool asynchronous = true, turned = true;  ///< copies, and chunks of rows
+  static constexpr int row_bytes = D * static_cast<int>(sizeof(T)), pitch = row_bytes;
   static constexpr int slot_bytes = TileN * row_bytes, q_bytes = tile_m * row_bytes;
   static constexpr int ring_bytes = Stages * slot_bytes;
   /// Queries that are kept come through the ring where shared memory has little room for both.

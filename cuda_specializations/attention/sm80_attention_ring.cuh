@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What attention kernels from sm_80 on do alike, whatever they multiply: which tile is a block's,
+/// What attention kernels from sm_75 on do alike, whatever they multiply: which tile is a block's,
 /// its queries, the ring of keys and values, and rows that see nothing.
 #pragma once
 
@@ -57,7 +57,7 @@ __device__ __forceinline__ void load_queries(Sm80AttentionParams const& p, Atten
   RowCopier<Config>().template copy<Config::tile_m>(to, q, g.q_stride[2], g.q_stride[3],
                                                     static_cast<int>(g.head_dim), t.len_q - t.row0,
                                                     p.wide_q);
-  copy_async_commit();
+  if constexpr (Config::asynchronous) copy_async_commit();
 }
 
 /// First query of a thread.

@@ -73,6 +73,123 @@ C packed_case(std::int64_t heads, std::int64_t heads_kv, std::int64_t d, int mas
   return t;
 }
 
+/// Lengths around those of tiles, each in full and with either causal mask. `run` runs a case.
+template <class C, class Run>
+void each_shape(std::int64_t d, std::int64_t dv, Run run) {
+  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {31, 33},   {63, 65},
+                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
+                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      run(C{.batch = 1 + l[0] % 2,
+            .heads = 2,
+            .heads_kv = 1,
+            .len_q = l[0],
+            .len_kv = l[1],
+            .d = d,
+            .dv = dv,
+            .causal = mask != 0,
+            .top_left = mask == 2});
+      STOP_AT_FAILURE;
+    }
+}
+
+/// Head dimensions of q and k and of v, the same and apart, of which few fill a kernel's, with
+/// strides that are multiples of 16 bytes and others.
+template <class C, class Run>
+void each_head_dim(Run run) {
+  std::int64_t const dims[][2] = {{8, 8},     {32, 32},   {40, 24},   {72, 72},   {96, 96},
+                                  {128, 64},  {64, 128},  {100, 99},  {192, 128}, {192, 192},
+                                  {136, 256}, {1, 3},     {20, 12},   {64, 256},  {64, 512},
+                                  {128, 257}, {256, 300}, {249, 511}, {255, 1}};
+  for (auto const& e : dims)
+    for (bool causal : {false, true})
+      for (Order order : {Order::padded, Order::odd}) {
+        run(C{.batch = 1,
+              .heads = 2,
+              .heads_kv = 2,
+              .len_q = 203,
+              .len_kv = 150,
+              .d = e[0],
+              .dv = e[1],
+              .causal = causal,
+              .order = order,
+              .order_out = causal ? Order::odd : Order::padded});
+        STOP_AT_FAILURE;
+      }
+}
+
+/// Every option, boolean masks included.
+template <class C, class Run>
+void each_option(std::int64_t d, Run run) {
+  for (Order order : {Order::heads_first, Order::positions_first, Order::odd})
+    for (int which = 0; which < 16; ++which) {
+      C t{.batch = 1,
+          .heads = 2,
+          .heads_kv = 1,
+          .len_q = 150,
+          .len_kv = 203,
+          .d = d,
+          .dv = d,
+          .order = order,
+          .order_out = order};
+      set_option(t, which);
+      if (which == 14) t.mask = true;
+      if (which == 15) t.mask = t.causal = true, t.bias = 1, t.lse = false;
+      run(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+/// Pages of all sizes, with and without masks in turn.
+template <class C, class Run>
+void each_page_size(std::int64_t d, Run run) {
+  auto round = d / 64;
+  for (std::int64_t size : {1, 2, 7, 16, 64, 100, 256}) {
+    auto const mask = round++ % 3;
+    C t{.batch = 2,
+        .heads = 2,
+        .heads_kv = 1,
+        .len_q = 100,
+        .len_kv = 200,
+        .d = d,
+        .dv = d,
+        .page_size = size,
+        .causal = mask != 0,
+        .order = mask == 2 ? Order::odd : Order::heads_first,
+        .lengths_q = {100, 30},
+        .lengths_kv = {133, 200}};
+    if (mask == 1) t.left = 100;
+    run(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+/// A value that is NaN, wherever tiles end, behind the causal mask (0), windows (1) and a boolean
+/// mask (2), which `run` is told beside the case.
+template <class C, class Run>
+void each_bad_key(std::int64_t d, Run run) {
+  for (int bad : {0, 1, 31, 32, 63, 64, 127, 128, 169}) {
+    C t{.batch = 1,
+        .heads = 2,
+        .heads_kv = 2,
+        .len_q = 170,
+        .len_kv = 170,
+        .d = d,
+        .dv = d,
+        .causal = true,
+        .bad_keys = {bad}};
+    run(t, 0);
+    STOP_AT_FAILURE;
+    t.causal = false, t.left = 30, t.right = 11, t.sinks = true;
+    run(t, 1);
+    STOP_AT_FAILURE;
+    t.left = t.right = -1, t.mask = true, t.order = Order::odd;
+    run(t, 2);
+    STOP_AT_FAILURE;
+  }
+}
+
 /// `below(n)` draws from 0 to n - 1.
 template <class C, class Below>
 void draw_window(C& t, Below below, int longest) {
@@ -93,6 +210,25 @@ void draw_lengths(C& t, Below below) {
     t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
     t.lengths_kv.push_back(below(static_cast<int>(t.len_kv) + 1));
   }
+}
+
+/// Any case, with head dimensions of q and k up to `longest` and of v up to 400.
+template <class C, class Below>
+C draw_case(Below below, int longest) {
+  C t;
+  t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(2));
+  t.len_q = 1 + below(300), t.len_kv = below(400);
+  t.d = 1 + below(longest), t.dv = below(2) == 0 ? t.d : 1 + below(400);
+  t.causal = below(2) == 0, t.top_left = below(2) == 0;
+  draw_window(t, below, 300);
+  draw_terms(t, below);
+  t.order = static_cast<Order>(below(4)), t.order_out = static_cast<Order>(below(4));
+  if (below(3) == 0 && t.bias == 0)
+    t.page_size = 1 + below(200);
+  else
+    t.mask = below(4) == 0;
+  draw_lengths(t, below);
+  return t;
 }
 
 }  // namespace

@@ -21,6 +21,12 @@ using DecodeFor =
 template <class T>
 using SumOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
+/// An attention kernel as the cases of decode call one: without parts and workspace.
+template <class Kernel>
+struct WithoutWorkspace : Kernel {
+  static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
+};
+
 struct DecodeCase {
   std::int64_t batch = 2, heads = 8, heads_kv = 2, len_q = 1, len_kv = 300, d = 128, dv = 128;
   std::int64_t page_size = 0;  ///< 0: not paged
@@ -240,6 +246,21 @@ void launch_decode(DecodeProblem<T>& x, std::int64_t splits, Device const& devic
   EXPECT_EQ(workspace.intact(), true) << "memory behind the workspace was written";
 }
 
+/// The grid's order follows the device; the bits do not.
+template <class T, class Kernel>
+void expect_same_bits_on_any_device(DecodeCase const& t) {
+  DecodeProblem<T> x(t);
+  Device device = abi::query_device(abi::current_device());
+  std::vector<unsigned char> first, first_sums, again, sums;
+  launch_decode<T, Kernel>(x, 0, device, first, first_sums);
+  for (int round = 0; round < 30; ++round) {
+    device.sm_count = 1 + 7 * round;
+    launch_decode<T, Kernel>(x, 0, device, again, sums);
+    if (testing::Test::HasFailure()) return;
+    EXPECT_EQ(again == first && sums == first_sums, true) << "round " << round;
+  }
+}
+
 /// What an element should be, and by how much it may be off.
 struct Expected {
   std::size_t at;
@@ -339,7 +360,7 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
 template <class T, class Kernel = DecodeFor<T>>
 void run_decode(DecodeCase const& t) {
   Device const device = abi::query_device(abi::current_device());
-  ASSERT_GE(device.compute_major, 8) << "this suite needs a card of compute capability 8.0";
+  ASSERT_NE(device.compute_major, 0) << "this suite needs a card";
   SCOPED_TRACE(describe(t, std::is_same_v<T, __half>));
   DecodeProblem<T> x(t);
   auto const expected = expect_decode(x);

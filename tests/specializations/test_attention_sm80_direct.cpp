@@ -11,11 +11,6 @@
 
 namespace {
 
-/// An attention kernel as the cases of decode call one: without parts and workspace.
-template <class Kernel>
-struct WithoutWorkspace : Kernel {
-  static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
-};
 template <class T>
 void run_attention(DecodeCase t) {
   t.splits = {0};
@@ -104,22 +99,7 @@ TEST(AttentionSm80Refuses, NoStrides) {
 
 template <class T>
 void shapes(std::int64_t d, std::int64_t dv) {
-  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {31, 33},   {63, 65},
-                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
-                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
-  for (auto const& l : lengths)
-    for (int mask = 0; mask < 3; ++mask) {
-      run_attention<T>({.batch = 1 + l[0] % 2,
-                        .heads = 2,
-                        .heads_kv = 1,
-                        .len_q = l[0],
-                        .len_kv = l[1],
-                        .d = d,
-                        .dv = dv,
-                        .causal = mask != 0,
-                        .top_left = mask == 2});
-      STOP_AT_FAILURE;
-    }
+  each_shape<DecodeCase>(d, dv, run_attention<T>);
 }
 TEST(AttentionSm80Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
 TEST(AttentionSm80Runs, HeadDim64) { shapes<__nv_bfloat16>(64, 64); }
@@ -156,79 +136,27 @@ TEST(AttentionSm80Runs, Float64) {
 }
 
 TEST(AttentionSm80Runs, OtherHeadDimsAndStrides) {
-  std::int64_t const dims[][2] = {{8, 8},     {32, 32},   {40, 24},   {72, 72},   {96, 96},
-                                  {128, 64},  {64, 128},  {100, 99},  {192, 128}, {192, 192},
-                                  {136, 256}, {1, 3},     {20, 12},   {64, 256},  {64, 512},
-                                  {128, 257}, {256, 300}, {249, 511}, {255, 1}};
-  for (auto const& e : dims)
-    for (bool causal : {false, true})
-      for (Order order : {Order::padded, Order::odd}) {
-        run_attention<__nv_bfloat16>({.batch = 1,
-                                      .heads = 2,
-                                      .heads_kv = 2,
-                                      .len_q = 203,
-                                      .len_kv = 150,
-                                      .d = e[0],
-                                      .dv = e[1],
-                                      .causal = causal,
-                                      .order = order,
-                                      .order_out = causal ? Order::odd : Order::padded});
-        STOP_AT_FAILURE;
-      }
+  each_head_dim<DecodeCase>(run_attention<__nv_bfloat16>);
 }
 
 template <class T>
 void options(std::vector<std::int64_t> const& dims) {
-  for (std::int64_t d : dims)
-    for (Order order : {Order::heads_first, Order::positions_first, Order::odd})
-      for (int which = 0; which < 16; ++which) {
-        DecodeCase t{.batch = 1,
-                     .heads = 2,
-                     .heads_kv = 1,
-                     .len_q = 150,
-                     .len_kv = 203,
-                     .d = d,
-                     .dv = d,
-                     .order = order,
-                     .order_out = order};
-        set_option(t, which);
-        if (which == 14) t.mask = true;
-        if (which == 15) t.mask = t.causal = true, t.bias = 1, t.lse = false;
-        run_attention<T>(t);
-        STOP_AT_FAILURE;
-      }
+  for (std::int64_t d : dims) each_option<DecodeCase>(d, run_attention<T>);
 }
 TEST(AttentionSm80Runs, Options) { options<__nv_bfloat16>({64, 128, 256}); }
 TEST(AttentionSm80Runs, OptionsFloat16) { options<__half>({64, 128, 256}); }
 TEST(AttentionSm80Runs, OptionsFloat64) { options<double>({64, 128}); }
 
 TEST(AttentionSm80Runs, Pages) {
-  int round = 0;
   for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t size : {1, 2, 7, 16, 64, 100, 256}) {
-      int const mask = round++ % 3;
-      DecodeCase t{.batch = 2,
-                   .heads = 2,
-                   .heads_kv = 1,
-                   .len_q = 100,
-                   .len_kv = 200,
-                   .d = d,
-                   .dv = d,
-                   .page_size = size,
-                   .causal = mask != 0,
-                   .order = mask == 2 ? Order::odd : Order::heads_first,
-                   .lengths_q = {100, 30},
-                   .lengths_kv = {133, 200}};
-      if (mask == 1) t.left = 100;
+    each_page_size<DecodeCase>(d, [](DecodeCase t) {
       run_attention<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
       t.softcap = 3, t.order = Order::positions_first, t.lengths_q = {};
       run_attention<__half>(t);
       STOP_AT_FAILURE;
-      if (d == 256) continue;
-      run_attention<double>(t);
-      STOP_AT_FAILURE;
-    }
+      if (t.d != 256) run_attention<double>(t);
+    });
 }
 
 TEST(AttentionSm80Runs, LengthsCutPoisonedPadding) {
@@ -262,47 +190,21 @@ TEST(AttentionSm80Runs, PackedSequences) {
 // An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
 TEST(AttentionSm80Runs, NanBehindTheMask) {
   for (std::int64_t d : {64, 128, 256})
-    for (int bad : {0, 1, 31, 32, 63, 64, 127, 128, 169}) {
-      DecodeCase t{.batch = 1,
-                   .heads = 2,
-                   .heads_kv = 2,
-                   .len_q = 170,
-                   .len_kv = 170,
-                   .d = d,
-                   .dv = d,
-                   .causal = true,
-                   .bad_keys = {bad}};
-      run_attention<__nv_bfloat16>(t);
+    each_bad_key<DecodeCase>(d, [](DecodeCase const& t, int form) {
+      if (form == 1)
+        run_attention<__half>(t);
+      else
+        run_attention<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
-      t.causal = false, t.left = 30, t.right = 11, t.sinks = true;
-      run_attention<__half>(t);
-      STOP_AT_FAILURE;
-      t.left = t.right = -1, t.mask = true, t.page_size = 0, t.order = Order::odd;
-      run_attention<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-      if (d == 256) continue;
-      run_attention<double>(t);
-      STOP_AT_FAILURE;
-    }
+      if (form == 2 && t.d != 256) run_attention<double>(t);
+    });
 }
 
 void random_cases(unsigned seed) {
   std::mt19937 random(seed);
   auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
   for (int round = 0; round < 45; ++round) {
-    DecodeCase t;
-    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(2));
-    t.len_q = 1 + below(300), t.len_kv = below(400);
-    t.d = 1 + below(round % 3 == 2 ? 128 : 256), t.dv = below(2) == 0 ? t.d : 1 + below(400);
-    t.causal = below(2) == 0, t.top_left = below(2) == 0;
-    draw_window(t, below, 300);
-    draw_terms(t, below);
-    t.order = static_cast<Order>(below(4)), t.order_out = static_cast<Order>(below(4));
-    if (below(3) == 0 && t.bias == 0)
-      t.page_size = 1 + below(200);
-    else
-      t.mask = below(4) == 0;
-    draw_lengths(t, below);
+    auto const t = draw_case<DecodeCase>(below, round % 3 == 2 ? 128 : 256);
     if (round % 3 == 0)
       run_attention<__nv_bfloat16>(t);
     else if (round % 3 == 1)
@@ -316,22 +218,10 @@ void random_cases(unsigned seed) {
 TEST(AttentionSm80Runs, RandomCases) { random_cases(20240611); }
 TEST(AttentionSm80Runs, MoreRandomCases) { random_cases(7); }
 
-// The grid's order follows the device; the bits do not.
 TEST(AttentionSm80Runs, SameBitsOnAnyDevice) {
-  using T = __nv_bfloat16;
-  using Kernel = WithoutWorkspace<abi::AttentionSm80MmaBf16>;
-  for (std::int64_t d : {64, 128, 256}) {
-    DecodeProblem<T> x({.heads = 16, .len_q = 700, .len_kv = 900, .d = d, .dv = d, .causal = true});
-    Device device = abi::query_device(abi::current_device());
-    std::vector<unsigned char> first, first_sums, again, sums;
-    launch_decode<T, Kernel>(x, 0, device, first, first_sums);
-    for (int round = 0; round < 30; ++round) {
-      device.sm_count = 1 + 7 * round;
-      launch_decode<T, Kernel>(x, 0, device, again, sums);
-      STOP_AT_FAILURE;
-      EXPECT_EQ(again == first && sums == first_sums, true) << "round " << round;
-    }
-  }
+  for (std::int64_t d : {64, 128, 256})
+    expect_same_bits_on_any_device<__nv_bfloat16, WithoutWorkspace<abi::AttentionSm80MmaBf16>>(
+        {.heads = 16, .len_q = 700, .len_kv = 900, .d = d, .dv = d, .causal = true});
 }
 
 TEST(AttentionSm80Runs, NothingWhereThereIsNothing) {

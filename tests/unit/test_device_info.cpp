@@ -250,6 +250,7 @@ TEST(ListKernels, EveryEntryHasANameAndOneLine) {
 #if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
 TEST(ListKernels, TheCompanionsKernelsAreListed) {
   EXPECT_TRUE(lists(list_kernels(op::gemm), abi::GemmSm75WmmaF16::name));
+  EXPECT_TRUE(lists(list_kernels(op::attention), abi::AttentionSm75WmmaF16::name));
 }
 #endif
 

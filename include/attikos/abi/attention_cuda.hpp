@@ -137,6 +137,24 @@ struct AttentionSm80MmaBf16 {
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
+/// Flash attention through nvcuda::wmma, sm_75 and later: what float16 calls on older cards than
+/// sm_80 take. q, k, v and out are float16.
+///
+/// - head_dim, head_dim_v, strides, options, rounding and excluded pairs as AttentionSm80MmaF16.
+/// - Keys and values come to shared memory through registers, 16 bytes at a time where their
+/// address and strides are multiples of that.
+/// - A block needs at most 64 KB of shared memory, which sm_75 has.
+/// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing, may be captured,
+/// and is deterministic.
+///
+/// Source: CUDA C++ Programming Guide, "Warp Matrix Functions"; T. Dao, "FlashAttention-2",
+/// arXiv:2307.08691.
+struct AttentionSm75WmmaF16 {
+  static constexpr char const* name = "attention/sm75_wmma_f16";
+  static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
+  static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 /// Flash attention in IEEE float32 on CUDA cores, fed by cp.async; sm_80 and later. q, k, v and out
 /// are float32.
 ///

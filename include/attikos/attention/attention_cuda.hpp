@@ -18,7 +18,8 @@ template <>
 struct Specializations<op::Attention, Kokkos::Cuda, float16, float16> {
   using kernels =
       KernelList<CudaKernel<abi::AttentionSm90ShortF16>, CudaKernel<abi::AttentionSm80ShortF16>,
-                 CudaKernel<abi::AttentionSm90WgmmaF16>, CudaKernel<abi::AttentionSm80MmaF16>>;
+                 CudaKernel<abi::AttentionSm90WgmmaF16>, CudaKernel<abi::AttentionSm80MmaF16>,
+                 CudaKernel<abi::AttentionSm75WmmaF16>>;
 };
 template <>
 struct Specializations<op::Attention, Kokkos::Cuda, bfloat16, bfloat16> {
