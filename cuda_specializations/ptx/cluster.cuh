@@ -14,7 +14,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Number of this block within its cluster.
+/// Number of this block within its cluster (%cluster_ctarank).
 __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -44,6 +44,7 @@ __device__ __forceinline__ int load_cluster(int const* p, std::uint32_t rank) {
   return value;
 }
 
+/// The same word as a float.
 __device__ __forceinline__ float load_cluster(float const* p, std::uint32_t rank) {
   return __int_as_float(load_cluster(reinterpret_cast<int const*>(p), rank));
 }
@@ -75,14 +76,17 @@ __device__ __forceinline__ void allow_next_launch() {
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 }
 
-/// Gives registers back; all warps of a warpgroup, before another one asks for them.
+/// Gives all registers but `Count` of each thread back; all warps of a warpgroup, before another
+/// one asks for them. Only in a kernel that says how many blocks a multiprocessor takes
+/// (`__launch_bounds__(threads, 1)`), which fixes the count to begin with.
 template <int Count>
 __device__ __forceinline__ void decrease_registers() {
   static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(Count));
 }
 
-/// Waits for registers and takes them; all warps of a warpgroup.
+/// Waits until registers are free and goes up to `Count` of each thread; all warps of a warpgroup.
+/// The sum over the block may not exceed what it began with.
 template <int Count>
 __device__ __forceinline__ void increase_registers() {
   static_assert(Count >= 24 && Count <= 256 && Count % 8 == 0);

@@ -8,6 +8,8 @@
 #include <attikos/config.hpp>
 #include <cstdint>
 
+#include "shared_memory.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -28,37 +30,6 @@ __device__ __forceinline__ void load_matrices(std::uint32_t (&d)[4], std::uint32
                  : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
                  : "r"(address)
                  : "memory");
-}
-
-/// 4 and 8 bytes from a shared address.
-__device__ __forceinline__ std::uint32_t load_shared_4(std::uint32_t address) {
-  std::uint32_t value;
-  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
-  return value;
-}
-__device__ __forceinline__ double load_shared_8(std::uint32_t address) {
-  double value;
-  asm volatile("ld.shared.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
-  return value;
-}
-
-/// 16 bytes from a shared address.
-__device__ __forceinline__ void load_shared_16(std::uint32_t (&words)[4], std::uint32_t address) {
-  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
-               : "r"(address)
-               : "memory");
-}
-
-/// 4 and 16 bytes to a shared address.
-__device__ __forceinline__ void store_shared_4(std::uint32_t address, std::uint32_t word) {
-  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-__device__ __forceinline__ void store_shared_16(std::uint32_t address,
-                                                std::uint32_t const (&words)[4]) {
-  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(words[0]),
-               "r"(words[1]), "r"(words[2]), "r"(words[3])
-               : "memory");
 }
 
 }  // namespace

@@ -3,55 +3,22 @@
 /// Barriers in shared memory that count arrivals and bytes (mbarrier), named barriers, and the
 /// fences that belong to them.
 ///
-/// Source: PTX ISA 9.0, "Parallel Synchronization and Communication Instructions: mbarrier".
+/// Source: PTX ISA 9.0, "Parallel Synchronization and Communication Instructions": "mbarrier",
+/// "barrier", "membar/fence".
 #pragma once
 
 #include <attikos/config.hpp>
 #include <cstdint>
+
+#include "shared_memory.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Address of something in shared memory as the instructions take it.
-__device__ __forceinline__ std::uint32_t shared_address(void const* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
-/// Reads 16 bytes of shared memory. The compiler, which has lost sight of the address space of a
-/// rounded-up address, would use a generic load.
-__device__ __forceinline__ float4 load_shared(std::uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address));
-  return v;
-}
-
-__device__ __forceinline__ float load_shared_word(std::uint32_t address) {
-  float v;
-  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ float2 load_shared_two(std::uint32_t address) {
-  float2 v;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address) : "memory");
-  return v;
-}
-
-__device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
-}
-
-__device__ __forceinline__ void store_shared(std::uint32_t address, float4 v) {
-  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y),
-               "f"(v.z), "f"(v.w)
-               : "memory");
-}
-
-/// A phase completes when `arrivals` threads have arrived and all bytes announced have landed.
+/// A phase completes when `arrivals` threads have arrived and all bytes announced have landed, at
+/// most 2^20 - 1 of either; the next one begins with the same count.
 __device__ __forceinline__ void mbarrier_init(std::uint64_t* barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(arrivals)
@@ -72,6 +39,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect(std::uint64_t* barrier,
       : "memory");
 }
 
+/// Arrives: who waits for the phase sees what this thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive(std::uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
@@ -104,7 +72,8 @@ __device__ __forceinline__ void mbarrier_wait(std::uint64_t* barrier, std::uint3
       : "memory");
 }
 
-/// Waits for `threads` threads of the block, a multiple of 32, at barrier `id` of 1 ... 15.
+/// Waits for `threads` threads of the block, a multiple of 32, at barrier `id` of 1 ... 15 (0 is
+/// __syncthreads). What they wrote before is then visible.
 __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }

@@ -23,6 +23,7 @@ namespace {
                : constraint(d[0]), constraint(d[1]), constraint(d[2]), constraint(d[3])       \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
 
+/// m16n8k16, sm_80.
 __device__ __forceinline__ void mma_f16(float (&d)[4], std::uint32_t const (&a)[4],
                                         std::uint32_t b0, std::uint32_t b1) {
   ATTIKOS_MMA("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", "+f");
@@ -31,17 +32,18 @@ __device__ __forceinline__ void mma_bf16(float (&d)[4], std::uint32_t const (&a)
                                          std::uint32_t b0, std::uint32_t b1) {
   ATTIKOS_MMA("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", "+f");
 }
-/// Factors are float32 bits, of which the lowest 13 are not looked at.
+/// m16n8k8, sm_80. Factors are float32 bits, of which the lowest 13 are not looked at.
 __device__ __forceinline__ void mma_tf32(float (&d)[4], std::uint32_t const (&a)[4],
                                          std::uint32_t b0, std::uint32_t b1) {
   ATTIKOS_MMA("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", "+f");
 }
+/// m16n8k32, sm_80; sums wrap.
 __device__ __forceinline__ void mma_s8(int (&d)[4], std::uint32_t const (&a)[4], std::uint32_t b0,
                                        std::uint32_t b1) {
   ATTIKOS_MMA("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", "+r");
 }
 
-/// float8 in any mix, sm_89. `A5`, `B5`: e5m2, else e4m3.
+/// m16n8k32 of float8 in any mix, sm_89. `A5`, `B5`: e5m2, else e4m3.
 template <bool A5, bool B5>
 __device__ __forceinline__ void mma_f8(float (&d)[4], std::uint32_t const (&a)[4], std::uint32_t b0,
                                        std::uint32_t b1) {

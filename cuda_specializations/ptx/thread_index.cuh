@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// The thread's number, out of sight of the compiler's scheduling.
+///
+/// Source: PTX ISA 9.0, "Special Registers: %tid".
 #pragma once
 
 #include <attikos/config.hpp>

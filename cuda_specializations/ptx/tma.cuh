@@ -3,7 +3,10 @@
 /// Copies of boxes between global and shared memory by the copy engine (TMA), and stores of 8 × 8
 /// matrices.
 ///
-/// Source: PTX ISA 9.0, "cp.async.bulk.tensor", "stmatrix".
+/// A box lies in shared memory in lines of 128 bytes from a multiple of 1024 on; of line y, 16-byte
+/// chunk c is found at chunk c ^ (y % 8).
+///
+/// Source: PTX ISA 9.0, "cp.async.bulk.tensor", "Swizzling modes", "stmatrix".
 #pragma once
 
 #include <cuda.h>
@@ -22,12 +25,13 @@ enum class Keep : std::uint64_t {
   long_term = 0x14F0000000000000
 };
 
+/// Fetches a description ahead of the first copy by it; one thread.
 __device__ __forceinline__ void prefetch_tensor_map(CUtensorMap const* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// Loads the box at (x, y, z), x along the unit stride. What lies outside the tensor becomes zero
-/// and counts as bytes too.
+/// Loads the box at (x, y, z), x along the unit stride; one thread. `barrier` counts its bytes.
+/// What lies outside the tensor becomes zero and counts as bytes too.
 __device__ __forceinline__ void tma_load(void* to, CUtensorMap const* map, std::uint64_t* barrier,
                                          Keep keep, int x, int y, int z) {
   asm volatile(
@@ -52,7 +56,8 @@ __device__ __forceinline__ void tma_load_multicast(void* to, CUtensorMap const* 
       : "memory");
 }
 
-/// Stores a box; what lies outside the tensor is not written.
+/// Stores a box; what lies outside the tensor is not written. One thread, after a fence_proxy_async
+/// and a barrier of those that wrote it.
 __device__ __forceinline__ void tma_store(CUtensorMap const* map, void const* from, int x, int y,
                                           int z) {
   asm volatile(
@@ -62,6 +67,7 @@ __device__ __forceinline__ void tma_store(CUtensorMap const* map, void const* fr
       : "memory");
 }
 
+/// Closes the group of this thread's stores since the last one.
 __device__ __forceinline__ void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
@@ -72,8 +78,8 @@ __device__ __forceinline__ void tma_store_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
 
-/// Stores four 8 × 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix
-/// l / 8 and holds elements 2 · (l % 4) and the next of row l / 4 of each.
+/// Stores four 8 × 8 matrices of 16-bit elements, sm_90; lane l gives the address of row l % 8 of
+/// matrix l / 8 and holds elements 2 · (l % 4) and the next of row l / 4 of each.
 __device__ __forceinline__ void store_matrices(std::uint32_t address, std::uint32_t r0,
                                                std::uint32_t r1, std::uint32_t r2,
                                                std::uint32_t r3) {

@@ -23,9 +23,10 @@ namespace cuda {
 namespace {
 
 /// Descriptor of an operand in rows of 128 bytes swizzled as the copy engine's SWIZZLE_128B does,
-/// whose base is a multiple of 1024. K-major: rows of K, `leading` unused. MN-major: rows of 64
-/// elements along M or N, one per k; `leading` is the distance in bytes from one 64 of them to the
-/// next.
+/// whose base is a multiple of 1024: bits 0-13 address / 16, 16-29 `leading` / 16, 32-45 the
+/// distance of eight rows to the next / 16, 62-63 the swizzle. K-major: rows of K, `leading`
+/// unused. MN-major: rows of 64 elements along M or N, one per k; `leading` is the distance in
+/// bytes from one 64 of them to the next.
 __device__ __forceinline__ std::uint64_t operand_descriptor(void const* base,
                                                             std::uint32_t leading) {
   std::uint64_t const swizzle_128 = 1;
@@ -34,7 +35,8 @@ __device__ __forceinline__ std::uint64_t operand_descriptor(void const* base,
          static_cast<std::uint64_t>(1024 >> 4) << 32 | swizzle_128 << 62;
 }
 
-/// Moves a descriptor on by a multiple of 16 bytes.
+/// Moves a descriptor on by a multiple of 16 bytes: by 32 to the next step of K within a row of K,
+/// by 2048 where rows lie along M or N (16 rows).
 __device__ __forceinline__ std::uint64_t advance(std::uint64_t descriptor, std::uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
@@ -43,6 +45,7 @@ __device__ __forceinline__ std::uint64_t advance(std::uint64_t descriptor, std::
 __device__ __forceinline__ void wgmma_fence() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
+/// Closes the group of products since the last one.
 __device__ __forceinline__ void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }

@@ -15,7 +15,7 @@
 
 #include <cuda_fp8.h>
 
-#include "mbarrier.cuh"
+#include "ldmatrix.cuh"
 #include "wgmma_lists.cuh"
 
 namespace attikos {
@@ -81,15 +81,13 @@ class TransposedBytes {
                                        int wave) const {
     std::uint32_t const address = tile + static_cast<std::uint32_t>(step) * 4096 +
                                   (offset_ ^ static_cast<std::uint32_t>(wave * 64));
-    std::uint32_t r0, r1, r2, r3;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r0), "=r"(r1), "=r"(r2), "=r"(r3)
-                 : "r"(address)
-                 : "memory");
-    a[0] = __byte_perm(r0, r1, even_);
-    a[1] = __byte_perm(r0, r1, odd_);
-    a[2] = __byte_perm(r2, r3, even_);
-    a[3] = __byte_perm(r2, r3, odd_);
+    std::uint32_t pairs[4];
+    load_matrices<true>(pairs, address);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      a[2 * i] = __byte_perm(pairs[2 * i], pairs[2 * i + 1], even_);
+      a[2 * i + 1] = __byte_perm(pairs[2 * i], pairs[2 * i + 1], odd_);
+    }
   }
 
  private:
