@@ -30,8 +30,9 @@ __device__ __forceinline__ void prefetch_tensor_map(CUtensorMap const* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// Loads the box at (x, y, z), x along the unit stride; one thread. `barrier` counts its bytes.
-/// What lies outside the tensor becomes zero and counts as bytes too.
+/// Loads the box at (x, y, z), x along the unit stride and a multiple of 16 bytes: with another the
+/// launch fails. One thread; `barrier` counts the bytes. What lies outside the tensor becomes zero
+/// and counts too.
 __device__ __forceinline__ void tma_load(void* to, CUtensorMap const* map, std::uint64_t* barrier,
                                          Keep keep, int x, int y, int z) {
   asm volatile(
@@ -56,8 +57,9 @@ __device__ __forceinline__ void tma_load_multicast(void* to, CUtensorMap const* 
       : "memory");
 }
 
-/// Stores a box; what lies outside the tensor is not written. One thread, after a fence_proxy_async
-/// and a barrier of those that wrote it.
+/// Stores a box, x a multiple of 16 bytes and no coordinate below zero: else the launch fails. What
+/// lies behind the tensor's end is not written, but for the rest of a line's last 16 bytes. One
+/// thread, after a fence_proxy_async and a barrier of those that wrote the box.
 __device__ __forceinline__ void tma_store(CUtensorMap const* map, void const* from, int x, int y,
                                           int z) {
   asm volatile(

@@ -12,8 +12,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Loads the box at (x, y, z, w), x along the unit stride. What lies outside the tensor becomes
-/// zero and counts as bytes too.
+/// Loads the box at (x, y, z, w), x along the unit stride and a multiple of 16 bytes. What lies
+/// outside the tensor becomes zero and counts as bytes too.
 __device__ __forceinline__ void tma_load(void* to, CUtensorMap const* map, std::uint64_t* barrier,
                                          Keep keep, int x, int y, int z, int w) {
   asm volatile(
