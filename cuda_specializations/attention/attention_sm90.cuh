@@ -98,6 +98,8 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     // One of a head's few pairs is a single tile: every block takes it equally often.
     if (p.tiles_m % 2 != 0 && p.tiles_m < 9) p.rounds -= p.rounds % static_cast<int>(pairs_of_head);
   }
+  if (packed_q && g.batch + 2 <= Config::segments)
+    p.ordered = p.reach >= 0 && p.window_left < 0 ? 2 : 1;
   return cudaSuccess;
 }
 

@@ -59,10 +59,19 @@ __device__ __forceinline__ void tile_of_index(AttentionParams const& p, int inde
   slot = p.tiles_m - 1 - in / heads;
 }
 
-/// Works out a tile; false if there is nothing to do in it.
+/// What a tile has of segment `segment` of packed sequences; see packed_boundary().
+__device__ __forceinline__ void enter_segment(AttentionParams const& p, int segment,
+                                              AttentionTile& t) {
+  t.begin_q = packed_boundary(p.args, segment);
+  t.rows = max(0, packed_boundary(p.args, segment + 1) - t.begin_q);
+  t.batch = segment >= 1 && segment <= p.args.batch ? segment - 1 : -1;
+  t.len_q = t.batch < 0 ? 0 : t.rows;
+}
+
+/// Works out which queries tile `slot` of pair of batch and head `z` has.
 template <class Config>
-__device__ __forceinline__ bool locate_tile(AttentionParams const& p, int z, int slot,
-                                            AttentionTile& t) {
+__device__ __forceinline__ void locate_queries(AttentionParams const& p, int z, int slot,
+                                               AttentionTile& t) {
   abi::AttentionArgs const& g = p.args;
   if (g.cu_seqlens_q.data == nullptr) {
     t.batch = z / static_cast<int>(g.heads_q);
@@ -81,12 +90,16 @@ __device__ __forceinline__ bool locate_tile(AttentionParams const& p, int z, int
       else
         high = middle;
     }
-    t.begin_q = packed_boundary(p.args, low);
-    t.rows = max(0, packed_boundary(p.args, low + 1) - t.begin_q);
+    enter_segment(p, low, t);
     t.row0 = (slot - (t.begin_q / Config::tile_m + low)) * Config::tile_m;
-    t.batch = low >= 1 && low <= g.batch ? low - 1 : -1;
-    t.len_q = t.batch < 0 ? 0 : t.rows;
   }
+}
+
+/// Works out which keys the queries of a tile see, of which where they are is known. False if there
+/// is nothing to do in it.
+template <class Config>
+__device__ __forceinline__ bool place_keys(AttentionParams const& p, AttentionTile& t) {
+  abi::AttentionArgs const& g = p.args;
   if (t.row0 >= t.rows) return false;
   int const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
   int const seqlen_kv = static_cast<int>(g.seqlen_kv);
@@ -112,6 +125,14 @@ __device__ __forceinline__ bool locate_tile(AttentionParams const& p, int z, int
   t.whole_end = t.seen_end(t.row0) / Config::tile_n;
   t.poisoned_tail = t.end * Config::tile_n > t.len_kv && t.begin_kv + t.len_kv < seqlen_kv;
   return true;
+}
+
+/// Works out a tile; false if there is nothing to do in it.
+template <class Config>
+__device__ __forceinline__ bool locate_tile(AttentionParams const& p, int z, int slot,
+                                            AttentionTile& t) {
+  locate_queries<Config>(p, z, slot, t);
+  return place_keys<Config>(p, t);
 }
 
 }  // namespace

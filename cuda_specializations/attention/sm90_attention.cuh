@@ -15,9 +15,9 @@
 
 #include "../ptx/cluster.cuh"
 #include "../ptx/thread_index.cuh"
-#include "../ptx/tma_4d.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
+#include "sm90_attention_produce.cuh"
 #include "sm90_attention_ring.cuh"
 #include "sm90_attention_store.cuh"
 #include "sm90_attention_transpose.cuh"
@@ -26,97 +26,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Loads `rows` positions from `row` on, 128 bytes of features at a time.
-template <class Config>
-__device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* map,
-                                          std::uint64_t* full, Keep keep, int rows, int row, int h,
-                                          int b) {
-#pragma unroll
-  for (int panel = 0; panel < Config::panels; ++panel)
-    tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
-}
-
-/// What one thread of the producer does all the time.
-template <class Config>
-__device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned char* q_ring,
-                                        unsigned char* k_ring, unsigned char* v_ring,
-                                        Sm90AttentionSignals<Config>& signals) {
-  RingPosition<Config::stages> k_at;
-  RingPosition<Config::transposes ? Config::raw_stages : Config::stages> v_at;
-  std::uint64_t *full_v, *empty_v;
-  if constexpr (Config::transposes)
-    full_v = signals.full_raw, empty_v = signals.empty_raw;
-  else
-    full_v = signals.full_v, empty_v = signals.empty_v;
-  RingPosition<Config::q_slots> q_at;
-  RingPosition<4> tile_at;
-  int step = 0;
-  // Finds the next tile and shows it to the consumers.
-  auto const next_of = [&](typename Config::Tile& t) {
-    t.row0 = -1;
-    while (step >= 0) {
-      int z, slot;
-      if (next_tile(p, step, z, slot) && locate_tile<Config>(p, z, slot, t)) break;
-      t.row0 = -1;
-    }
-    if constexpr (Config::scaled)
-      if (t.row0 >= 0) add_factors<Config>(p, t);
-    mbarrier_wait(&signals.empty_tile[tile_at.stage], tile_at.phase ^ 1);
-    signals.tile[tile_at.stage] = t;
-    mbarrier_arrive(&signals.full_tile[tile_at.stage]);
-    tile_at.next();
-  };
-  // Brings the queries of a tile's warpgroups [from, end).
-  auto const load_queries = [&](Sm90AttentionTile const& t, int from, int end) {
-    for (int w = from; w < end; ++w) {
-      mbarrier_wait(&signals.empty_q[q_at.stage], q_at.phase ^ 1);
-      mbarrier_arrive_expect(&signals.full_q[q_at.stage], Config::q_bytes);
-      load_rows<Config>(q_ring + q_at.stage * Config::q_bytes, &p.q, &signals.full_q[q_at.stage],
-                        Keep::briefly, 64, t.begin_q + t.row0 + w * 64, t.head * p.q_steps[0],
-                        t.batch * p.q_steps[1]);
-      q_at.next();
-    }
-  };
-  auto const load_keys = [&](Sm90AttentionTile const& t, int n) {
-    mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
-    mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::kv_bytes);
-    load_rows<Config>(k_ring + k_at.stage * Config::kv_bytes, &p.k, &signals.full_k[k_at.stage],
-                      Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
-                      t.head / p.group_of_heads * p.k_steps[0], t.batch * p.k_steps[1]);
-    k_at.next();
-  };
-  auto const load_values = [&](Sm90AttentionTile const& t, int n) {
-    mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
-    mbarrier_arrive_expect(&full_v[v_at.stage], Config::kv_bytes);
-    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &full_v[v_at.stage],
-                      Keep::long_term, Config::tile_n, t.begin_kv + n * Config::tile_n,
-                      t.head / p.group_of_heads * p.v_steps[0], t.batch * p.v_steps[1]);
-    v_at.next();
-  };
-  // Queries of the next tile come as early as there is room for them, not along with the keys and
-  // values that everyone waits for between two tiles.
-  constexpr int early = Config::q_slots - Config::consumers;
-  typename Config::Tile t, next;
-  int loaded = 0;  // warpgroups whose queries of t are on their way
-  for (next_of(t); t.row0 >= 0; t = next) {
-    if (t.end <= t.first) {
-      next_of(next);
-      loaded = 0;
-      continue;
-    }
-    load_keys(t, t.end - 1);
-    load_queries(t, loaded, Config::consumers);
-    for (int n = t.end - 1; n >= t.first; --n) {
-      if (n > t.first) load_keys(t, n - 1);
-      load_values(t, n);
-      if (n + 1 != t.end) continue;
-      next_of(next);
-      loaded = next.row0 >= 0 && next.end > next.first ? early : 0;
-      load_queries(next, 0, loaded);
-    }
-  }
-}
 
 /// The same value, known to the compiler as equal in all lanes.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
@@ -176,7 +85,7 @@ constexpr int own_barrier = 4;   // to 6: the threads of one warpgroup
 /// Values of keys from `length` on become 0, for one warpgroup of consumers.
 template <class Config>
 __device__ __forceinline__ void clear_values(unsigned char* v, int length, int consumer) {
-  clear_rows<Config, 128>(v, length, static_cast<int>(threadIdx.x) % 128);
+  clear_rows<Config, 128>(v, length, fresh_thread() % 128);
   fence_proxy_async();
   named_barrier_sync(own_barrier + consumer, 128);
 }
@@ -445,7 +354,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   unsigned char* const raw_ring = v_ring + Config::stages * Config::v_bytes;
   auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(raw_ring + Config::raw_stages *
                                                                                   Config::kv_bytes);
-  static_assert(sizeof(signals) <= Config::signal_bytes);
+  static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
     constexpr int warps = 4 * Config::consumers;
@@ -474,6 +383,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   allow_next_launch();
   wait_for_previous_launch();
   if (group == 0) {
+    if (p.ordered != 0) order_segments<Config>(p, k_ring, signals.order);
     decrease_registers<Config::producer_registers>();
     int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
     if constexpr (Config::transposes) {

@@ -19,7 +19,8 @@ namespace cuda {
 struct Sm90AttentionParams : AttentionParams {
   CUtensorMap q, k, v;
   int q_steps[2], k_steps[2], v_steps[2];  ///< 0 where the tensor is one for all heads, batches
-  int rounds;  ///< pairs of tiles that every block takes first; -1: tiles are of one length
+  int rounds;   ///< pairs of tiles that every block takes first; -1: tiles are of one length
+  int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };
 
 using Sm90AttentionTile = AttentionTile;
@@ -88,10 +89,22 @@ struct Sm90AttentionConfig {
   static constexpr int q_slots = room >= 2 * Consumers * q_bytes     ? 2 * Consumers
                                  : room >= (Consumers + 1) * q_bytes ? Consumers + 1
                                                                      : Consumers;
-  static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes;
+  /// Segments of packed sequences that can be put in order, of 6 bytes each.
+  static constexpr int most_segments = (room - q_slots * q_bytes - 8) / 6;
+  static constexpr int segments = most_segments < 1026 ? most_segments : 1026;
+  static constexpr int order_bytes = segments * 6 + 8;
+  static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes + order_bytes;
   static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
   static_assert(!transposes || (D % 32 == 0 && TileN % 32 == 0));
   static_assert(shared_bytes <= 232448);
+};
+
+/// Segments of packed sequences, those whose units take longest first. A unit is a tile, or under a
+/// causal mask a long and a short tile, so that all units of a segment take about as long.
+template <int Segments>
+struct Sm90AttentionOrder {
+  int before[Segments + 1];         ///< units of one head in the segments that come earlier
+  std::uint16_t segment[Segments];  ///< see packed_boundary()
 };
 
 /// Barriers of blocks of raw values.
@@ -110,6 +123,7 @@ struct Sm90AttentionSignals : Sm90AttentionRawSignals<Config::raw_stages> {
   std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];
   std::uint64_t full_tile[4], empty_tile[4];
   typename Config::Tile tile[4];
+  Sm90AttentionOrder<Config::segments> order;
 };
 
 namespace {

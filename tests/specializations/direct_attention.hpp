@@ -117,6 +117,13 @@ struct DeviceArray {
   ~DeviceArray() { cudaFree(data); }
 };
 
+/// Offsets of 64 bits between others that nobody may read.
+std::vector<std::int64_t> wide_offsets(std::vector<int> const& offsets) {
+  std::vector<std::int64_t> all;
+  for (int offset : offsets) all.insert(all.end(), {offset, -1});
+  return all;
+}
+
 struct Case {
   std::int64_t batch = 1, heads = 2, heads_kv = 1, len_q = 100, len_kv = 100, d = 64, dv = 64;
   bool causal = false, top_left = false;
@@ -126,6 +133,7 @@ struct Case {
   int bias = 0;  ///< 1: bfloat16, [1, 1, q, kv]; 2: float32, full
   Order order = Order::heads_first, order_out = Order::heads_first;
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
+  bool wide = false;               ///< offsets of 64 bits, of which every other one counts
   std::vector<int> bad_keys = {};  ///< whose values are NaN in the first head
   int descale = 0;                 ///< float8 factors; 1: one for all, 2: per batch and key head
   float factor_q = 1;              ///< on top of that of q
@@ -183,8 +191,8 @@ void run(Case const& t) {
        << " alibi" << t.alibi << " sinks" << t.sinks << " bias" << t.bias << " order "
        << static_cast<int>(t.order) << static_cast<int>(t.order_out) << " lengths "
        << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed " << t.cu_q.size() << ' '
-       << t.cu_kv.size() << (std::is_same_v<T, __half> ? " half" : " bfloat16") << " descale "
-       << t.descale;
+       << t.cu_kv.size() << (t.wide ? " wide" : "")
+       << (std::is_same_v<T, __half> ? " half" : " bfloat16") << " descale " << t.descale;
   SCOPED_TRACE(text.str());
   bool const packed_q = !t.cu_q.empty(), packed_kv = !t.cu_kv.empty();
   auto const all = sequences(t);
@@ -232,6 +240,7 @@ void run(Case const& t) {
       factors_v(factors[2]);
   DeviceArray<int> const lengths_q(t.lengths_q), lengths_kv(t.lengths_kv), cu_q(t.cu_q),
       cu_kv(t.cu_kv);
+  DeviceArray<std::int64_t> const wide_q(wide_offsets(t.cu_q)), wide_kv(wide_offsets(t.cu_kv));
   q.upload(), k.upload(), v.upload(), bias_16.upload(), bias_32.upload();
   out.forget(), lse.forget();
 
@@ -263,6 +272,7 @@ void run(Case const& t) {
   g.lengths_q = lengths_q.data, g.lengths_kv = lengths_kv.data;
   g.lengths_q_stride[0] = g.lengths_kv_stride[0] = 1;
   g.cu_seqlens_q.data = cu_q.data, g.cu_seqlens_kv.data = cu_kv.data;
+  if (t.wide) g.cu_seqlens_q = {wide_q.data, true, 2}, g.cu_seqlens_kv = {wide_kv.data, true, 2};
   if (t.alibi) g.alibi = alibi.data, g.alibi_stride[1] = 1;
   if (t.sinks) g.sinks = sink.data, g.sinks_stride = 1;
 

@@ -155,6 +155,81 @@ TEST(AttentionSm90Runs, PackedSequences) {
     }
 }
 
+// Sequences are put in order of length if they are not too many: at head_dim 256 402, else 1024.
+template <class T>
+void sequences_in_order(std::int64_t d) {
+  std::vector<std::vector<int>> cases{{},
+                                      {300},
+                                      {130, 130, 130, 130, 130, 130, 130, 130, 130},
+                                      {0, 0, 400, 0, 64, 129, 0},
+                                      {1, 400, 1, 1, 330, 2, 200},
+                                      {64, 10, 200, 128, 70, 192, 129, 1, 260, 50}};
+  for (int count : d == 256 ? std::vector{402, 403} : std::vector{1024, 1025, 1500}) {
+    cases.emplace_back();
+    for (int n = 0; n < count; ++n) cases.back().push_back(n % 251 == 7 ? 140 : n * 7 % 3);
+  }
+  for (auto const& lengths : cases)
+    for (int mask = 0; mask < (lengths.size() < 100 ? 4 : 2); ++mask) {
+      Case t{.heads = 2,
+             .d = d,
+             .dv = d,
+             .causal = mask == 1,
+             .left = mask == 2 ? 90 : -1,
+             .right = mask == 3 ? 5 : -1,
+             .order = Order::positions_first,
+             .order_out = Order::positions_first,
+             .cu_q = {3},
+             .wide = mask % 2 == 1};
+      for (int length : lengths) t.cu_q.push_back(t.cu_q.back() + length);
+      t.cu_kv = t.cu_q;
+      t.len_q = t.len_kv = t.cu_q.back() + 70;
+      if (mask == 3)  // as many keys as the sequences have queries, but otherwise dealt out
+        for (std::size_t n = 0; n < t.cu_kv.size(); ++n)
+          t.cu_kv[n] = t.cu_q.back() + 3 - t.cu_q[t.cu_q.size() - 1 - n];
+      run<T>(t);
+      STOP_AT_FAILURE;
+    }
+}
+TEST(AttentionSm90Runs, PackedSequencesInOrder) {
+  for (std::int64_t d : {64, 128, 256}) {
+    sequences_in_order<__nv_bfloat16>(d);
+    STOP_AT_FAILURE;
+  }
+}
+TEST(AttentionSm90Runs, PackedSequencesInOrderFloat16) {
+  for (std::int64_t d : {96, 192}) {
+    sequences_in_order<__half>(d);
+    STOP_AT_FAILURE;
+  }
+}
+
+// What comes of boundaries that make no sense is not said, but it ends, and within out.
+TEST(AttentionSm90Runs, BoundariesThatGoBack) {
+  Device const device = abi::query_device(abi::current_device());
+  DeviceArray<int> const boundaries({0, 800, 100, 900, -50, 5000, 300, 899});
+  for (bool causal : {false, true}) {
+    Tensor4<__nv_bfloat16> x(1, 2, 900, 64, Order::padded, 1, 1),
+        out(1, 2, 900, 64, Order::padded, 2, 1);
+    out.forget();
+    x.upload(), out.upload();
+    AttentionArgs g;
+    g.q = g.k = g.v = x.begin(), g.out = out.begin();
+    g.type = g.type_out = DType::bfloat16;
+    g.batch = 7, g.heads_q = g.heads_kv = 2, g.seqlen_q = g.seqlen_kv = 900;
+    g.head_dim = g.head_dim_v = 64, g.softmax_scale = 0.1, g.causal = causal;
+    for (int r = 1; r < 4; ++r)
+      g.q_stride[r] = g.k_stride[r] = g.v_stride[r] = g.out_stride[r] = x.stride[r];
+    g.cu_seqlens_q.data = g.cu_seqlens_kv.data = boundaries.data;
+    ASSERT_EQ(AttentionFor<__nv_bfloat16>::launch(g, device, nullptr), cudaSuccess);
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    auto const before = out.host;
+    ASSERT_CUDA(cudaMemcpy(out.host.data(), out.device, before.size(), cudaMemcpyDeviceToHost));
+    for (std::int64_t h = 0; h < 2; ++h)
+      for (std::int64_t i = 0; i < 900; ++i) out.poison(0, h, i);
+    EXPECT_EQ(out.host == before, true) << "memory around out was written";
+  }
+}
+
 // An excluded key's value must not reach a row as 0 times NaN, wherever tiles
 // end.
 TEST(AttentionSm90Runs, NanBehindTheMask) {

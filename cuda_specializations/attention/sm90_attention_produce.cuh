@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The producer of the sm_90a attention kernels: what comes into shared memory, and when.
+#pragma once
+
+#include "../ptx/tma_4d.cuh"
+#include "sm90_attention_order.cuh"
+#include "sm90_attention_ring.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Loads `rows` positions from `row` on, 128 bytes of features at a time.
+template <class Config>
+__device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* map,
+                                          std::uint64_t* full, Keep keep, int rows, int row, int h,
+                                          int b) {
+#pragma unroll
+  for (int panel = 0; panel < Config::panels; ++panel)
+    tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
+}
+
+/// What one thread of the producer does all the time.
+template <class Config>
+__device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned char* q_ring,
+                                        unsigned char* k_ring, unsigned char* v_ring,
+                                        Sm90AttentionSignals<Config>& signals) {
+  RingPosition<Config::stages> k_at;
+  RingPosition<Config::transposes ? Config::raw_stages : Config::stages> v_at;
+  std::uint64_t *full_v, *empty_v;
+  if constexpr (Config::transposes)
+    full_v = signals.full_raw, empty_v = signals.empty_raw;
+  else
+    full_v = signals.full_v, empty_v = signals.empty_v;
+  RingPosition<Config::q_slots> q_at;
+  RingPosition<4> tile_at;
+  int step = 0;
+  // Finds the next tile and shows it to the consumers. It stays in shared memory: registers are
+  // scarce.
+  auto const next_of = [&]() -> typename Config::Tile const& {
+    auto& t = signals.tile[tile_at.stage];
+    mbarrier_wait(&signals.empty_tile[tile_at.stage], tile_at.phase ^ 1);
+    do t.row0 = -1;
+    while (step >= 0 && !find_tile<Config>(p, signals.order, step, t));
+    if constexpr (Config::scaled)
+      if (t.row0 >= 0) add_factors<Config>(p, t);
+    mbarrier_arrive(&signals.full_tile[tile_at.stage]);
+    tile_at.next();
+    return t;
+  };
+  // Brings the queries of a tile's warpgroups [from, end).
+  auto const load_queries = [&](Sm90AttentionTile const& t, int from, int end) {
+    int const row = t.begin_q + t.row0, h = t.head * p.q_steps[0], b = t.batch * p.q_steps[1];
+    for (int w = from; w < end; ++w) {
+      mbarrier_wait(&signals.empty_q[q_at.stage], q_at.phase ^ 1);
+      mbarrier_arrive_expect(&signals.full_q[q_at.stage], Config::q_bytes);
+      load_rows<Config>(q_ring + q_at.stage * Config::q_bytes, &p.q, &signals.full_q[q_at.stage],
+                        Keep::briefly, 64, row + w * 64, h, b);
+      q_at.next();
+    }
+  };
+  // Where the keys and values of a tile are, known before room for a block is waited for.
+  int begin = 0, head = 0, batch = 0;
+  auto const place = [&](Sm90AttentionTile const& t) {
+    begin = t.begin_kv, head = t.head / p.group_of_heads, batch = t.batch;
+  };
+  auto const load_keys = [&](int n) {
+    mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
+    mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::kv_bytes);
+    load_rows<Config>(k_ring + k_at.stage * Config::kv_bytes, &p.k, &signals.full_k[k_at.stage],
+                      Keep::long_term, Config::tile_n, begin + n * Config::tile_n,
+                      head * p.k_steps[0], batch * p.k_steps[1]);
+    k_at.next();
+  };
+  auto const load_values = [&](int n) {
+    mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
+    mbarrier_arrive_expect(&full_v[v_at.stage], Config::kv_bytes);
+    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &full_v[v_at.stage],
+                      Keep::long_term, Config::tile_n, begin + n * Config::tile_n,
+                      head * p.v_steps[0], batch * p.v_steps[1]);
+    v_at.next();
+  };
+  // Queries of the next tile come as early as there is room for them, not along with the keys and
+  // values that everyone waits for between two tiles.
+  constexpr int early = Config::q_slots - Config::consumers;
+  typename Config::Tile const *t, *next;
+  int loaded = 0;  // warpgroups whose queries of t are on their way
+  for (t = &next_of(); t->row0 >= 0; t = next) {
+    int const first = t->first, last = t->end - 1;
+    if (last < first) {
+      next = &next_of();
+      loaded = 0;
+      continue;
+    }
+    place(*t);
+    load_keys(last);
+    load_queries(*t, loaded, Config::consumers);
+    for (int n = last; n >= first; --n) {
+      if (n > first) load_keys(n - 1);
+      load_values(n);
+      if (n != last) continue;
+      next = &next_of();
+      loaded = next->row0 >= 0 && next->end > next->first ? early : 0;
+      load_queries(*next, 0, loaded);
+      place(*t);  // again: registers are scarce
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
