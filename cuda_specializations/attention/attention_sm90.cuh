@@ -128,10 +128,12 @@ cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Devic
   auto const launch = [&](auto config) {
     return launch_attention<decltype(config)>(g, device, stream);
   };
-  constexpr int consumers = Terms ? 2 : 3, keys = Terms ? 64 : 128;  // as registers allow
+  // As registers allow.
+  constexpr int consumers = Terms ? 2 : 3, keys_128 = Terms ? 128 : 192,
+                keys_256 = Terms ? 64 : 128;
   if (d <= 64) return launch(Sm90AttentionConfig<T, 64, consumers, 128, true, Terms>{});
-  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
-  return launch(Sm90AttentionConfig<T, 256, 2, keys, true, Terms>{});
+  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, keys_128, Terms, Terms>{});
+  return launch(Sm90AttentionConfig<T, 256, 2, keys_256, Terms, Terms>{});
 }
 
 /// Takes the shape for a head dimension.

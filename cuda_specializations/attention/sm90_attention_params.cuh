@@ -50,27 +50,25 @@ __device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
 template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false>
 struct Sm90AttentionConfig {
   using Element = T;
-  static constexpr int d = D, consumers = Consumers, tile_n = TileN, stages = 2;
+  static constexpr int d = D, consumers = Consumers, tile_n = TileN;
   static constexpr bool turns = Turns, terms = Terms;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
   using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
   static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
-  /// No registers for scores beside the weights made of them.
-  static constexpr bool by_largest = sizeof(T) == 1 && D == 256;
+  /// Hardly any registers beside scores, weights and sums.
+  static constexpr bool full = sizeof(T) == 1 && (D == 256 || TileN == 192);
   /// Registers for what tells which blocks have masked keys, and which keys the rows see.
-  static constexpr bool keeps_blocks = Consumers == 2 && !by_largest;
+  static constexpr bool keeps_blocks = Consumers == 2 && !full;
   static constexpr bool keeps_keys = keeps_blocks && D < 256;
   /// Registers to store rows beside the first product of the next tile.
-  static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || D == 256);
+  static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || full);
   static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
   static constexpr int tile_m = 64 * Consumers;
   static constexpr int threads = 128 * (1 + Consumers);
   /// Of all threads, they are no more than a block of two or three consumers starts with.
-  static constexpr int producer_registers = Consumers == 3 ? 32 : transposes && D < 256 ? 40 : 24;
-  static constexpr int consumer_registers = Consumers == 3          ? 160
-                                            : transposes && D < 256 ? 232
-                                                                    : 240;
+  static constexpr int producer_registers = Consumers == 3 ? 32 : transposes && !full ? 40 : 24;
+  static constexpr int consumer_registers = Consumers == 3 ? 160 : transposes && !full ? 232 : 240;
   static_assert(producer_registers + Consumers * consumer_registers <=
                 65536 / threads / 8 * 8 * (1 + Consumers));
   static constexpr int transposers = transposes ? 3 : 0;  ///< warps of the producer
@@ -82,6 +80,12 @@ struct Sm90AttentionConfig {
   static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
   static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * D * 128 : kv_bytes;
   static constexpr int raw_stages = transposes ? 2 : 0;
+  /// Consumers hold values until their next weights are made: with two places, transposition waits
+  /// for the one and is waited for by the other.
+  static constexpr int stages =
+      4 * (kv_bytes + v_bytes) + (raw_stages + 1) * kv_bytes <= 200 * 1024 && transposes && !Terms
+          ? 4
+          : 2;
   static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.

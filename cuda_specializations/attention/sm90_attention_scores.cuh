@@ -143,12 +143,15 @@ __device__ __forceinline__ std::uint32_t bits_before(int end) {
 }
 template <bool Before, int Count>
 __device__ __forceinline__ void mask(float (&s)[Count], int bound_0, int bound_1) {
+  constexpr int words = (Count / 2 + 31) / 32, part = Count / 2 / words;
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    std::uint32_t const bits = bits_before<Count / 2>(i == 0 ? bound_0 : bound_1);
+  for (int w = 0; w < 2 * words; ++w) {
+    int const i = w / words, from = w % words * part;
+    std::uint32_t const bits = bits_before<part>((i == 0 ? bound_0 : bound_1) - from * 4);
 #pragma unroll
-    for (int r = 0; r < Count / 2; ++r)
-      if ((bits >> r & 1) != (Before ? 1 : 0)) s[r / 2 * 4 + i * 2 + r % 2] = minus_infinity();
+    for (int r = 0; r < part; ++r)
+      if ((bits >> r & 1) != (Before ? 1 : 0))
+        s[(from + r) / 2 * 4 + i * 2 + r % 2] = minus_infinity();
   }
 }
 template <int Count>
@@ -165,28 +168,36 @@ struct SoftmaxRows {
   float largest[2], sum[2];
 };
 
-/// The largest of the first `Seen` scores of either query, those of all four threads that share it.
+/// The largest of the first `Seen` scores of either query that this thread holds.
 template <int Seen, int Count>
-__device__ __forceinline__ void largest_score(float const (&s)[Count], float (&largest)[2]) {
+__device__ __forceinline__ void own_largest_score(float const (&s)[Count], float (&largest)[2]) {
   float top[4] = {s[0], s[2], s[1], s[3]};
 #pragma unroll
   for (int r = 4; r < Seen; ++r)
     top[r / 2 % 2 + r % 2 * 2] = fmaxf(top[r / 2 % 2 + r % 2 * 2], s[r]);
+  largest[0] = fmaxf(top[0], top[2]), largest[1] = fmaxf(top[1], top[3]);
+}
+
+/// The largest numbers of all four threads that share either query.
+__device__ __forceinline__ void share_largest(float (&largest)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    float x = fmaxf(top[i], top[i + 2]);
-    x = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 1));
-    largest[i] = fmaxf(x, __shfl_xor_sync(0xffffffff, x, 2));
+    largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffff, largest[i], 1));
+    largest[i] = fmaxf(largest[i], __shfl_xor_sync(0xffffffff, largest[i], 2));
   }
+}
+
+/// The largest of the first `Seen` scores of either query, those of all four threads that share it.
+template <int Seen, int Count>
+__device__ __forceinline__ void largest_score(float const (&s)[Count], float (&largest)[2]) {
+  own_largest_score<Seen>(s, largest);
+  share_largest(largest);
 }
 
 /// Lets the reference that weights are relative to follow the largest scores, and scales the sums
 /// so far by `factor`.
-template <int Count>
-__device__ __forceinline__ void raise_reference(float const (&s)[Count], SoftmaxRows& rows, float c,
+__device__ __forceinline__ void raise_reference(float const (&seen)[2], SoftmaxRows& rows, float c,
                                                 float (&factor)[2]) {
-  float seen[2];
-  largest_score<Count>(s, seen);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     float const now = fmaxf(rows.largest[i], seen[i]);
@@ -199,10 +210,6 @@ __device__ __forceinline__ void raise_reference(float const (&s)[Count], Softmax
 /// The exponent of the weight of a score that equals its reference. 8-bit weights hold 2^-9 to 448.
 template <class T>
 constexpr float top_exponent = sizeof(T) == 1 ? 7.0f : 0.0f;
-/// What no thread's sum of weights may exceed for T to hold them all for certain.
-template <class T>
-constexpr float sum_limit = sizeof(T) == 1 ? 448.0f : 8192.0f;
-
 /// Weights 2^(c·s - m) as the next product takes them, and this thread's share of the sums of
 /// either query.
 template <class T, int Count>
@@ -240,23 +247,10 @@ __device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const
   sum[0] = part[0] + part[2], sum[1] = part[1] + part[3];
 }
 
-/// Whether a score of the warp is so far above its reference that an 8-bit weight would exceed 448.
-template <int Count>
-__device__ __forceinline__ bool outgrown(float const (&s)[Count], SoftmaxRows const& rows,
-                                         float c) {
-  float seen[2];
-  largest_score<Count>(s, seen);
-  // Not so where both are -inf, and their difference NaN.
-  return __any_sync(
-      0xffffffff, (seen[0] - rows.largest[0]) * c > 1.8f || (seen[1] - rows.largest[1]) * c > 1.8f);
-}
-
 /// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
 /// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
 /// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
 /// score looked for. Returns whether m has changed, and what was summed must be scaled by `factor`.
-/// 8-bit weights hold no more than 448. A sum beyond that need not have a weight beyond it: m stays
-/// if none has.
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4, which still looks
 /// for the largest score every time.
@@ -266,27 +260,36 @@ __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxR
                                                float (&factor)[2]) {
   float sum[2];
   weigh<T>(s, rows, c, weights, sum);
-  bool const beyond = !(sum[0] <= sum_limit<T>) || !(sum[1] <= sum_limit<T>) ||
+  bool const beyond = !(sum[0] <= 8192) || !(sum[1] <= 8192) ||
                       rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
-  bool raise = __any_sync(0xffffffff, beyond);
-  if constexpr (sizeof(T) == 1)
-    if (raise) raise = outgrown(s, rows, c);
+  bool const raise = __any_sync(0xffffffff, beyond);
   if (raise) {
-    raise_reference(s, rows, c, factor);
+    float seen[2];
+    largest_score<Count>(s, seen);
+    raise_reference(seen, rows, c, factor);
     weigh<T>(s, rows, c, weights, sum);
   }
   rows.sum[0] += sum[0], rows.sum[1] += sum[1];
   return raise;
 }
 
-/// The same with the largest score looked for first: a score may be forgotten as soon as its weight
-/// is made, which saves registers.
+/// The same for 8-bit weights, which hold no more than 448: m is raised every few blocks, in one of
+/// four warps that wait for each other. So the largest score is looked for first, and weights are
+/// made once; only an m that is raised is agreed on with other threads. A score may be forgotten as
+/// soon as its weight is made, which saves registers.
 template <class T, int Count>
 __device__ __forceinline__ bool online_softmax_by_largest(
     float const (&s)[Count], SoftmaxRows& rows, float c,
     std::uint32_t (&weights)[Count * sizeof(T) / 4], float (&factor)[2]) {
-  bool const raise = outgrown(s, rows, c);
-  if (raise) raise_reference(s, rows, c, factor);
+  float seen[2];
+  own_largest_score<Count>(s, seen);
+  // Not so where both are -inf, and their difference NaN.
+  bool const raise = __any_sync(
+      0xffffffff, (seen[0] - rows.largest[0]) * c > 1.8f || (seen[1] - rows.largest[1]) * c > 1.8f);
+  if (raise) {
+    share_largest(seen);
+    raise_reference(seen, rows, c, factor);
+  }
   float sum[2];
   weigh<T>(s, rows, c, weights, sum);
   rows.sum[0] += sum[0], rows.sum[1] += sum[1];

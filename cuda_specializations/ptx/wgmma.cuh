@@ -136,6 +136,8 @@ ATTIKOS_WGMMA_8(__nv_fp8_e4m3, __nv_fp8_e5m2, "f32.e4m3.e5m2", float, ATTIKOS_F,
 ATTIKOS_WGMMA_8(__nv_fp8_e5m2, __nv_fp8_e4m3, "f32.e5m2.e4m3", float, ATTIKOS_F, ", 1, 1");
 ATTIKOS_WGMMA_8(__nv_fp8_e5m2, __nv_fp8_e5m2, "f32.e5m2.e5m2", float, ATTIKOS_F, ", 1, 1");
 ATTIKOS_WGMMA_8(std::int8_t, std::int8_t, "s32.s8.s8", int, ATTIKOS_I, "");
+ATTIKOS_WGMMA(__nv_fp8_e4m3, __nv_fp8_e4m3, "k32", "f32.e4m3.e4m3", float, ATTIKOS_F, 192,
+              ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", "%98", ", 1, 1", ATTIKOS_NO_EXTRA);
 
 #undef ATTIKOS_WGMMA
 #undef ATTIKOS_WGMMA_16

@@ -27,6 +27,7 @@
 #define ATTIKOS_R48(c, i) ATTIKOS_R32(c, i), ATTIKOS_R16(c, i + 32)
 #define ATTIKOS_R56(c, i) ATTIKOS_R48(c, i), ATTIKOS_R8(c, i + 48)
 #define ATTIKOS_R64(c, i) ATTIKOS_R32(c, i), ATTIKOS_R32(c, i + 32)
+#define ATTIKOS_R96(c, i) ATTIKOS_R64(c, i), ATTIKOS_R32(c, i + 64)
 #define ATTIKOS_R128(c, i) ATTIKOS_R64(c, i), ATTIKOS_R64(c, i + 64)
 #define ATTIKOS_F(x) "+f"(x)
 #define ATTIKOS_I(x) "+r"(x)

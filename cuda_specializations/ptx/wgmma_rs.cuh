@@ -22,7 +22,6 @@ namespace {
 template <class T, int N>
 struct WgmmaRs;
 
-#define ATTIKOS_R96(c, i) ATTIKOS_R64(c, i), ATTIKOS_R32(c, i + 64)
 // One specialization; LIST and REGS name the N / 2 registers of D, the rest the operands behind
 // them.
 #define ATTIKOS_RS(T, TYPES, WIDTH, LIST, REGS, A0, A1, A2, A3, B, P)                              \
@@ -55,7 +54,6 @@ struct WgmmaRs;
 ATTIKOS_RS_TYPE(__half, "f32.f16.f16");
 ATTIKOS_RS_TYPE(__nv_bfloat16, "f32.bf16.bf16");
 
-#undef ATTIKOS_R96
 #undef ATTIKOS_RS
 #undef ATTIKOS_RS_TYPE
 
