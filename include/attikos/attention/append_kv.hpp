@@ -114,7 +114,9 @@ void append_kv(Exec const& exec, KNew const& k_new, VNew const& v_new, KCache co
                 query.out,
                 query.tokens,
                 options.queries_share_position};
-  detail::launch_rows(exec, "append_kv", row, row.rows());
+  // To find a row's place takes longer than to copy it, so that half a warp has one: 66 µs, 103
+  // with 32 lanes. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>.
+  detail::launch_rows<16>(exec, "append_kv", row, row.rows());
 }
 
 /// The same on an instance of the default execution space.

@@ -89,6 +89,24 @@ struct Transfer {
   }
   template <class Acc, class Team>
   KOKKOS_INLINE_FUNCTION void device_copy(Team const& team, std::int64_t first) const {
+    if constexpr (std::is_same_v<X, Out>) {  // 16 bytes at a time where that can be
+      if (from != nullptr && from_stride == 1 && to_stride == 1) {
+        struct alignas(16) Chunk {
+          std::uint32_t words[4];
+        };
+        constexpr std::int64_t elements = sizeof(Chunk) / sizeof(X);
+        auto const* const chunks = reinterpret_cast<Chunk const*>(from + first);
+        auto* const copies = reinterpret_cast<Chunk*>(to + first);
+        if ((reinterpret_cast<std::uintptr_t>(chunks) | reinterpret_cast<std::uintptr_t>(copies)) %
+                sizeof(Chunk) ==
+            0) {
+          std::int64_t const count = (size - first) / elements;
+          Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, count),
+                               [&](std::int64_t c) { copies[c] = chunks[c]; });
+          first += count * elements;
+        }
+      }
+    }
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, first, size), [&](std::int64_t j) {
       to[j * to_stride] =
           static_cast<Out>(from == nullptr ? Acc(0) : static_cast<Acc>(from[j * from_stride]));

@@ -52,11 +52,12 @@ Rows<T> rows_of(TensorRef<T, Rank> const& x) {
 /// Kernel body: a team takes a run of rows, a thread one row after another, its lanes the elements.
 /// `Op` has `host_row(index)` and `device_row(team, index)`; the first is never compiled for a
 /// device.
-template <class Exec, class Op>
+template <class Exec, class Op, int Lanes>
 struct RowKernel {
   using Policy = Kokkos::TeamPolicy<Exec>;
   using Team = typename Policy::member_type;
-  static constexpr int rows_per_team = is_host_space<Exec> ? 16 : 8;
+  static constexpr int lanes = is_host_space<Exec> ? 1 : Lanes;
+  static constexpr int rows_per_team = is_host_space<Exec> ? 16 : 256 / Lanes;
 
   Op op;
   std::int64_t rows;
@@ -74,16 +75,17 @@ struct RowKernel {
   }
 };
 
-template <class Exec, class Op>
+/// `Lanes`: of a device, which share a row.
+template <int Lanes = 32, class Exec, class Op>
 void launch_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows) {
-  using Kernel = RowKernel<Exec, Op>;
+  using Kernel = RowKernel<Exec, Op, Lanes>;
   if (rows == 0) return;
   constexpr bool host = is_host_space<Exec>;
   launch(operation, "portable",
          typename Kernel::Policy(
              exec,
              checked_league(operation, (rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team),
-             host ? 1 : Kernel::rows_per_team, host ? 1 : 32),
+             host ? 1 : Kernel::rows_per_team, Kernel::lanes),
          Kernel{op, rows});
 }
 
