@@ -121,6 +121,11 @@ abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& d
 }
 
 /// Takes the shape for a head dimension of float8 tensors.
+///
+/// From <H200 700 W, CUDA 13.0, 16384 positions, heads × head_dim 2048>, TFLOP/s: head_dim 128 with
+/// blocks of 128, 160 and 192 keys and in turns, 780, 817 and 843; with none, 793, 830 and 852.
+/// head_dim 64 with tiles of 192 queries in turns and without, 610 and 560; of 128 queries and 128,
+/// 160 and 192 keys, 462, 486 and 509.
 template <class T, bool Terms>
 cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Device const& device,
                                          CUstream_st* stream) {

@@ -98,8 +98,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
                                         Sm90AttentionSignals<Config>& signals, int consumer) {
   using T = typename Config::Element;
   constexpr int n_size = Config::tile_n;
-  constexpr std::uint32_t stages = Config::stages;
-  static_assert((stages & (stages - 1)) == 0);
+  static_assert(Config::stages == 2);
   std::uint32_t const q0 = operand_word(q_ring, 16);
   std::uint32_t const k0 = operand_word(k_ring, 16);
   std::uint32_t const v0 = operand_word(v_ring, n_size * 128);
@@ -123,12 +122,12 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   if constexpr (Config::turns)
     if (consumer + 1 == Config::consumers) named_barrier_arrive(turn_barrier, 256);
 
-  // Blocks of keys and tiles so far: number n of a ring of two is in place n % 2, in phase n / 2 %
-  // 2, and so for more stages.
+  // Blocks of keys and tiles so far: number n of a ring of two is in place n % 2, in phase
+  // n / 2 % 2.
   std::uint32_t blocks = 0, tiles = 0;
   int q_slot = consumer;  // of this tile's queries
   std::uint32_t q_phase = 0;
-  auto const phase = [](std::uint32_t n) { return n / stages % 2; };
+  auto const phase = [](std::uint32_t n) { return n / 2 % 2; };
   auto const leave_tile = [&](std::uint32_t n) {
     __syncwarp();
     release(&signals.empty_tile[n % 4]);
@@ -146,14 +145,14 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   std::uint32_t q = 0;  // descriptor of this tile's queries
   auto const start_keys = [&] {
     mbarrier_wait(&signals.full_q[q_slot], q_phase);
-    mbarrier_wait(&signals.full_k[blocks % stages], phase(blocks));
+    mbarrier_wait(&signals.full_k[blocks % 2], phase(blocks));
     q = at_stage(q0, q_slot, Config::q_bytes);
     wgmma_fence();
-    multiply_keys<Config>(s, q, at_stage(k0, blocks % stages, Config::kv_bytes));
+    multiply_keys<Config>(s, q, at_stage(k0, blocks % 2, Config::kv_bytes));
   };
   auto const start_values = [&](bool accumulate) {
-    mbarrier_wait(&signals.full_v[blocks % stages], phase(blocks));
-    multiply_values<Config>(o, weights, at_stage(v0, blocks % stages, Config::v_bytes), accumulate);
+    mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
+    multiply_values<Config>(o, weights, at_stage(v0, blocks % 2, Config::v_bytes), accumulate);
   };
   auto const store = [&](std::uint32_t n) {
     auto const& t = signals.tile[n % 4];
@@ -199,7 +198,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     wgmma_wait<0>();
     while (true) {
       pin(s);
-      release(&signals.empty_k[blocks % stages]);
+      release(&signals.empty_k[blocks % 2]);
       auto const& t = signals.tile[tiles % 4];
       [[maybe_unused]] ScoreTerms terms{};
       if constexpr (Config::terms) terms = score_terms(p, t, scale_of(p, t));
@@ -237,28 +236,28 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         pack_weights();
       }
       if (!Config::transposes && t.poisoned_tail) {
-        mbarrier_wait(&signals.full_v[blocks % stages], phase(blocks));
-        clear_values<Config>(v_ring + blocks % stages * Config::kv_bytes,
+        mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
+        clear_values<Config>(v_ring + blocks % 2 * Config::kv_bytes,
                              max(0, t.len_kv - (end - 1) * n_size), consumer);
       }
       if constexpr (Config::spare_weights) {
-        std::uint32_t k = at_stage(k0, (blocks + 1) % stages, Config::kv_bytes);
-        std::uint32_t v = at_stage(v0, blocks % stages, Config::v_bytes);
+        std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::kv_bytes);
+        std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
         for (int n = end - 2; n >= first; --n) {
-          mbarrier_wait(&signals.full_k[(blocks + 1) % stages], phase(blocks + 1));
+          mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
           pin(s);
           pin(o);
           wgmma_fence();
           multiply_keys<Config>(s, q, k);
-          mbarrier_wait(&signals.full_v[blocks % stages], phase(blocks));
+          mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           multiply_values<Config>(o, weights, v, n + 2 != end);
           end_turn();
-          k = at_stage(k0, (blocks + 2) % stages, Config::kv_bytes);  // of the next turn
-          v = at_stage(v0, (blocks + 1) % stages, Config::v_bytes);
+          k = at_stage(k0, blocks % 2, Config::kv_bytes);  // of the next turn
+          v = at_stage(v0, (blocks + 1) % 2, Config::v_bytes);
           wgmma_wait<1>();
           pin(s);
-          release(&signals.empty_k[(blocks + 1) % stages]);
+          release(&signals.empty_k[(blocks + 1) % 2]);
           if (n == first) release(&signals.empty_q[q_slot]);
           // The product with the values still reads `weights`.
           std::uint32_t fresh[Config::weight_words];
@@ -270,7 +269,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
             rescale = online_softmax<T>(s, rows, c, fresh, factor);
           wgmma_wait<0>();
           pin(o);
-          release(&signals.empty_v[blocks % stages]);
+          release(&signals.empty_v[blocks % 2]);
           ++blocks;
 #pragma unroll
           for (int r = 0; r < Config::weight_words; ++r)
@@ -282,24 +281,24 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         }
       } else {
         for (int n = end - 2; n >= first; --n) {
-          mbarrier_wait(&signals.full_k[(blocks + 1) % stages], phase(blocks + 1));
+          mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
           pin(s);
           pin(o);
           wgmma_fence();
-          multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % stages, Config::kv_bytes));
+          multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % 2, Config::kv_bytes));
           start_values(n + 2 != end);
           end_turn();
           wgmma_wait<1>();
           pin(s);
-          release(&signals.empty_k[(blocks + 1) % stages]);
+          release(&signals.empty_k[(blocks + 1) % 2]);
           if (n == first) release(&signals.empty_q[q_slot]);
           score(n);
           bool const rescale = online_softmax_in_place(s, rows, c, factor);
           wgmma_wait<0>();
           pin(o);
           pin(s);
-          release(&signals.empty_v[blocks % stages]);
+          release(&signals.empty_v[blocks % 2]);
           ++blocks;
           pack_weights();
           if (rescale) {
@@ -321,7 +320,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         end_turn();
         wgmma_wait<0>();
         pin(o);
-        release(&signals.empty_v[blocks % stages]);
+        release(&signals.empty_v[blocks % 2]);
         ++blocks;
         repair(last, store(last));
         break;
@@ -335,7 +334,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       end_turn();
       wgmma_wait<1>();
       pin(o);
-      release(&signals.empty_v[(blocks - 1) % stages]);
+      release(&signals.empty_v[(blocks - 1) % 2]);
       BrokenRows const broken = store(last);
       read_tile();
       wgmma_wait<0>();

@@ -50,7 +50,7 @@ __device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
 template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false>
 struct Sm90AttentionConfig {
   using Element = T;
-  static constexpr int d = D, consumers = Consumers, tile_n = TileN;
+  static constexpr int d = D, consumers = Consumers, tile_n = TileN, stages = 2;
   static constexpr bool turns = Turns, terms = Terms;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
   using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
@@ -80,12 +80,6 @@ struct Sm90AttentionConfig {
   static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
   static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * D * 128 : kv_bytes;
   static constexpr int raw_stages = transposes ? 2 : 0;
-  /// Consumers hold values until their next weights are made: with two places, transposition waits
-  /// for the one and is waited for by the other.
-  static constexpr int stages =
-      4 * (kv_bytes + v_bytes) + (raw_stages + 1) * kv_bytes <= 200 * 1024 && transposes && !Terms
-          ? 4
-          : 2;
   static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.

@@ -210,6 +210,7 @@ __device__ __forceinline__ void raise_reference(float const (&seen)[2], SoftmaxR
 /// The exponent of the weight of a score that equals its reference. 8-bit weights hold 2^-9 to 448.
 template <class T>
 constexpr float top_exponent = sizeof(T) == 1 ? 7.0f : 0.0f;
+
 /// Weights 2^(c·s - m) as the next product takes them, and this thread's share of the sums of
 /// either query.
 template <class T, int Count>

@@ -63,9 +63,9 @@ constexpr int transpose_barrier = 7;  // the warps that transpose
 template <class Config>
 __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsigned char* v_ring,
                                                  Sm90AttentionSignals<Config>& signals, int warp) {
+  static_assert(Config::stages == 2 && Config::raw_stages == 2);
   constexpr int threads = Config::transposers * 32;
-  // Tiles and blocks so far; number n of a ring of two is in place n % 2, in phase n / 2 % 2, and
-  // so for more stages.
+  // Tiles and blocks so far; number n of a ring of two is in place n % 2, in phase n / 2 % 2.
   std::uint32_t tiles = 0, blocks = 0;
   while (true) {
     mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
@@ -78,24 +78,24 @@ __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsign
     if (threadIdx.x % 32 == 0) mbarrier_arrive(&signals.empty_tile[tiles % 4]);
     ++tiles;
     for (; left > 0; --left, ++blocks) {
-      std::uint32_t const from = blocks % Config::raw_stages, to = blocks % Config::stages;
-      unsigned char* const raw = raw_ring + from * Config::kv_bytes;
-      mbarrier_wait(&signals.full_raw[from], blocks / Config::raw_stages % 2);
+      std::uint32_t const at = blocks % 2, phase = blocks / 2 % 2;
+      unsigned char* const raw = raw_ring + at * Config::kv_bytes;
+      mbarrier_wait(&signals.full_raw[at], phase);
       if (clears) {
         clear_rows<Config, threads>(raw, keys, fresh_thread() - 32);
         named_barrier_sync(transpose_barrier, threads);
         clears = false;
       }
-      mbarrier_wait(&signals.empty_v[to], (blocks / Config::stages + 1) % 2);
+      mbarrier_wait(&signals.empty_v[at], phase ^ 1);
       transpose_block<Config::tile_n, Config::d, Config::transposers,
                       Config::producer_registers == 24 ? 1 : 4>(
-          shared_address(raw), shared_address(v_ring + to * Config::v_bytes),
+          shared_address(raw), shared_address(v_ring + at * Config::v_bytes),
           static_cast<unsigned>(warp));
       fence_proxy_async();
       __syncwarp();
       if (threadIdx.x % 32 == 0) {
-        mbarrier_arrive(&signals.full_v[to]);
-        mbarrier_arrive(&signals.empty_raw[from]);
+        mbarrier_arrive(&signals.full_v[at]);
+        mbarrier_arrive(&signals.empty_raw[at]);
       }
     }
   }
