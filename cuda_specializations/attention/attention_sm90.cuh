@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/attention_cuda.hpp>
+#include <cmath>
 
 #include "attention_plan.cuh"
 #include "sm90_attention.cuh"
@@ -64,6 +65,27 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
                         "v has no unit stride along head_dim");
 }
 
+/// Works out softcap's series; leaves one that stands for nothing if there is none.
+///
+/// P is the polynomial of least relative error, 2^-23.3, for tanh(x) / x in x² up to 0.16.
+inline void make_series(abi::AttentionArgs const& g, CapSeries& series) {
+  series.exponent = ~0u;
+  double const ratio = g.softmax_scale / g.softcap, limit = 0.16 / (ratio * ratio);
+  if (!(limit > 0x1p-60 && limit < 0x1p60)) return;
+  int exponent;
+  std::frexp(limit, &exponent);  // limit <= 2^exponent
+  double const shift = std::ldexp(2.0, exponent) - limit, unit = g.softmax_scale * log2_e;
+  // The polynomial in x² becomes one in s² + shift.
+  double a[4] = {0.99999990190407, -0.33331362468981623, 0.1327097681643206, -0.0475536033025802};
+  for (int k = 0; k < 4; ++k)
+    for (int r = 2; r >= k; --r) a[r] -= a[r + 1] * shift * ratio * ratio;
+  series.shift = static_cast<float>(shift);
+  series.exponent = static_cast<std::uint32_t>(127 + exponent);
+  double power = unit;
+  for (int k = 0; k < 4; ++k, power *= ratio * ratio)
+    series.factor[k] = static_cast<float>(a[k] * power);
+}
+
 /// What a kernel is told of a call.
 template <class Config>
 cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
@@ -91,6 +113,11 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   std::int64_t const pairs_of_head = (p.tiles_m + 1) / 2, pairs = p.heads * pairs_of_head;
   std::int64_t const heads_left = std::min<std::int64_t>(p.heads, 4 * blocks / pairs_of_head);
   bool const held = heads_left / p.group_of_heads * bytes <= std::int64_t{48} << 20;
+  p.form = g.bias != nullptr || (g.softcap > 0 && g.alibi != nullptr) ? ScoreForm::general
+           : g.softcap > 0                                            ? ScoreForm::capped
+                                                                      : ScoreForm::sloped;
+  if (g.softcap > 0) make_series(g, p.cap);
+  p.scale_log2 = p.scale * log2_e;
   p.rounds = -1;
   if (g.causal && p.window_left < 0 && !packed_q) {
     int const left = held || p.tiles_m > 64 ? 3 : p.tiles_m > 16 ? 1 : 0;
@@ -171,6 +198,11 @@ cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& 
     }
     if (d <= 64 && length > (g.causal ? 4096 : 1024))
       return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
+  }
+  if (Terms && g.bias == nullptr) {
+    if (d <= 64) return launch(Sm90AttentionFormConfig<T, 64, 128, true>{});
+    if (d <= 128) return launch(Sm90AttentionFormConfig<T, 128, 128, true>{});
+    return launch(Sm90AttentionFormConfig<T, 256, 64, true>{});
   }
   if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, Terms>{});
   if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});

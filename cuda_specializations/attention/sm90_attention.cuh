@@ -20,31 +20,13 @@
 #include "sm90_attention_produce.cuh"
 #include "sm90_attention_ring.cuh"
 #include "sm90_attention_store.cuh"
+#include "sm90_attention_terms.cuh"
 #include "sm90_attention_transpose.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// The same value, known to the compiler as equal in all lanes.
-__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
-
-/// The low word of an operand's descriptor; the high word is the same for all of them. Equal in all
-/// lanes and known to the compiler as such, which then keeps it in uniform registers.
-__device__ __forceinline__ std::uint32_t operand_word(void const* base, std::uint32_t leading) {
-  return __shfl_sync(0xffffffff, static_cast<std::uint32_t>(operand_descriptor(base, leading)), 0);
-}
-__device__ __forceinline__ std::uint32_t at_stage(std::uint32_t word, std::uint32_t stage,
-                                                  int bytes) {
-  return __shfl_sync(0xffffffff, word + stage * static_cast<std::uint32_t>(bytes >> 4), 0);
-}
-/// The descriptor `bytes` further on.
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t word, int bytes) {
-  constexpr std::uint64_t high = std::uint64_t{1024 >> 4 | 1 << 30}
-                                 << 32;  // as operand_descriptor()
-  return high | (word + static_cast<std::uint32_t>(bytes >> 4));
-}
 
 /// Starts s = q·kᵀ of 64 queries and a block of keys.
 template <class Config>
@@ -201,14 +183,17 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       release(&signals.empty_k[blocks % 2]);
       auto const& t = signals.tile[tiles % 4];
       [[maybe_unused]] ScoreTerms terms{};
-      if constexpr (Config::terms) terms = score_terms(p, t, scale_of(p, t));
+      if constexpr (Config::terms && !Config::forms) terms = score_terms(p, t, scale_of(p, t));
       // From products to scores of block n.
       auto const score = [&](int n) {
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || left || (right && !kept)) {
           int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
-          if constexpr (Config::terms) apply_terms(p, t, terms, s, i, j);
+          if constexpr (Config::forms)
+            make_scores<Config>(p, t, s, i, j);
+          else if constexpr (Config::terms)
+            apply_terms(p, t, terms, s, i, j);
           if constexpr (Config::scaled && !Config::terms)
             if (!(t.scale > 0)) {
 #pragma unroll
@@ -227,7 +212,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       };
       if (end - 1 == first) release(&signals.empty_q[q_slot]);
       float factor[2];
-      score(end - 1);
+      score(block_at(t, end - 1));
       if constexpr (Config::spare_weights) {
         first_softmax<T>(s, rows, c, weights);
       } else {
@@ -244,6 +229,9 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::kv_bytes);
         std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
         for (int n = end - 2; n >= first; --n) {
+          [[maybe_unused]] BlockPlace place;  // worked out beside the wait for the turn
+          if constexpr (Config::forms)
+            place = block_place<Config>(p, t, block_at(t, n), t.row0 + own_row());
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
           pin(s);
@@ -261,12 +249,15 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           if (n == first) release(&signals.empty_q[q_slot]);
           // The product with the values still reads `weights`.
           std::uint32_t fresh[Config::weight_words];
-          score(n);
-          bool rescale;
-          if constexpr (Config::transposes)
-            rescale = online_softmax_by_largest<T>(s, rows, c, fresh, factor);
-          else
-            rescale = online_softmax<T>(s, rows, c, fresh, factor);
+          bool rescale = false, weighed = false;
+          if constexpr (Config::forms) weighed = weigh_products<Config>(p, place, s, rows, fresh);
+          if (!weighed) {
+            score(block_at(t, n));
+            if constexpr (Config::transposes)
+              rescale = online_softmax_by_largest<T>(s, rows, c, fresh, factor);
+            else
+              rescale = online_softmax<T>(s, rows, c, fresh, factor);
+          }
           wgmma_wait<0>();
           pin(o);
           release(&signals.empty_v[blocks % 2]);

@@ -11,13 +11,31 @@
 #include <type_traits>
 
 #include "attention_tile.cuh"
+#include "score_math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
+/// What scores come to, in the cases that have a shortcut from products to weights.
+enum class ScoreForm : int {
+  general,
+  sloped,  ///< scale·s - slope·|query - key|
+  capped   ///< cap·tanh(scale / cap·s)
+};
+
+/// cap·tanh(scale / cap·s) in units of the base-2 exponent as s·P(s² + shift), P of degree 3, to
+/// 2^-22 of itself as long as the float s² + shift has the given exponent bits.
+struct CapSeries {
+  float factor[4], shift;
+  std::uint32_t exponent;
+};
+
 struct Sm90AttentionParams : AttentionParams {
   CUtensorMap q, k, v;
+  ScoreForm form;
+  CapSeries cap;
+  float scale_log2;                        ///< scale·log2(e)
   int q_steps[2], k_steps[2], v_steps[2];  ///< 0 where the tensor is one for all heads, batches
   int rounds;   ///< pairs of tiles that every block takes first; -1: tiles are of one length
   int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
@@ -30,6 +48,20 @@ struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile {
   float scale;        ///< of products of queries and keys, the softmax's scale included
   float value_scale;  ///< of values
 };
+
+/// A tile of scores with ALiBi. Its blocks are taken from the diagonal down, then from the last
+/// down to the diagonal: scores rise towards it, and every block would have a new largest.
+struct alignas(16) Sm90AttentionSlopedTile : Sm90AttentionTile {
+  float slope;  ///< in units of the base-2 exponent
+  int turned;   ///< blocks after the diagonal, which are left until last
+};
+
+/// The block of keys that is taken in n's place, where blocks count from the last down.
+__device__ __forceinline__ int block_at(Sm90AttentionTile const&, int n) { return n; }
+__device__ __forceinline__ int block_at(Sm90AttentionSlopedTile const& t, int n) {
+  int const block = n - t.turned;
+  return block < t.first ? block + t.end - t.first : block;
+}
 
 /// What a product of a query and a key of the tile is multiplied by.
 __device__ __forceinline__ float scale_of(Sm90AttentionParams const& p, Sm90AttentionTile const&) {
@@ -58,6 +90,7 @@ struct Sm90AttentionConfig {
   static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
   static constexpr bool full = sizeof(T) == 1 && (D == 256 || TileN == 192);
+  static constexpr bool forms = false;  ///< as Sm90AttentionFormConfig
   /// Registers for what tells which blocks have masked keys, and which keys the rows see.
   static constexpr bool keeps_blocks = Consumers == 2 && !full;
   static constexpr bool keeps_keys = keeps_blocks && D < 256;
@@ -95,6 +128,14 @@ struct Sm90AttentionConfig {
   static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
   static_assert(!transposes || (D % 32 == 0 && TileN % 32 == 0));
   static_assert(shared_bytes <= 232448);
+};
+
+/// The shape of a kernel for scores with a softcap, ALiBi or a scale that is not positive, but no
+/// bias: it makes weights straight from products where it can.
+template <class T, int D, int TileN, bool Turns>
+struct Sm90AttentionFormConfig : Sm90AttentionConfig<T, D, 2, TileN, Turns, true> {
+  static constexpr bool forms = true, keeps_keys = false;
+  using Tile = Sm90AttentionSlopedTile;
 };
 
 /// Segments of packed sequences, those whose units take longest first. A unit is a tile, or under a
@@ -172,6 +213,24 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   }
   slot = is_long ? p.tiles_m - 1 - pair : pair;
   return is_long || pair != p.tiles_m - 1 - pair;
+}
+
+/// ALiBi's slope in a tile, in units of the base-2 exponent.
+__device__ __forceinline__ float slope_of(AttentionParams const& p, AttentionTile const& t) {
+  abi::AttentionArgs const& g = p.args;
+  if (g.alibi == nullptr || t.batch < 0) return 0.0f;
+  return g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
+}
+
+/// Adds to a tile what ALiBi takes. Values past a sequence's end are cleared in the first block
+/// that is taken, which must be the last then.
+template <class Config>
+__device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
+                                          Sm90AttentionSlopedTile& t) {
+  t.slope = slope_of(p, t);
+  int const last = min(t.row0 + Config::tile_m, t.len_q) - 1;
+  int const nearest = max(t.first, min(t.end - 1, (last + t.offset) / Config::tile_n));
+  t.turned = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;
 }
 
 /// Adds to a tile what float8 elements stand for.

@@ -46,6 +46,8 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
     while (step >= 0 && !find_tile<Config>(p, signals.order, step, t));
     if constexpr (Config::scaled)
       if (t.row0 >= 0) add_factors<Config>(p, t);
+    if constexpr (Config::forms)
+      if (t.row0 >= 0) add_slope<Config>(p, t);
     mbarrier_arrive(&signals.full_tile[tile_at.stage]);
     tile_at.next();
     return t;
@@ -95,11 +97,11 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
       continue;
     }
     place(*t);
-    load_keys(last);
+    load_keys(block_at(*t, last));
     load_queries(*t, loaded, Config::consumers);
     for (int n = last; n >= first; --n) {
-      if (n > first) load_keys(n - 1);
-      load_values(n);
+      if (n > first) load_keys(block_at(*t, n - 1));
+      load_values(block_at(*t, n));
       if (n != last) continue;
       next = &next_of();
       loaded = next->row0 >= 0 && next->end > next->first ? early : 0;

@@ -9,7 +9,6 @@
 
 #include <cuda_fp8.h>
 
-#include "score_math.cuh"
 #include "sm90_attention_params.cuh"
 
 namespace attikos {
@@ -47,10 +46,7 @@ __device__ __forceinline__ ScoreTerms score_terms(AttentionParams const& p, Atte
                                                   float scale) {
   abi::AttentionArgs const& g = p.args;
   auto const cap = static_cast<float>(g.softcap);
-  return {cap > 0 ? scale / cap : scale * log2_e, cap * log2_e,
-          g.alibi == nullptr
-              ? 0.0f
-              : g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e,
+  return {cap > 0 ? scale / cap : scale * log2_e, cap * log2_e, slope_of(p, t),
           t.batch * g.bias_stride[0] + t.head * g.bias_stride[1]};
 }
 
@@ -77,12 +73,9 @@ __device__ __forceinline__ void add_bias(float (&s)[Count], B const* bias, std::
   }
 }
 
-/// Products of queries i, i + 8 and keys from j on become scores.
+/// Scales products and caps them.
 template <int Count>
-__device__ __forceinline__ void apply_terms(AttentionParams const& p, AttentionTile const& t,
-                                            ScoreTerms const& terms, float (&s)[Count], int i,
-                                            int j) {
-  abi::AttentionArgs const& g = p.args;
+__device__ __forceinline__ void scale_scores(ScoreTerms const& terms, float (&s)[Count]) {
 #pragma unroll
   for (int r = 0; r < Count; ++r) s[r] *= terms.scale;
   if (terms.cap > 0) {
@@ -97,6 +90,24 @@ __device__ __forceinline__ void apply_terms(AttentionParams const& p, AttentionT
       for (int r = 0; r < Count; ++r) s[r] = terms.cap * tanh_near(s[r]);
     }
   }
+}
+
+/// Adds ALiBi to scores; the first query stands `ahead` positions before the first key.
+template <int Count>
+__device__ __forceinline__ void add_distance(float slope, float ahead, float (&s)[Count]) {
+#pragma unroll
+  for (int r = 0; r < Count; ++r)
+    s[r] =
+        fmaf(-slope, fabsf(ahead + static_cast<float>((r / 2 % 2) * 8 - r / 4 * 8 - r % 2)), s[r]);
+}
+
+/// Products of queries i, i + 8 and keys from j on become scores.
+template <int Count>
+__device__ __forceinline__ void apply_terms(AttentionParams const& p, AttentionTile const& t,
+                                            ScoreTerms const& terms, float (&s)[Count], int i,
+                                            int j) {
+  abi::AttentionArgs const& g = p.args;
+  scale_scores(terms, s);
   if (g.bias != nullptr) {
     auto const add = [&](auto const* bias) {
       add_bias(s, bias + terms.bias, g.bias_stride[2], g.bias_stride[3], i, j, t.len_q, t.len_kv);
@@ -108,13 +119,7 @@ __device__ __forceinline__ void apply_terms(AttentionParams const& p, AttentionT
     else
       add(static_cast<__nv_bfloat16 const*>(g.bias));
   }
-  if (g.alibi != nullptr) {
-    auto const ahead = static_cast<float>(i + t.offset - j);
-#pragma unroll
-    for (int r = 0; r < Count; ++r)
-      s[r] = fmaf(-terms.slope,
-                  fabsf(ahead + static_cast<float>((r / 2 % 2) * 8 - r / 4 * 8 - r % 2)), s[r]);
-  }
+  if (g.alibi != nullptr) add_distance(terms.slope, static_cast<float>(i + t.offset - j), s);
 }
 
 /// The same for one pair.
@@ -248,6 +253,9 @@ __device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const
   sum[0] = part[0] + part[2], sum[1] = part[1] + part[3];
 }
 
+/// What no thread's sum of weights may exceed for 16 bits to hold them all for certain.
+constexpr float sum_limit = 8192;
+
 /// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
 /// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
 /// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
@@ -261,7 +269,7 @@ __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxR
                                                float (&factor)[2]) {
   float sum[2];
   weigh<T>(s, rows, c, weights, sum);
-  bool const beyond = !(sum[0] <= 8192) || !(sum[1] <= 8192) ||
+  bool const beyond = !(sum[0] <= sum_limit) || !(sum[1] <= sum_limit) ||
                       rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
   bool const raise = __any_sync(0xffffffff, beyond);
   if (raise) {

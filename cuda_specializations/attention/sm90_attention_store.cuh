@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, typename Co
                                            float const (&o)[Config::d / 2],
                                            float const (&factor)[2], int i) {
   abi::AttentionArgs const& g = p.args;
-  int const q = static_cast<int>(threadIdx.x) % 4;
+  int const q = fresh_thread() % 4;
   std::int64_t const b = max(t.batch, 0), h = t.head;
   int const dv = static_cast<int>(g.head_dim_v);
   Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
@@ -157,7 +157,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
                                                  float c, int i, bool masked) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
-  int const q = static_cast<int>(threadIdx.x) % 4;
+  int const q = fresh_thread() % 4;
   std::int64_t const b = max(t.batch, 0), h = t.head;
   BrokenRows broken{};
   float sum[2], top[2], factor[2];

@@ -128,6 +128,36 @@ void options() {
 TEST(AttentionSm90Runs, Options) { options<__nv_bfloat16>(); }
 TEST(AttentionSm90Runs, OptionsFloat16) { options<__half>(); }
 
+/// Softcap, ALiBi and scales over enough blocks of keys that some take each way to their weights.
+template <class T>
+void forms() {
+  for (std::int64_t d : {64, 128, 256}) {
+    Case const one{.len_q = 200, .len_kv = 900, .d = d, .dv = d};
+    std::vector<Case> cases(14, one);
+    cases[0].softcap = 30;                           // the series
+    cases[1].softcap = 3, cases[1].causal = true;    // beyond the series, within the polynomial
+    cases[2].softcap = 0.4;                          // tanh near 1
+    cases[3].softcap = 9, cases[3].amplitude = 3.5;  // one block this way, one that
+    cases[4].softcap = 20, cases[4].scale = -0.2;
+    cases[5].softcap = 1e30, cases[5].sinks = true;  // no series
+    cases[6].softcap = 30, cases[6].left = 300, cases[6].right = 200;
+    cases[7].alibi = true;  // keys on both sides, bottom right
+    cases[8].alibi = cases[8].top_left = true;
+    cases[9].alibi = true, cases[9].len_q = 700, cases[9].len_kv = 300;  // queries before all keys
+    cases[10].alibi = true, cases[10].batch = 3, cases[10].lengths_kv = {900, 655, 5};
+    cases[10].lengths_q = {200, 140, 129};
+    cases[11].alibi = true, cases[11].left = 400, cases[11].right = 260, cases[11].sinks = true;
+    cases[12].alibi = true, cases[12].scale = -0.3, cases[12].amplitude = 4;
+    cases[13].alibi = true, cases[13].softcap = 2, cases[13].top_left = true;
+    for (Case const& t : cases) {
+      run<T>(t);
+      STOP_AT_FAILURE;
+    }
+  }
+}
+TEST(AttentionSm90Runs, FormsOfScores) { forms<__nv_bfloat16>(); }
+TEST(AttentionSm90Runs, FormsOfScoresFloat16) { forms<__half>(); }
+
 TEST(AttentionSm90Runs, LengthsCutPoisonedPadding) {
   for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
