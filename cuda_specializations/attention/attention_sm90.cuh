@@ -172,7 +172,8 @@ cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Devic
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>, TFLOP/s: head_dim
 /// 64 with tiles of 192 and 128 queries at length 1024, 405 and 427; 2048, 468 and 445; causal at
-/// 4096, 429 and 437; 16384, 495 and 469. head_dim 256 with blocks of 80 and 64 keys at length 512,
+/// 4096, 429 and 437; 16384, 495 and 469, and with a window of 1024, whose keys a tile of 192
+/// queries covers less well, 400 and 411. head_dim 256 with blocks of 80 and 64 keys at length 512,
 /// 521 and 543; causal, 325 and 347. head_dim 32 with tiles of 128 and 192 queries at length 512,
 /// 204 and 227; causal, 135 and 120; 2048, 253 and 295; causal, 220 and 234; 16384, 267 and 318;
 /// causal, 265 and 306. head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing
@@ -191,12 +192,13 @@ cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& 
     // registers that a third warpgroup would take.
     std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
     std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
+    bool const narrow = g.window_left >= 0 && g.window_left < 4096;
     if (d <= 32) {
-      if (length > (g.causal ? 1024 : 256))
+      if (length > (g.causal ? 1024 : 256) && !narrow)
         return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
       return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
     }
-    if (d <= 64 && length > (g.causal ? 4096 : 1024))
+    if (d <= 64 && length > (g.causal ? 4096 : 1024) && !narrow)
       return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
   }
   if (Terms && g.bias == nullptr) {
