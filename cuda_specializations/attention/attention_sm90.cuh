@@ -86,6 +86,30 @@ inline void make_series(abi::AttentionArgs const& g, CapSeries& series) {
     series.factor[k] = static_cast<float>(a[k] * power);
 }
 
+/// Whether scores are scale·q·k with a positive scale plus a bias that the copy engine can go
+/// through. 1/scale must leave biases room in a float32: one below -2^127·scale counts as -inf.
+inline bool copies_bias(abi::AttentionArgs const& g) {
+  if (g.bias == nullptr || g.seqlen_kv == 0 || g.softcap > 0 || g.alibi != nullptr ||
+      !(g.softmax_scale >= 0x1p-24) || !(g.softmax_scale <= 0x1p24))
+    return false;
+  std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  std::int64_t const bytes = g.type_bias == DType::float32 ? 4 : 2;
+  std::int64_t stride[4];
+  std::copy(g.bias_stride, g.bias_stride + 4, stride);
+  if (stride[2] == 0) stride[2] = 16;  // one row for all queries, which it can go through too
+  return refuse_operand(g.bias, extent, stride, bytes, "", "", "") == nullptr;
+}
+
+/// Describes the bias of a call to the copy engine and the kernel.
+inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParams& p) {
+  std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  p.bias_factor = static_cast<float>(1 / g.softmax_scale);
+  if (g.type_bias == DType::float32)
+    return make_operand_map<float>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
+  // Of 16 bits the copy engine has to know no more.
+  return make_operand_map<__half>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
+}
+
 /// What a kernel is told of a call.
 template <class Config>
 cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
@@ -101,6 +125,10 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, Config::tile_n, p.k_steps);
     if (status != cudaSuccess) return status;
     status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
+    if (status != cudaSuccess) return status;
+  }
+  if constexpr (Config::copies_bias) {
+    status = make_bias_map(g, p);
     if (status != cudaSuccess) return status;
   }
   std::int64_t const bytes =
@@ -201,14 +229,27 @@ cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& 
     if (d <= 64 && length > (g.causal ? 4096 : 1024) && !narrow)
       return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
   }
-  if (Terms && g.bias == nullptr) {
-    if (d <= 64) return launch(Sm90AttentionFormConfig<T, 64, 128, true>{});
-    if (d <= 128) return launch(Sm90AttentionFormConfig<T, 128, 128, true>{});
-    return launch(Sm90AttentionFormConfig<T, 256, 64, true>{});
+  if constexpr (Terms) {
+    if (g.bias == nullptr && d <= 64) return launch(Sm90AttentionFormConfig<T, 64, 128, true>{});
+    if (g.bias == nullptr && d <= 128) return launch(Sm90AttentionFormConfig<T, 128, 128, true>{});
+    if (g.bias == nullptr) return launch(Sm90AttentionFormConfig<T, 256, 64, true>{});
   }
   if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, Terms>{});
   if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
   return launch(Sm90AttentionConfig<T, 256, 2, 64, false, Terms>{});
+}
+
+/// The same with a bias that the copy engine brings.
+template <class T>
+cudaError_t launch_with_bias(abi::AttentionArgs const& g, abi::Device const& device,
+                             CUstream_st* stream) {
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  auto const launch = [&](auto config) {
+    return launch_attention<decltype(config)>(g, device, stream);
+  };
+  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, true>{});
+  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, true>{});
+  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, true>{});
 }
 
 template <class T>
@@ -222,6 +263,8 @@ int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
   if constexpr (sizeof(T) == 1)
     return terms ? launch_for_head_dim_of_bytes<T, true>(g, device, stream)
                  : launch_for_head_dim_of_bytes<T, false>(g, device, stream);
+  else if (copies_bias(g))
+    return launch_with_bias<T>(g, device, stream);
   else
     return terms ? launch_for_head_dim<T, true>(g, device, stream)
                  : launch_for_head_dim<T, false>(g, device, stream);

@@ -17,6 +17,7 @@
 #include "../ptx/thread_index.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
+#include "sm90_attention_bias.cuh"
 #include "sm90_attention_produce.cuh"
 #include "sm90_attention_ring.cuh"
 #include "sm90_attention_store.cuh"
@@ -77,6 +78,7 @@ __device__ __forceinline__ void clear_values(unsigned char* v, int length, int c
 template <class Config>
 __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,
+                                        unsigned char* bias_ring,
                                         Sm90AttentionSignals<Config>& signals, int consumer) {
   using T = typename Config::Element;
   constexpr int n_size = Config::tile_n;
@@ -186,6 +188,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       if constexpr (Config::terms && !Config::forms) terms = score_terms(p, t, scale_of(p, t));
       // From products to scores of block n.
       auto const score = [&](int n) {
+        if constexpr (Config::copies_bias)
+          add_copied_bias<Config>(p, s, bias_ring, signals, consumer, blocks + (n + 1 != end));
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || left || (right && !kept)) {
@@ -343,33 +347,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
   unsigned char* const k_ring = q_ring + Config::q_slots * Config::q_bytes;
   unsigned char* const v_ring = k_ring + Config::stages * Config::kv_bytes;
   unsigned char* const raw_ring = v_ring + Config::stages * Config::v_bytes;
-  auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(raw_ring + Config::raw_stages *
-                                                                                  Config::kv_bytes);
+  unsigned char* const bias_ring = raw_ring + Config::raw_stages * Config::kv_bytes;
+  auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(
+      bias_ring + Config::bias_producers * Config::bias_stages * Config::bias_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) {
-    constexpr int warps = 4 * Config::consumers;
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&signals.full_k[s], 1);
-      mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);
-      mbarrier_init(&signals.empty_k[s], warps);
-      mbarrier_init(&signals.empty_v[s], warps);
-    }
-    for (int s = 0; s < 4; ++s) {
-      mbarrier_init(&signals.full_tile[s], 1);
-      mbarrier_init(&signals.empty_tile[s], warps + Config::transposers);
-    }
-    if constexpr (Config::transposes)
-      for (int s = 0; s < Config::raw_stages; ++s) {
-        mbarrier_init(&signals.full_raw[s], 1);
-        mbarrier_init(&signals.empty_raw[s], Config::transposers);
-      }
-    for (int s = 0; s < Config::q_slots; ++s) {
-      mbarrier_init(&signals.full_q[s], 1);
-      mbarrier_init(&signals.empty_q[s], 4);
-    }
-    fence_mbarrier_init();
-  }
+  if (threadIdx.x == 0) init_signals<Config>(signals);
   __syncthreads();
   allow_next_launch();
   wait_for_previous_launch();
@@ -380,12 +363,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
     if constexpr (Config::transposes) {
       if (warp > 0) transpose_values<Config>(raw_ring, v_ring, signals, warp - 1);
       if (warp == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, raw_ring, signals);
-    } else if (warp == 0 && elect_one()) {
-      produce<Config>(p, q_ring, k_ring, v_ring, signals);
+    } else if (warp == 0) {
+      if (elect_one()) produce<Config>(p, q_ring, k_ring, v_ring, signals);
+    } else if constexpr (Config::copies_bias) {
+      if (warp <= Config::consumers && elect_one())
+        produce_bias<Config>(p, bias_ring, signals, warp - 1);
     }
   } else {
     increase_registers<Config::consumer_registers>();
-    consume<Config>(p, q_ring, k_ring, v_ring, signals, group - 1);
+    consume<Config>(p, q_ring, k_ring, v_ring, bias_ring, signals, group - 1);
   }
 #endif
 }

@@ -32,11 +32,14 @@ struct CapSeries {
 };
 
 struct Sm90AttentionParams : AttentionParams {
-  CUtensorMap q, k, v;
+  CUtensorMap q, k, v, bias;
+  /// 0 where the tensor is one for all heads, batches.
+  int q_steps[2], k_steps[2], v_steps[2], bias_steps[2];
   ScoreForm form;
   CapSeries cap;
-  float scale_log2;                        ///< scale·log2(e)
-  int q_steps[2], k_steps[2], v_steps[2];  ///< 0 where the tensor is one for all heads, batches
+  float scale_log2;         ///< scale·log2(e)
+  float bias_factor;        ///< from biases to products of queries and keys
+  std::uint32_t bias_none;  ///< 0, which the compiler does not know
   int rounds;   ///< pairs of tiles that every block takes first; -1: tiles are of one length
   int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };
@@ -75,15 +78,17 @@ __device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
 /// A kernel's shape: `Consumers` warpgroups of 64 queries each, blocks of `TileN` keys, head
 /// dimensions up to `D`, `Registers` for a thread of a consumer. `Turns`: the warpgroups multiply
 /// in turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
-/// scale·q·k with a positive scale; twice the instantiations.
+/// scale·q·k with a positive scale; twice the instantiations. `Bias`: that and a bias, which the
+/// copy engine brings.
 ///
 /// Products of 8-bit types take values with the keys of one feature side by side: warps of the
 /// producer bring them into that order, from the ring of raw values to that of values.
-template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false>
+template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false,
+          bool Bias = false>
 struct Sm90AttentionConfig {
   using Element = T;
   static constexpr int d = D, consumers = Consumers, tile_n = TileN, stages = 2;
-  static constexpr bool turns = Turns, terms = Terms;
+  static constexpr bool turns = Turns, terms = Terms, copies_bias = Bias;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
   using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
@@ -104,7 +109,8 @@ struct Sm90AttentionConfig {
   static constexpr int consumer_registers = Consumers == 3 ? 160 : transposes && !full ? 232 : 240;
   static_assert(producer_registers + Consumers * consumer_registers <=
                 65536 / threads / 8 * 8 * (1 + Consumers));
-  static constexpr int transposers = transposes ? 3 : 0;  ///< warps of the producer
+  static constexpr int transposers = transposes ? 3 : 0;       ///< warps of the producer
+  static constexpr int bias_producers = Bias ? Consumers : 0;  ///< likewise
   static constexpr int signal_bytes = 640;
   /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
   /// products.
@@ -113,7 +119,10 @@ struct Sm90AttentionConfig {
   static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
   static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * D * 128 : kv_bytes;
   static constexpr int raw_stages = transposes ? 2 : 0;
-  static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes;
+  /// One warpgroup's biases of a block: in 16 bits, in 32 of half a block.
+  static constexpr int bias_bytes = 64 * TileN * 2, bias_stages = 2;
+  static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes +
+                                    bias_producers * bias_stages * bias_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.
   static constexpr int room = 232448 - ring_bytes - signal_bytes;
@@ -127,6 +136,7 @@ struct Sm90AttentionConfig {
   static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes + order_bytes;
   static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
   static_assert(!transposes || (D % 32 == 0 && TileN % 32 == 0));
+  static_assert(!Bias || (!Terms && !transposes && TileN % 64 == 0));
   static_assert(shared_bytes <= 232448);
 };
 
@@ -154,9 +164,19 @@ struct Sm90AttentionRawSignals {
 template <>
 struct Sm90AttentionRawSignals<0> {};
 
+/// Barriers of blocks of biases.
+template <int Consumers, int Stages>
+struct Sm90AttentionBiasSignals {
+  std::uint64_t full_bias[Consumers][Stages], empty_bias[Consumers][Stages];
+};
+template <int Stages>
+struct Sm90AttentionBiasSignals<0, Stages> {};
+
 /// Barriers of a block and the tiles on their way from the producer to the consumers.
 template <class Config>
-struct Sm90AttentionSignals : Sm90AttentionRawSignals<Config::raw_stages> {
+struct Sm90AttentionSignals
+    : Sm90AttentionRawSignals<Config::raw_stages>,
+      Sm90AttentionBiasSignals<Config::bias_producers, Config::bias_stages> {
   std::uint64_t full_k[Config::stages], empty_k[Config::stages];
   std::uint64_t full_v[Config::stages], empty_v[Config::stages];
   std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];

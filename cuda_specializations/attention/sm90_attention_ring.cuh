@@ -45,6 +45,38 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t word, int byte
   return high | (word + static_cast<std::uint32_t>(bytes >> 4));
 }
 
+/// Sets up the barriers of a block, by one thread.
+template <class Config>
+__device__ __forceinline__ void init_signals(Sm90AttentionSignals<Config>& signals) {
+  constexpr int warps = 4 * Config::consumers;
+  for (int s = 0; s < Config::stages; ++s) {
+    mbarrier_init(&signals.full_k[s], 1);
+    mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);
+    mbarrier_init(&signals.empty_k[s], warps);
+    mbarrier_init(&signals.empty_v[s], warps);
+  }
+  for (int s = 0; s < 4; ++s) {
+    mbarrier_init(&signals.full_tile[s], 1);
+    mbarrier_init(&signals.empty_tile[s], warps + Config::transposers + Config::bias_producers);
+  }
+  if constexpr (Config::transposes)
+    for (int s = 0; s < Config::raw_stages; ++s) {
+      mbarrier_init(&signals.full_raw[s], 1);
+      mbarrier_init(&signals.empty_raw[s], Config::transposers);
+    }
+  if constexpr (Config::copies_bias)
+    for (int consumer = 0; consumer < Config::consumers; ++consumer)
+      for (int s = 0; s < Config::bias_stages; ++s) {
+        mbarrier_init(&signals.full_bias[consumer][s], 1);
+        mbarrier_init(&signals.empty_bias[consumer][s], 4);
+      }
+  for (int s = 0; s < Config::q_slots; ++s) {
+    mbarrier_init(&signals.full_q[s], 1);
+    mbarrier_init(&signals.empty_q[s], 4);
+  }
+  fence_mbarrier_init();
+}
+
 /// Rows of a block from `length` on become 0, by `Threads` threads, before they meet. For values of
 /// keys past a sequence's end: a weight of 0 would make a NaN of a NaN.
 template <class Config, int Threads>

@@ -8,7 +8,9 @@
 #include <attikos/abi/attention_cuda.hpp>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -130,7 +132,7 @@ struct Case {
   std::int64_t left = -1, right = -1;
   double scale = 0, softcap = 0, amplitude = 2;
   bool alibi = false, sinks = false, lse = true;
-  int bias = 0;  ///< 1: bfloat16, [1, 1, q, kv]; 2: float32, full
+  int bias = 0;  ///< number in bias_kinds, 0: none
   Order order = Order::heads_first, order_out = Order::heads_first;
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
   bool wide = false;               ///< offsets of 64 bits, of which every other one counts
@@ -165,6 +167,75 @@ std::vector<Sequence> sequences(Case const& t) {
   if (!t.cu_q.empty() && at < t.len_q) all.push_back({-1, at, 0, t.len_q - at, 0, 0});
   return all;
 }
+
+/// A bias's element type, what it has of its own, and how it lies in memory. `excludes`: some of it
+/// is -inf, all of some rows.
+struct BiasKind {
+  DType type;
+  bool batches, heads, queries;
+  Order order;
+  bool excludes = false;
+};
+constexpr BiasKind bias_kinds[] = {
+    {DType::float32, false, false, false, Order::odd},  // stands for none
+    {DType::bfloat16, false, false, true, Order::odd},
+    {DType::float32, true, true, true, Order::padded},
+    {DType::bfloat16, false, false, true, Order::heads_first},
+    {DType::float16, false, true, true, Order::padded},
+    {DType::bfloat16, true, false, true, Order::padded},
+    {DType::float32, false, true, true, Order::heads_first, true},
+    {DType::bfloat16, true, true, false, Order::padded},
+    {DType::float16, true, true, true, Order::positions_first, true},
+    {DType::float16, false, false, true, Order::odd, true}};
+constexpr int last_bias = static_cast<int>(std::size(bias_kinds)) - 1;
+
+/// The bias of a case; what no pair of a sequence owns is NaN.
+struct BiasTensor {
+  BiasKind kind;
+  std::optional<Tensor4<float>> f32;
+  std::optional<Tensor4<__half>> f16;
+  std::optional<Tensor4<__nv_bfloat16>> bf16;
+
+  BiasTensor(Case const& t, std::int64_t batch) : kind(bias_kinds[t.bias]) {
+    if (t.bias == 0) return;
+    auto const make = [&](auto& tensor) {
+      auto& x = tensor.emplace(kind.batches ? batch : 1, kind.heads ? t.heads : 1,
+                               kind.queries ? t.len_q : 1, t.len_kv, kind.order, 6, 3);
+      for (auto const& e : sequences(t)) {
+        if (e.batch < 0 || !(kind.batches || kind.excludes)) continue;
+        std::int64_t const b = kind.batches ? e.batch : 0;
+        for (std::int64_t h = 0; h < x.extent[1]; ++h)
+          for (std::int64_t i = 0; i < x.extent[2]; ++i)
+            for (std::int64_t j = 0; j < t.len_kv; ++j) {
+              auto& at = x.at(b, h, i, j);
+              if (kind.excludes &&
+                  (i % 37 == 5 || mix(static_cast<std::uint32_t>(i * 999 + j)) % 5 == 0))
+                at = std::decay_t<decltype(at)>(-std::numeric_limits<float>::infinity());
+              if (kind.batches && ((kind.queries && i >= e.len_q) || j >= e.len_kv))
+                std::memset(static_cast<void*>(&at), 0xFF, sizeof at);
+            }
+      }
+      x.upload();
+    };
+    if (kind.type == DType::float32) make(f32);
+    if (kind.type == DType::float16) make(f16);
+    if (kind.type == DType::bfloat16) make(bf16);
+  }
+  double value(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    auto const of = [&](auto const& x) {
+      return x->value(kind.batches ? b : 0, kind.heads ? h : 0, kind.queries ? i : 0, j);
+    };
+    return f32 ? of(f32) : f16 ? of(f16) : bf16 ? of(bf16) : 0;
+  }
+  void pass_to(AttentionArgs& g) const {
+    auto const pass = [&](auto const& x) {
+      if (!x) return;
+      g.bias = x->begin(), g.type_bias = kind.type;
+      for (int r = 0; r < 4; ++r) g.bias_stride[r] = x->extent[r] == 1 && r < 3 ? 0 : x->stride[r];
+    };
+    pass(f32), pass(f16), pass(bf16);
+  }
+};
 
 double worst_attention_ratio = 0;
 
@@ -202,9 +273,7 @@ void run(Case const& t) {
   Tensor4<In> v(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order, 3, 1);
   Tensor4<T> out(packed_q ? 1 : batch, t.heads, t.len_q, t.dv, t.order_out, 4, 1);
   Tensor4<float> lse(packed_q ? 1 : batch, t.heads, t.len_q, 1, Order::padded, 5, 1);
-  Tensor4<__nv_bfloat16> bias_16(1, 1, t.len_q, t.len_kv, Order::odd, 6, 3);
-  Tensor4<float> bias_32(t.bias == 2 ? batch : 1, t.bias == 2 ? t.heads : 1, t.len_q, t.len_kv,
-                         Order::padded, 7, 3);
+  BiasTensor const bias(t, batch);
   // What no sequence owns is NaN.
   auto const keep = [&](Tensor4<In>& x, bool packed, bool of_q) {
     for (std::int64_t b = 0; b < x.extent[0]; ++b)
@@ -241,7 +310,7 @@ void run(Case const& t) {
   DeviceArray<int> const lengths_q(t.lengths_q), lengths_kv(t.lengths_kv), cu_q(t.cu_q),
       cu_kv(t.cu_kv);
   DeviceArray<std::int64_t> const wide_q(wide_offsets(t.cu_q)), wide_kv(wide_offsets(t.cu_kv));
-  q.upload(), k.upload(), v.upload(), bias_16.upload(), bias_32.upload();
+  q.upload(), k.upload(), v.upload();
   out.forget(), lse.forget();
 
   AttentionArgs g;
@@ -256,15 +325,11 @@ void run(Case const& t) {
   for (int r = 0; r < 4; ++r) {
     g.q_stride[r] = q.stride[r], g.k_stride[r] = k.stride[r], g.v_stride[r] = v.stride[r];
     g.out_stride[r] = out.stride[r];
-    if (t.bias != 0) g.bias_stride[r] = t.bias == 1 ? bias_16.stride[r] : bias_32.stride[r];
     if (r < 3) g.lse_stride[r] = lse.stride[r];
   }
   if (packed_q) g.q_stride[0] = g.out_stride[0] = g.lse_stride[0] = 0;
   if (packed_kv) g.k_stride[0] = g.v_stride[0] = 0;
-  if (t.bias == 1)
-    g.bias = bias_16.begin(), g.type_bias = DType::bfloat16,
-    g.bias_stride[0] = g.bias_stride[1] = 0;
-  if (t.bias == 2) g.bias = bias_32.begin();
+  bias.pass_to(g);
   g.softmax_scale = t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
   g.softcap = t.softcap, g.causal = t.causal;
   g.causal_alignment = t.top_left ? CausalAlignment::top_left : CausalAlignment::bottom_right;
@@ -337,8 +402,8 @@ void run(Case const& t) {
           s *= scale, size *= std::abs(scale);
           dropped_score = std::max(dropped_score, lost * std::abs(scale));
           if (t.softcap > 0) s = t.softcap * std::tanh(s / t.softcap);
-          if (t.bias == 1) s += bias_16.value(0, 0, i, j), size += 3;
-          if (t.bias == 2) s += bias_32.value(e.batch, h, i, j), size += 3;
+          if (t.bias != 0) s += bias.value(e.batch, h, i, j), size += 3;
+          if (s == -infinity) continue;
           if (t.alibi) {
             double const away =
                 slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(i + off - j));

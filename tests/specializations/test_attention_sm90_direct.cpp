@@ -158,6 +158,39 @@ void forms() {
 TEST(AttentionSm90Runs, FormsOfScores) { forms<__nv_bfloat16>(); }
 TEST(AttentionSm90Runs, FormsOfScoresFloat16) { forms<__half>(); }
 
+// Biases that the copy engine brings and others; with what leaves them to it and what does not.
+template <class T>
+void biases() {
+  int const lengths[][2] = {{200, 333}, {1, 7}, {64, 128}, {129, 1}, {193, 260}, {70, 520}, {7, 0}};
+  std::size_t n = 0;
+  for (std::int64_t d : {40, 64, 128, 256})
+    for (int bias = 1; bias <= last_bias; ++bias)
+      for (int which = 0; which < 5; ++which) {
+        auto const [q, kv] = lengths[n++ % std::size(lengths)];
+        Case t{.batch = 2, .len_q = q, .len_kv = kv, .d = d, .dv = d, .bias = bias};
+        if (which == 1) t.causal = t.sinks = true;
+        if (which == 2) t.left = 70, t.right = 30, t.scale = 0.4;
+        if (which == 3) t.causal = t.alibi = true, t.left = 150, t.softcap = 3;
+        if (which == 4)
+          t.batch = 3, t.lengths_q = {q / 2, q, 0}, t.lengths_kv = {kv, kv / 3, kv / 7};
+        if (which == 4) t.causal = t.top_left = true;
+        run<T>(t);
+        STOP_AT_FAILURE;
+      }
+}
+TEST(AttentionSm90Runs, Biases) { biases<__nv_bfloat16>(); }
+TEST(AttentionSm90Runs, BiasesFloat16) { biases<__half>(); }
+TEST(AttentionSm90Runs, BiasesOfPackedSequences) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int bias = 1; bias <= last_bias; ++bias) {
+      if (bias == 2 || bias == 8) continue;  // of everything: large
+      Case t = packed_case<Case>(4, 2, d, bias % 4);
+      t.bias = bias;
+      run<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
 TEST(AttentionSm90Runs, LengthsCutPoisonedPadding) {
   for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
@@ -314,6 +347,7 @@ TEST(AttentionSm90Runs, RandomCases) {
     t.causal = below(2) == 0, t.top_left = below(2) == 0;
     draw_window(t, below, 300);
     draw_terms(t, below);
+    if (t.bias != 0) t.bias = 1 + below(last_bias), t.softcap = below(2) == 0 ? t.softcap : 0;
     t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
     draw_lengths(t, below);
     if (round % 2 == 0)
