@@ -316,8 +316,8 @@ cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device, CU
 /// 64 columns wide, however few there are.
 constexpr int stages_within(int bytes, int width, bool mn_b, int steps, bool promoted) {
   int const columns = mn_b && width < 64 ? 64 : width;
-  int const factors = promoted ? 4 * warp_factor_bytes(width) : 0;
-  return (bytes - factors) / ((64 + columns) * 128 * steps + 16);
+  int const factors = promoted ? factor_slot_bytes(64, width) : 0;
+  return bytes / ((64 + columns) * 128 * steps + factors + 16);
 }
 
 template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
@@ -368,11 +368,14 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
     using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 7, together, true>;
+    using Single = Sm90Config<A, B, false, false, 128, 128, 1, 5, together, true>;
     if (along_blocks(g.scale_b, false) && factors_by_column(g.scale_b))
       return launch_sm90<Narrow>(g, device, stream);
-    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 5, together, true>,
-                           Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>, Narrow>(
-        g, device, stream);
+    // Pairs wait for each other's factors.
+    if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
+      return launch_cheapest<Single, Narrow>(g, device, stream);
+    return launch_cheapest<Single, Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>,
+                           Narrow>(g, device, stream);
   } else if constexpr (sizeof(A) == 2 && !MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
     return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, Schedule::ping_pong>,

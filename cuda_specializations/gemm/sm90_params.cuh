@@ -60,13 +60,14 @@ constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
   return b.data != nullptr && b.col != 0 && b.col_shift < 7;
 }
 
-/// Shared memory for factors of blocks: a warp brings those of its 16 rows, one for all columns or
-/// `columns` for each, some stages ahead.
-constexpr int factor_slot_bytes(int columns) { return 4 * (16 + 4 + columns); }
-constexpr int factor_slots(int columns) { return columns > 0 ? 4 : 8; }
-constexpr int warp_factor_bytes(int columns) {
-  return factor_slots(columns) * factor_slot_bytes(columns);
+/// Whether factors change along K.
+constexpr __host__ __device__ bool has_block_factors(Sm90Params const& p) {
+  return p.block_a.data != nullptr || p.block_b.data != nullptr;
 }
+
+/// Shared memory for the factors of a stage: of so many rows, one for all columns beside each two
+/// of them, and of `columns`.
+constexpr int factor_slot_bytes(int rows, int columns) { return 8 * rows + 4 * columns; }
 
 enum class Schedule { cooperative, ping_pong };
 
@@ -75,9 +76,11 @@ enum class Schedule { cooperative, ping_pong };
 /// multiplies while the other stores (ping-pong). `Promoted`: the tensor cores sum 128 products,
 /// ordinary float32 additions the rest. `Gated`: the first half of B's tile is of the gate's
 /// weight, the second of the up projection's, and C gets act(x·gate) · (x·up), half as wide.
+/// `Panels`: those through which a warpgroup stores C; where all of its tile fits, it never waits
+/// for them.
 template <class A_, class B_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int Cluster,
           int Stages, Schedule Order = Schedule::cooperative, bool Promoted = false,
-          bool Gated = false>
+          bool Gated = false, int Panels = 2>
 struct Sm90Config {
   using A = A_;
   using B = B_;
@@ -99,13 +102,17 @@ struct Sm90Config {
   static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes;
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
-  static constexpr int panels = 2 * consumers;
+  static constexpr int group_panels = Panels;   ///< of a warpgroup, which it fills in turns
+  static constexpr int panels = Panels * consumers;
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
   static constexpr bool column_factors = TileN <= 64 || registers_a;
-  static constexpr int first_consumer_warp = 4;
+  /// The producer's and a consumer's; finding factors of columns takes some.
+  static constexpr int producer_registers = Promoted && column_factors ? 40 : 24;
+  static constexpr int consumer_registers = (504 - producer_registers) / 2;
+  static constexpr int factor_warps = Promoted ? TileM / 64 : 0, first_factor_thread = 32;
   static constexpr int factor_bytes =
-      Promoted ? 4 * consumers * warp_factor_bytes(column_factors ? TileN : 0) : 0;
+      Promoted ? Stages * factor_slot_bytes(TileM, column_factors ? TileN : 0) : 0;
   static constexpr int shared_bytes =
       1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert(shared_bytes <= 232448);

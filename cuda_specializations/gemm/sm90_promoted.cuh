@@ -8,6 +8,7 @@
 #pragma once
 
 #include "../ptx/cp_async.cuh"
+#include "../ptx/thread_index.cuh"
 #include "../ptx/wgmma.cuh"
 #include "sm90_params.cuh"
 
@@ -16,128 +17,150 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The factors that a warp's sums of a tile take on from stage to stage. Each warp brings its own
-/// to shared memory, some stages ahead of their use: loaded into registers, they would be waited
-/// for.
+/// Where a stage's factors lie in shared memory: for each two rows whose sums a thread holds their
+/// two, then one for all columns and a place left free, so that one load brings them all; then one
+/// for each column where a tile may have several.
 template <class Config>
-class Sm90BlockScales {
+struct Sm90FactorSlot {
+  static constexpr int rows = Config::tile_m, columns = Config::column_factors ? Config::tile_n : 0;
+  static constexpr int all = 8, column = 8 * rows;  // bytes into two rows' and into the slot
+  static constexpr int bytes = factor_slot_bytes(rows, columns);
+
+  /// Bytes to the factor of row `row` of the tile; 16 rows on lies 128 further.
+  static __device__ __forceinline__ std::uint32_t of_row(std::uint32_t row) {
+    return Config::registers_a ? row / 2 * 16 + row % 2 * 4
+                               : (row / 16 * 8 + row % 8) * 16 + row / 8 % 2 * 4;
+  }
+
+  /// Makes the factors of all stages 1, which those of an operand without any stay; all threads.
+  static __device__ __forceinline__ void clear(std::uint32_t slots) {
+    for (int i = static_cast<int>(threadIdx.x); i < Config::factor_bytes / 4; i += Config::threads)
+      store_shared(slots + 4 * i, 1.0f);
+  }
+};
+
+/// Brings the factors of a tile to shared memory, stage by stage: a warp for each 64 rows, beside
+/// the one that brings the operands.
+template <class Config>
+class Sm90FactorLoader {
+  using Slot = Sm90FactorSlot<Config>;
+  static constexpr int warps = Config::factor_warps;
+  static_assert(Slot::rows == 64 * warps);
+
  public:
-  /// `at`: room for all warps' factors; the tile begins at row `m` for this warpgroup and column
-  /// `n`, and takes `count` stages of K from number `first` on.
-  __device__ __forceinline__ Sm90BlockScales(Sm90Params const& p, std::uint32_t at, int z, int m,
-                                             int n, int first, int count)
-      : p_(p),
-        on_(p.block_a.data != nullptr || p.block_b.data != nullptr),
-        by_column_(Config::column_factors && factors_by_column(p.block_b)),
-        first_(first),
-        end_(first + count) {
-    if (!on_) return;
-    at_ = at + warp() * (slots * slot_bytes);
-    // Rows and columns outside the matrix have no factors; what they get does not matter.
+  /// For the tile that begins at row `m` and column `n`.
+  __device__ __forceinline__ Sm90FactorLoader(Sm90Params const& p, int z, int m, int n)
+      : p_(p), z_(z), n_(n) {
     abi::ScaleGrid const &a = p.block_a, &b = p.block_b;
-    bool const of_row = lane() < rows;
-    from_ = of_row ? a.data + a.offset(z, min(m + warp() % 4 * rows + lane(), p.m - 1), 0)
-                   : b.data + b.offset(z, 0, min(n, p.n - 1));
-    loads_ = of_row ? a.data != nullptr : lane() == rows && b.data != nullptr && !by_column_;
-    if constexpr (Config::column_factors) z_ = z, n_ = n;
-    __syncwarp();  // the last tile's have been read
-    for (int k = first; k < first + slots - 1; ++k) fetch(k);
+    // Rows and columns outside the matrix have no factors; what they get does not matter.
+    int const row = min(m + line(), p.m - 1), next = min(row + 32 * warps, p.m - 1);
+    of_row_ = a.data + a.offset(z, row, 0);
+    to_next_ = ((next >> a.row_shift) - (row >> a.row_shift)) * static_cast<int>(a.row);
+    of_all_ = b.data + b.offset(z, 0, min(n, p.n - 1));
   }
 
-  /// Makes this warp's factors 1, which those of an operand without any stay; once, before all
-  /// tiles.
-  static __device__ __forceinline__ void clear(std::uint32_t at) {
-    constexpr int words = slots * slot_bytes / 4;
-    for (int i = lane(); i < words; i += 32) store_shared(at + (warp() * words + i) * 4, 1.0f);
-    __syncwarp();
-  }
-
-  /// Waits for the factors of the next stage, number `k`, and reads those that are few.
-  __device__ __forceinline__ void load(int k) {
-    if (!on_) return;
-    k += first_;
-    copy_async_wait<slots - 2>();
-    __syncwarp();
-    std::uint32_t const at = slot(k);
-    float const all = load_shared_word(at + rows * 4);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      row_[i] = load_shared_word(at + line_of_sum<Config>(i, lane()) * 4);
-      if (!Config::column_factors || !by_column_) row_[i] *= all;
+  /// Starts the copies for stage number `k` along K to `slot`; `full` counts each lane of the
+  /// warps. Blocks are a multiple of a stage long.
+  __device__ __forceinline__ void load(std::uint32_t slot, std::uint64_t* full, int k) const {
+    abi::ScaleGrid const &a = p_.block_a, &b = p_.block_b;
+    auto const step = [&](std::int64_t stride, int shift) {
+      return (k >> max(shift - 7, 0)) * static_cast<int>(stride);
+    };
+    if (a.data != nullptr) {
+      int const of_a = step(a.col, a.col_shift);
+      std::uint32_t const at = slot + Slot::of_row(line());
+      copy_async_four(at, of_row_ + of_a);
+      copy_async_four(at + 32 * warps * 8, of_row_ + of_a + to_next_);
     }
-    if (!Config::column_factors) fetch(k + slots - 1);
-  }
-
-  /// Adds the sums of stage `k`, whose products have been waited for.
-  template <int Size>
-  __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], int k) const {
-    pin(part);
-    if (!Config::column_factors || !by_column_) {
-#pragma unroll
-      for (int r = 0; r < Size; ++r) acc[r] = __fmaf_rn(row_[r / 2 % 2], part[r], acc[r]);
-    } else {
-      std::uint32_t const at = slot(first_ + k) + (rows + 4) * 4 + lane() % 4 * 8;
-#pragma unroll
-      for (int r = 0; r < Size; r += 4) {
-        float2 const b = load_shared_two(at + r * 8);
-        acc[r] = __fmaf_rn(b.x * row_[0], part[r], acc[r]);
-        acc[r + 1] = __fmaf_rn(b.y * row_[0], part[r + 1], acc[r + 1]);
-        acc[r + 2] = __fmaf_rn(b.x * row_[1], part[r + 2], acc[r + 2]);
-        acc[r + 3] = __fmaf_rn(b.y * row_[1], part[r + 3], acc[r + 3]);
+    if (b.data != nullptr) {
+      int const of_b = step(b.row, b.row_shift);
+      if (Config::column_factors && factors_by_column(b)) {
+#pragma unroll 1
+        for (int c = line(); c < Config::tile_n; c += 32 * warps)
+          copy_async_four(slot + Slot::column + 4 * c,
+                          b.data + b.offset(z_, 0, min(n_ + c, p_.n - 1)) + of_b);
+      } else {
+        copy_async_four(slot + line() * 16 + Slot::all, of_all_ + of_b);
       }
     }
-    if (Config::column_factors && on_) {
-      __syncwarp();
-      fetch(first_ + k + slots - 1);
+    copy_async_arrive(full);
+  }
+
+ private:
+  /// This lane's first row. Read afresh: there are few registers.
+  static __device__ __forceinline__ int line() {
+    return fresh_thread() - Config::first_factor_thread;
+  }
+
+  Sm90Params const& p_;
+  int const z_, n_;
+  float const *of_row_, *of_all_;  ///< this lane's, for the beginning of K
+  int to_next_;                    ///< to that of its second row
+};
+
+/// Which factors sums take on from stage to stage: none, those of rows and one for all columns, or
+/// those of rows and of columns.
+enum class Factors : std::uint8_t { none, rows, columns };
+
+/// The factors of a thread's sums of a tile.
+template <class Config, Factors Kind>
+class Sm90BlockScales {
+  using Slot = Sm90FactorSlot<Config>;
+
+ public:
+  /// Whether add() reads factors, so that the stage has to be kept until then.
+  static constexpr bool reads_late = Kind == Factors::columns;
+
+  /// `slots`: factors of the stages; the warpgroup's sums begin at row `row` of the tile.
+  __device__ __forceinline__ Sm90BlockScales(std::uint32_t slots, int row)
+      : rows_(slots + Slot::of_row(row + line_of_sum<Config>(0, threadIdx.x % 128))),
+        columns_(slots + Slot::column + threadIdx.x % 4 * 8) {}
+
+  /// Reads those of the stage at `place` that are few: of two rows, and of all columns.
+  __device__ __forceinline__ float4 read(int place) const {
+    return Kind != Factors::none ? load_shared(rows_ + place * Slot::bytes) : float4{1, 1, 1, 1};
+  }
+
+  /// Adds the sums of that stage, whose products have been waited for.
+  template <int Size>
+  __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], float4 factors,
+                                      int place) const {
+    pin(part);
+    float const row[2] = {factors.x * factors.z, factors.y * factors.z};
+    if constexpr (Kind == Factors::none) {
+#pragma unroll
+      for (int r = 0; r < Size; ++r) acc[r] += part[r];
+    } else if constexpr (Kind == Factors::rows) {
+#pragma unroll
+      for (int r = 0; r < Size; ++r) acc[r] = __fmaf_rn(row[r / 2 % 2], part[r], acc[r]);
+    } else {
+#pragma unroll
+      for (int r = 0; r < Size; r += 4) {
+        float2 const b = load_shared_two(columns_ + place * Slot::bytes + r * 8);
+        acc[r] = __fmaf_rn(b.x * row[0], part[r], acc[r]);
+        acc[r + 1] = __fmaf_rn(b.y * row[0], part[r + 1], acc[r + 1]);
+        acc[r + 2] = __fmaf_rn(b.x * row[1], part[r + 2], acc[r + 2]);
+        acc[r + 3] = __fmaf_rn(b.y * row[1], part[r + 3], acc[r + 3]);
+      }
+      pin(acc);
     }
   }
 
  private:
-  static constexpr int columns = Config::column_factors ? Config::tile_n : 0;
-  static constexpr int slots = factor_slots(columns), slot_bytes = factor_slot_bytes(columns);
-  static constexpr int rows = 16;
-
-  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ __forceinline__ int warp() {
-    return static_cast<int>(threadIdx.x) / 32 - Config::first_consumer_warp;
-  }
-  __device__ __forceinline__ std::uint32_t slot(int k) const {
-    return at_ + k % slots * slot_bytes;
-  }
-
-  /// Starts the copies of the factors of stage `k`: of the warp's 16 rows, then of all columns
-  /// where they have the same, then of each column. Blocks are a multiple of a stage long.
-  __device__ __forceinline__ void fetch(int k) const {
-    auto const step = [&](std::int64_t stride, int shift) {
-      return (k >> max(shift - 7, 0)) * static_cast<int>(stride);
-    };
-    abi::ScaleGrid const &a = p_.block_a, &b = p_.block_b;
-    std::uint32_t const to = slot(k);
-    if (k < end_) {
-      int const of_a = step(a.col, a.col_shift), of_b = step(b.row, b.row_shift);
-      if (loads_) copy_async_four(to + lane() * 4, from_ + (lane() < rows ? of_a : of_b));
-      if constexpr (Config::column_factors) {
-        if (by_column_) {
-#pragma unroll
-          for (int c = 0; c < Config::tile_n; c += 32)
-            if (Config::tile_n % 32 == 0 || lane() < Config::tile_n)
-              copy_async_four(to + (rows + 4 + c + lane()) * 4,
-                              b.data + (b.offset(z_, 0, min(n_ + c + lane(), p_.n - 1)) + of_b));
-        }
-      }
-    }
-    copy_async_commit();
-  }
-
-  Sm90Params const& p_;
-  bool const on_, by_column_;
-  bool loads_;  ///< whether this lane brings one of the few
-  int const first_, end_;
-  int z_, n_;
-  std::uint32_t at_;
-  float const* from_;      ///< where what this lane brings lies for the beginning of K
-  float row_[2] = {1, 1};  ///< factors of this thread's rows, times B's where all columns have one
+  std::uint32_t const rows_, columns_;
 };
+
+/// Calls `multiply` with the factors of a tile.
+template <class Config, class Multiply>
+__device__ __forceinline__ void with_block_scales(Sm90Params const& p, std::uint32_t slots, int row,
+                                                  Multiply multiply) {
+  if (!has_block_factors(p)) return multiply(Sm90BlockScales<Config, Factors::none>(slots, row));
+  if constexpr (Config::column_factors) {
+    if (factors_by_column(p.block_b))
+      return multiply(Sm90BlockScales<Config, Factors::columns>(slots, row));
+  }
+  multiply(Sm90BlockScales<Config, Factors::rows>(slots, row));
+}
 
 /// Starts the products of one stage of float8 operands into `part`.
 template <class Config, int Size>
@@ -154,48 +177,45 @@ __device__ __forceinline__ void start_part(float (&part)[Size], std::uint64_t a,
 /// Sums the products of a tile into `acc`: while one stage's sums are added in float32, the next
 /// stage is multiplied. `take(a, b)` waits for a stage and gives its place and the descriptors of
 /// its operands; `release(place)` gives it back.
-template <class Config, int Size, class Take, class Release>
-__device__ __forceinline__ void multiply_promoted(float (&acc)[Size],
-                                                  Sm90BlockScales<Config> scales, int k_blocks,
+template <class Config, int Size, class Scales, class Take, class Release>
+__device__ __forceinline__ void multiply_promoted(float (&acc)[Size], Scales scales, int k_blocks,
                                                   Take take, Release release) {
   static_assert(Config::waves == 1);
   float even[Size], odd[Size];
+  float4 even_factors, odd_factors;
 #pragma unroll
   for (int r = 0; r < Size; ++r) acc[r] = 0;
-  std::uint64_t a, b;
-  int held = take(a, b);
-  start_part<Config>(even, a, b);
+  auto const start = [&](float(&part)[Size], float4& factors) {
+    std::uint64_t a, b;
+    int const place = take(a, b);
+    factors = scales.read(place);  // long before their use
+    start_part<Config>(part, a, b);
+    return place;
+  };
+  auto const finish = [&](float(&part)[Size], float4 const& factors, int place) {
+    if (!Scales::reads_late) release(place);
+    scales.add(acc, part, factors, place);
+    if (Scales::reads_late) release(place);
+  };
+  int held = start(even, even_factors);
   int k = 1;
   for (; k + 1 < k_blocks; k += 2) {
-    int const second = take(a, b);
-    start_part<Config>(odd, a, b);
-    scales.load(k - 1);
+    int const second = start(odd, odd_factors);
     wgmma_wait<1>();
-    release(held);
-    scales.add(acc, even, k - 1);
-    held = take(a, b);
-    start_part<Config>(even, a, b);
-    scales.load(k);
+    finish(even, even_factors, held);
+    held = start(even, even_factors);
     wgmma_wait<1>();
-    release(second);
-    scales.add(acc, odd, k);
+    finish(odd, odd_factors, second);
   }
   if (k < k_blocks) {
-    int const second = take(a, b);
-    start_part<Config>(odd, a, b);
-    scales.load(k - 1);
+    int const second = start(odd, odd_factors);
     wgmma_wait<1>();
-    release(held);
-    scales.add(acc, even, k - 1);
-    scales.load(k);
+    finish(even, even_factors, held);
     wgmma_wait<0>();
-    release(second);
-    scales.add(acc, odd, k);
+    finish(odd, odd_factors, second);
   } else {
-    scales.load(k - 1);
     wgmma_wait<0>();
-    release(held);
-    scales.add(acc, even, k - 1);
+    finish(even, even_factors, held);
   }
 }
 

@@ -77,12 +77,12 @@ __device__ __forceinline__ int multiply_registers(
 
 /// The same for float8 sums that go on in float32 after each stage, scaled; nothing is under way at
 /// the end.
-template <class Config, class Take, class Release>
+template <class Config, class Scales, class Take, class Release>
 __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config::tile_n / 2],
-                                                            Sm90BlockScales<Config> scales,
-                                                            int k_blocks, std::uint32_t tiles_a,
-                                                            int first_wave, std::uint64_t b0,
-                                                            Take take, Release release) {
+                                                            Scales scales, int k_blocks,
+                                                            std::uint32_t tiles_a, int first_wave,
+                                                            std::uint64_t b0, Take take,
+                                                            Release release) {
   static_assert(Config::waves == 1);
   TransposedBytes const from;
   RegisterSteps<Config> early, late;
@@ -104,10 +104,10 @@ __device__ __forceinline__ void multiply_registers_promoted(float (&acc)[Config:
       wgmma_wait<1>();
       early.load(from, tiles_a + held * Config::stage_bytes, 0, first_wave);
     }
-    scales.load(k);
+    float4 const factors = scales.read(done);
     wgmma_wait<0>();
+    scales.add(acc, part[0], factors, done);
     release(done);
-    scales.add(acc, part[0], k);
     if (last) return;
   }
 }

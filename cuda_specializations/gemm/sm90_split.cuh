@@ -27,7 +27,8 @@ struct Sm90SplitConfig {
   static constexpr int waves = Waves, tile_m = 64 * Waves, tile_n = TileN, stages = Stages;
   static constexpr int blocks_per_sm = BlocksPerSm;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
-  static constexpr int threads = 160;
+  static constexpr int factor_warps = Promoted ? 1 : 0, first_factor_thread = 160;
+  static constexpr int threads = 160 + 32 * factor_warps;
   static constexpr int a_bytes = tile_m * 128;
   /// MN-major operands come in boxes of 64 columns, swizzled ones in 8 rows.
   static constexpr int b_bytes = (MnMajorB && TileN < 64 ? 64 : TileN) * 128;
@@ -39,8 +40,7 @@ struct Sm90SplitConfig {
   static constexpr int staged_words =
       line_m * TileN > line_n* tile_m ? line_m* TileN : line_n* tile_m;
   static constexpr bool column_factors = true;
-  static constexpr int first_consumer_warp = 0;
-  static constexpr int factor_bytes = Promoted ? 4 * warp_factor_bytes(TileN) : 0;
+  static constexpr int factor_bytes = Promoted ? Stages * factor_slot_bytes(tile_m, TileN) : 0;
   static constexpr int shared_bytes = 1024 + Stages * stage_bytes + factor_bytes + 2 * 8 * Stages;
   static_assert((shared_bytes + 1024) * BlocksPerSm <= 233472);
   static_assert(staged_words * 4 <= Stages * stage_bytes);
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   int const splits = p.splits;
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
+      mbarrier_init(&full[s], 1 + (has_block_factors(p) ? 32 * Config::factor_warps : 0));
       mbarrier_init(&empty[s], 4);
     }
     fence_mbarrier_init();
@@ -95,6 +95,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     prefetch_tensor_map(&p.a);
     prefetch_tensor_map(&p.b);
   }
+  if constexpr (Config::promoted) Sm90FactorSlot<Config>::clear(factors_at);
   __syncthreads();
   allow_next_launch();
 
@@ -135,6 +136,22 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
         }
       }
     }
+  } else if (warp == 5) {
+    if constexpr (Config::promoted) {
+      if (has_block_factors(p)) {
+        Sm90FactorLoader<Config> const loader(p, z, m, n);
+        int stage = 0;
+        std::uint32_t phase = 0;
+        for (int k = begin; k < end; ++k) {
+          mbarrier_wait(&empty[stage], phase ^ 1);
+          loader.load(factors_at + stage * Sm90FactorSlot<Config>::bytes, &full[stage], k);
+          if (++stage == Config::stages) {
+            stage = 0;
+            phase ^= 1;
+          }
+        }
+      }
+    }
   } else {
     int const lane = static_cast<int>(threadIdx.x) % 32;
     std::uint64_t const a0 = operand_descriptor(shared, Config::tile_k * 128);
@@ -159,20 +176,18 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     };
     if constexpr (Config::promoted) {
       static_assert(Config::steps == 1);
-      Sm90BlockScales<Config>::clear(factors_at);
+      auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
+        int const taken = stage;
+        mbarrier_wait(&full[taken], phase);
+        a = advance(a0, taken * Config::stage_bytes);
+        b = advance(b0, taken * Config::stage_bytes);
+        next_stage();
+        return taken;
+      };
       if (begin < end)
-        multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, factors_at, z, m, n, begin, end - begin),
-            end - begin,
-            [&](std::uint64_t& a, std::uint64_t& b) {
-              int const taken = stage;
-              mbarrier_wait(&full[taken], phase);
-              a = advance(a0, taken * Config::stage_bytes);
-              b = advance(b0, taken * Config::stage_bytes);
-              next_stage();
-              return taken;
-            },
-            release);
+        with_block_scales<Config>(p, factors_at, 0, [&](auto scales) {
+          multiply_promoted<Config>(acc[0], scales, end - begin, take, release);
+        });
     } else {
       int previous = -1;
       for (int k = begin; k < end; k += Config::steps) {

@@ -216,8 +216,8 @@ class Sm90Storer {
 
   __device__ __forceinline__ unsigned char* begin_panel() {
     unsigned char* const panel = panels_ + buffer_ * Config::panel_bytes;
-    buffer_ ^= 1;
-    if (thread_ == 0) tma_store_wait_read<1>();  // the panel stored before the last one
+    buffer_ = (buffer_ + 1) % Config::group_panels;
+    if (thread_ == 0) tma_store_wait_read<Config::group_panels - 1>();  // this panel's last
     named_barrier_sync(barrier_, 128);
     return panel;
   }

@@ -7,7 +7,8 @@
 /// copy engine and emptied by the tensor cores. The producer runs ahead over the ends of tiles, so
 /// that the loads of the next tile hide behind the epilogue of this one. Two blocks of a cluster
 /// lie one above the other and share B's tile: each loads half of it into both. The epilogue hands
-/// C to the copy engine through swizzled panels.
+/// C to the copy engine through swizzled panels. Factors of blocks of float8 operands come with
+/// their stage, brought by other warps of the producer.
 ///
 /// Source of the schedule: CUTLASS's and fast.cu's published descriptions of warp-specialized,
 /// persistent Hopper GEMMs; PTX ISA for every layout.
@@ -112,16 +113,18 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto* const full =
       reinterpret_cast<std::uint64_t*>(panels + Config::panels * Config::panel_bytes);
   std::uint64_t* const empty = full + Config::stages;
+  std::uint32_t const factors = shared_address(empty + Config::stages);  // of promoted products
 
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   std::uint32_t const rank = Config::cluster == 1 ? 0 : cluster_rank();
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
+      mbarrier_init(&full[s], 1 + (has_block_factors(p) ? 32 * Config::factor_warps : 0));
       mbarrier_init(&empty[s], 4 * Config::sharers * Config::cluster);  // a lane of each warp
     }
     fence_mbarrier_init();
   }
+  if constexpr (Config::promoted) Sm90FactorSlot<Config>::clear(factors);
   if constexpr (Config::cluster == 1)
     __syncthreads();
   else
@@ -148,7 +151,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   };
 
   if (group == 0) {
-    decrease_registers<24>();
+    decrease_registers<Config::producer_registers>();
     if (threadIdx.x / 32 == 0 && elect_one()) {
       prefetch_tensor_map(&p.a);
       prefetch_tensor_map(&p.b);
@@ -165,8 +168,23 @@ __global__ void __launch_bounds__(Config::threads, 1)
         }
       }
     }
+    if constexpr (Config::promoted) {
+      if (threadIdx.x - Config::first_factor_thread < 32 * Config::factor_warps &&
+          has_block_factors(p)) {
+        for (int tile = first; tile < count; tile += step) {
+          int z, m, n;
+          locate(tile, z, m, n);
+          Sm90FactorLoader<Config> const loader(p, z, m, n);
+          for (int k = 0; k < p.k_blocks; ++k) {
+            mbarrier_wait(&empty[stage], phase ^ 1);
+            loader.load(factors + stage * Sm90FactorSlot<Config>::bytes, &full[stage], k);
+            next_stage();
+          }
+        }
+      }
+    }
   } else {
-    increase_registers<240>();
+    increase_registers<Config::consumer_registers>();
     int const consumer = group - 1;
     int const lane = static_cast<int>(threadIdx.x) % 32;
     auto const release = [&](int s) {
@@ -176,13 +194,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
         if (lane < Config::cluster) mbarrier_arrive_cluster(&empty[s], lane);
       }
     };
-    int const share = Config::ping_pong ? 0 : consumer;                    // of the rows of a tile
-    std::uint32_t const factors = shared_address(empty + Config::stages);  // of promoted products
-    if constexpr (Config::promoted) Sm90BlockScales<Config>::clear(factors);
+    int const share = Config::ping_pong ? 0 : consumer;  // of the rows of a tile
     std::uint64_t const a0 =
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
-    Sm90Storer<Config> storer(p, panels + consumer * 2 * Config::panel_bytes, consumer);
+    Sm90Storer<Config> storer(p, panels + consumer * Config::group_panels * Config::panel_bytes,
+                              consumer);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
     // Ping-pong: a warpgroup passes over the stages of the other's tiles.
     auto const pass_tile = [&] {
@@ -216,9 +233,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
-          multiply_registers_promoted<Config>(
-              acc[0], Sm90BlockScales<Config>(p, factors, z, m, n, 0, p.k_blocks), p.k_blocks,
-              tiles_a, first_wave, b0, take, release);
+          with_block_scales<Config>(p, factors, consumer * 64, [&](auto scales) {
+            multiply_registers_promoted<Config>(acc[0], scales, p.k_blocks, tiles_a, first_wave, b0,
+                                                take, release);
+          });
         } else {
           int const held =
               multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
@@ -230,17 +248,17 @@ __global__ void __launch_bounds__(Config::threads, 1)
           release(held);
         }
       } else if constexpr (Config::promoted) {
-        multiply_promoted<Config>(
-            acc[0], Sm90BlockScales<Config>(p, factors, z, m, n, 0, p.k_blocks), p.k_blocks,
-            [&](std::uint64_t& a, std::uint64_t& b) {
-              int const taken = stage;
-              mbarrier_wait(&full[taken], phase);
-              a = advance(a0, taken * Config::stage_bytes);
-              b = advance(b0, taken * Config::stage_bytes);
-              next_stage();
-              return taken;
-            },
-            release);
+        auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
+          int const taken = stage;
+          mbarrier_wait(&full[taken], phase);
+          a = advance(a0, taken * Config::stage_bytes);
+          b = advance(b0, taken * Config::stage_bytes);
+          next_stage();
+          return taken;
+        };
+        with_block_scales<Config>(p, factors, consumer * 64, [&](auto scales) {
+          multiply_promoted<Config>(acc[0], scales, p.k_blocks, take, release);
+        });
       } else {
         int previous = -1;
         for (int k = 0; k < p.k_blocks; ++k) {

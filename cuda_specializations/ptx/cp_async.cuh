@@ -54,6 +54,14 @@ __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
+/// Arrives at an mbarrier of this block when all of this thread's copies so far have landed; one of
+/// the arrivals that the barrier was made for.
+__device__ __forceinline__ void copy_async_arrive(std::uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(
+                   static_cast<std::uint32_t>(__cvta_generic_to_shared(barrier)))
+               : "memory");
+}
+
 }  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -333,6 +333,18 @@ TEST(Sm90Runs, SharesOfK) {
   run<std::int8_t, std::int8_t, int>(t);
 }
 
+/// Factors that go round the ring of stages many times, within one tile and from tile to tile.
+TEST(Sm90Runs, BlockScalesOfLongSums) {
+  for (auto [rows, columns] : {std::array<std::int64_t, 2>{1, 128}, {1, 1}, {128, 0}})
+    for (bool trans_a : {false, true}) {
+      Case t{140, 136, 4112};
+      t.block_rows = rows, t.block_columns = columns, t.trans_a = trans_a;
+      run<E4, E4, __nv_bfloat16>(t);
+      t.m = 40;
+      run<E4, E4, float>(t);
+    }
+}
+
 /// Tiles of many rounds on one multiprocessor: pairs of blocks that share B's tile, an odd number
 /// of tiles along M.
 TEST(Sm90Runs, PairsOfBlocks) {
