@@ -235,7 +235,8 @@ constexpr double main_loop_slack() {
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16 1024³ ... 8192³, 8192 × 8192 × 512, M 128, 256 and 512 of
 /// N × K 14336 × 4096, 4096 × 14336 and 6144 × 4096>: ping-pong hides all epilogues but the last;
-/// pairs of blocks pay from some thousand tiles on.
+/// pairs of blocks pay from some thousand tiles on. Those with tiles of 128 × 256 read the least of
+/// L2 and of shared memory for a product, but store when nobody multiplies: they pay for long sums.
 template <class Config>
 double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
   double const rows =
@@ -245,9 +246,12 @@ double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
   double const rounds = std::ceil(rows * columns * static_cast<double>(g.batch) / sms);
   double const area = Config::tile_m * Config::tile_n;
   constexpr std::int64_t bytes_a = sizeof(typename Config::A);
-  double const slack =
-      main_loop_slack<Config>() *
-      (Config::cluster > 1 ? (rounds > 16 && g.k * bytes_a >= 4096 ? 0.98 : 1.03) : 1.0);
+  constexpr bool wide = Config::tile_n == 256 && !Config::registers_a;
+  std::int64_t const line = g.k * bytes_a;
+  bool const pays =
+      wide ? rounds > (line > 8192 ? 3 : 8) && line >= 8192 : rounds > 16 && line >= 4096;
+  double const paired = !pays ? 1.03 : wide ? 0.9 : 0.98;
+  double const slack = main_loop_slack<Config>() * (Config::cluster == 1 ? 1.0 : paired);
   double const fresh = Config::tile_n / rows + Config::tile_m / columns;  // of a stage's lines
   double const main = std::max(area / 32 * slack, fresh * 128 / 16.5) *
                       static_cast<double>(blocks_of(g.k, Config::tile_k));
@@ -365,6 +369,9 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   // Tiles of 64 × 64 too, as long as every one has a place at once.
   if (g.n <= 64 || blocks_of(g.m, 64) * blocks_of(g.n, 64) * g.batch <= device.sm_count)
     return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
+  constexpr auto turns = Schedule::ping_pong;
+  using Alone = Sm90Config<A, B, MnA, MnB, 128, 128, 1, 5, turns, false, false, 4>;
+  using Wide = Sm90Config<A, B, MnA, MnB, 128, 256, 2, 4>;
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
     using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 7, together, true>;
@@ -376,20 +383,21 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
       return launch_cheapest<Single, Narrow>(g, device, stream);
     return launch_cheapest<Single, Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>,
                            Narrow>(g, device, stream);
-  } else if constexpr (sizeof(A) == 2 && !MnA && !MnB) {
+  } else if constexpr (sizeof(A) == 1) {
+    return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, turns>,
+                           Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, turns>,
+                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
+  } else if constexpr (!MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
-    return launch_cheapest<Sm90Config<A, B, false, false, 128, 128, 1, 6, Schedule::ping_pong>,
-                           Sm90Config<A, B, false, false, 128, 128, 2, 6, Schedule::ping_pong>,
-                           Sm90Config<A, B, false, false, 128, 64, 1, 8>,
+    return launch_cheapest<Alone, Wide, Sm90Config<A, B, false, false, 128, 64, 1, 8>,
                            Sm90Config<A, B, false, false, 128, 48, 1, 8>,
                            Sm90Config<A, B, false, false, 128, 96, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 112, 1, 6>,
                            Sm90Config<A, B, false, false, 256, 96, 1, 4>,
                            Sm90Config<A, B, false, false, 256, 112, 1, 4>>(g, device, stream);
   } else {
-    return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, Schedule::ping_pong>,
-                           Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, Schedule::ping_pong>,
-                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
+    return launch_cheapest<Alone, Wide, Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device,
+                                                                                   stream);
   }
 }
 
