@@ -143,13 +143,16 @@ void forms() {
     cases[6].softcap = 30, cases[6].left = 300, cases[6].right = 200;
     cases[7].alibi = true;  // keys on both sides, bottom right
     cases[8].alibi = cases[8].top_left = true;
-    cases[9].alibi = true, cases[9].len_q = 700, cases[9].len_kv = 300;  // queries before all keys
+    cases[9].alibi = true, cases[9].len_kv = 400,
+    cases[9].right = 300;  // turned, and cut on the right
     cases[10].alibi = true, cases[10].batch = 3, cases[10].lengths_kv = {900, 655, 5};
-    cases[10].lengths_q = {200, 140, 129};
+    cases[10].lengths_q = {140, 100, 129};
     cases[11].alibi = true, cases[11].left = 400, cases[11].right = 260, cases[11].sinks = true;
     cases[12].alibi = true, cases[12].scale = -0.3, cases[12].amplitude = 4;
     cases[13].alibi = true, cases[13].softcap = 2, cases[13].top_left = true;
-    for (Case const& t : cases) {
+    for (Case& t : cases) {
+      // Slopes of further heads are so small that blocks far from the diagonal count.
+      if (t.alibi) t.heads = 6, t.len_q = std::min<std::int64_t>(t.len_q, t.top_left ? 200 : 140);
       run<T>(t);
       STOP_AT_FAILURE;
     }
