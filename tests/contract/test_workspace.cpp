@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <vector>
@@ -35,9 +34,10 @@ template <class Exec>
 class Memory {
  public:
   Memory(std::size_t bytes, int value)
-      : bytes_(bytes), all_("attikos_test", bytes + guard), host_(bytes + guard) {
-    std::memset(host_.data(), value, bytes);
-    std::memset(host_.data() + bytes, 0xA5, guard);
+      : bytes_(bytes),
+        all_("attikos_test", bytes + guard),
+        host_(bytes, static_cast<std::byte>(value)) {
+    host_.resize(bytes + guard, std::byte{0xA5});
     Kokkos::deep_copy(all_, HostBytes(host_.data(), host_.size()));
   }
   Bytes<Exec> view(std::size_t bytes) const { return Bytes<Exec>(all_.data(), bytes); }

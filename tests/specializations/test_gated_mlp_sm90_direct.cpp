@@ -19,7 +19,7 @@ using KernelFor = std::conditional_t<std::is_same_v<T, __half>, abi::GatedMlpSm9
                                      abi::GatedMlpSm90WgmmaBf16>;
 
 TEST(GatedSm90Refuses, WhatItCannotDo) {
-  alignas(16) static float somewhere[4];
+  [[maybe_unused]] alignas(16) static float somewhere[4];
   auto const with = [](auto change) -> std::string {
     GatedMlpArgs g;
     g.x = g.gate_weight = g.up_weight = g.out = somewhere;
