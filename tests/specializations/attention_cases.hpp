@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 
 #include "direct_attention.hpp"
@@ -92,6 +93,16 @@ void each_shape(std::int64_t d, std::int64_t dv, Run run) {
             .top_left = mask == 2});
       STOP_AT_FAILURE;
     }
+}
+
+/// No queries, keys or sequences.
+template <class C, class Run>
+void each_empty_case(Run run) {
+  for (auto [batch, len_q, len_kv] :
+       {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
+    run(C{.batch = batch, .len_q = len_q, .len_kv = len_kv});
+    STOP_AT_FAILURE;
+  }
 }
 
 /// Head dimensions of q and k and of v, the same and apart, of which few fill a kernel's, with

@@ -97,27 +97,15 @@ TEST(AttentionF32Refuses, NoStridesAndNoPrecision) {
             "head_dim is above 256");
 }
 
-void shapes(std::int64_t d, std::int64_t dv) {
-  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {31, 33},   {63, 65},
-                                     {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
-                                     {191, 256}, {193, 257}, {385, 144}, {320, 513}};
-  for (auto const& l : lengths)
-    for (int mask = 0; mask < 3; ++mask) {
-      run_attention({.batch = 1,
-                     .heads = 2,
-                     .heads_kv = 1,
-                     .len_q = l[0],
-                     .len_kv = l[1],
-                     .d = d,
-                     .dv = dv,
-                     .causal = mask != 0,
-                     .top_left = mask == 2});
-      STOP_AT_FAILURE;
-    }
+void shapes(std::int64_t d) {
+  each_shape<DecodeCase>(d, d, [](DecodeCase t) {
+    t.batch = 1;
+    run_attention(t);
+  });
 }
-TEST(AttentionF32Runs, HeadDim64) { shapes(64, 64); }
-TEST(AttentionF32Runs, HeadDim128) { shapes(128, 128); }
-TEST(AttentionF32Runs, HeadDim256) { shapes(256, 256); }
+TEST(AttentionF32Runs, HeadDim64) { shapes(64); }
+TEST(AttentionF32Runs, HeadDim128) { shapes(128); }
+TEST(AttentionF32Runs, HeadDim256) { shapes(256); }
 
 TEST(AttentionF32Runs, OtherHeadDimsAndStrides) {
   std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
@@ -258,12 +246,6 @@ TEST(AttentionF32Runs, RandomCases) {
   }
 }
 
-TEST(AttentionF32Runs, NothingWhereThereIsNothing) {
-  for (auto [batch, len_q, len_kv] :
-       {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
-    run_attention({.batch = batch, .len_q = len_q, .len_kv = len_kv});
-    STOP_AT_FAILURE;
-  }
-}
+TEST(AttentionF32Runs, NothingWhereThereIsNothing) { each_empty_case<DecodeCase>(run_attention); }
 
 }  // namespace
