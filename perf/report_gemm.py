@@ -31,6 +31,10 @@ def square(c):
     return c["m"] == c["n"] == c["k"] and c["m"] >= 1024
 
 
+def scaled(how):
+    return lambda c: c["family"] == "gemm_scaled" and c["types"] == f"{E4} {how}"
+
+
 def few(c):
     return c["m"] <= 64 and c["n"] > c["m"]
 
@@ -69,6 +73,10 @@ ROWS = [
     (f"float16, the same", "≥ 1.03 F, ≥ 1.00 B, none < 0.95 B", gemm(FP, large), [F, B]),
     ("float8 → bfloat16, promoted sums", "≥ 1.00 F, none < 0.93 F", gemm(E4, large), [F, B]),
     ("float8 → bfloat16, fast sums", "≥ 1.00 F, none < 0.93 F", gemm(E4 + " fast", large), [F, B]),
+    ("float8, a factor a matrix, promoted sums", "≥ 1.00 F, none < 0.93 F", scaled("tensor"), [F, B]),
+    ("float8, a factor a matrix, fast sums", "≥ 1.00 F, none < 0.93 F", scaled("fast tensor"), [F, B]),
+    ("float8, a factor a row, promoted sums", "≥ 1.00 F, none < 0.93 F", scaled("rows"), [F, B]),
+    ("float8, a factor a row, fast sums", "≥ 1.00 F, none < 0.93 F", scaled("fast rows"), [F, B]),
     ("int8 → int32, from 2048³ on, K-major operands", "≥ 1.02 F, ≥ 0.98 B",
      gemm(I8, lambda c: c["m"] >= 2048 and c["ops"] == "nt"), [F, B]),
     ("int8 → int32, from 2048³ on, B [K, N]", "≥ 1.10 F",

@@ -19,13 +19,22 @@
 
 namespace attikos::measure {
 
+/// Factors on the device that cuBLASLt multiplies float8 operands by: of one element each, or with
+/// `rows` one for every row of op(A) and column of op(B).
+struct CublasLtScales {
+  float const* a = nullptr;
+  float const* b = nullptr;
+  bool rows = false;
+};
+
 /// C = op(A)·op(B), row-major and contiguous. float32 is IEEE float32 here, as in Attikos, unless
 /// `tf32` asks for less.
 class CublasLt {
  public:
   /// `operand` and `result` are type_of<T>() of A and B, and of C.
   CublasLt(Exec const& exec, cudaDataType_t operand, cudaDataType_t result, int m, int n, int k,
-           bool trans_a, bool trans_b, bool fast, bool tf32 = false)
+           bool trans_a, bool trans_b, bool fast, bool tf32 = false,
+           CublasLtScales const& scales = {})
       : stream_(exec.cuda_stream()), workspace_("cublaslt workspace", workspace_bytes + 256) {
     bool const integer = operand == CUDA_R_8I;
     bool const float8 = operand == CUDA_R_8F_E4M3 || operand == CUDA_R_8F_E5M2;
@@ -45,6 +54,14 @@ class CublasLt {
     set(CUBLASLT_MATMUL_DESC_TRANSA, trans_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, trans_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (float8 && fast) set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, std::int8_t{1});
+    if (scales.a != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.b);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.a);
+    }
+    if (scales.rows) {
+      set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+      set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F);
+    }
     layout(&a_, operand, trans_b ? k : n, trans_b ? n : k);
     layout(&b_, operand, trans_a ? m : k, trans_a ? k : m);
     layout(&c_, result, n, m);

@@ -52,6 +52,11 @@ constexpr Shape square(int size, bool trans_b, bool warm = false) {
   return {size, size, size, false, trans_b, warm};
 }
 
+/// Squares and rectangles that keep the whole device busy.
+inline constexpr Shape large[] = {{1024, 1024, 1024},  {2048, 2048, 2048},    {4096, 4096, 4096},
+                                  {8192, 8192, 8192},  {16384, 16384, 16384}, {4096, 14336, 4096},
+                                  {4096, 4096, 14336}, {8192, 8192, 512},     {8192, 28672, 8192}};
+
 /// A layer's weights [n, k], for few tokens m.
 inline constexpr Shape weights[] = {
     {0, 14336, 4096, false, true}, {0, 4096, 14336, false, true}, {0, 6144, 4096, false, true}};
@@ -151,6 +156,7 @@ std::size_t fastest(Exec const& exec, std::size_t candidates, std::size_t sets, 
 void register_gemm_bandwidth(Settings const& settings);
 void register_gemm_batched(Settings const& settings);
 void register_gemm_grouped(Settings const& settings);
+void register_gemm_scaled(Settings const& settings);
 void register_gated_mlp(Settings const& settings);
 #endif
 
