@@ -68,10 +68,15 @@ inline bool only_alpha(abi::GemmArgs const& g) {
          g.device_scale == nullptr;
 }
 
+/// Whether it does no more than multiply rows and columns by numbers of their own.
+inline bool only_lines(abi::GemmArgs const& g) {
+  return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&
+         g.residual == nullptr;
+}
+
 /// Whether it does no more than multiply all elements of a matrix by the same numbers.
 inline bool only_factors(abi::GemmArgs const& g) {
-  return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&
-         g.residual == nullptr && (!has_factors(g.scale_a, true) || g.scale_a.row == 0) &&
+  return only_lines(g) && (!has_factors(g.scale_a, true) || g.scale_a.row == 0) &&
          (!has_factors(g.scale_b, false) || g.scale_b.col == 0);
 }
 

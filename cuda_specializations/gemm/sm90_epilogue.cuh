@@ -28,8 +28,8 @@ struct Sm90Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
   /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
-  /// multiplied by.
-  bool more_than_alpha, only_factors;
+  /// multiplied by; or no more than those of its rows and columns.
+  bool more_than_alpha, only_factors, only_lines;
   Activation activation;
   /// C where it is stored element by element or read for beta.
   void* c;

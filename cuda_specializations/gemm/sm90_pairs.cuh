@@ -31,6 +31,52 @@ __device__ __forceinline__ void load_columns(void const* data, DType type, int c
   for (int b = 0; b < Blocks; ++b) w[b] = unpack(type, __float_as_uint(w[b].x));
 }
 
+/// Where an epilogue has factors of rows and columns and nothing else: those of a thread's rows,
+/// and the way to those of its columns.
+template <class Config>
+class Sm90LineFactors {
+ public:
+  __device__ __forceinline__ Sm90LineFactors(Sm90Params const& p, int thread, int z, int row0,
+                                             int column0)
+      : p_(p),
+        columns_(p.epilogue.column_factors + z * p.epilogue.column_factors_batch),
+        first_(column0 + thread % 4 * 2) {
+    Sm90Epilogue const& e = p.epilogue;
+    float const all = e.alpha * (e.factor != nullptr ? e.scale * *e.factor : e.scale);
+#pragma unroll
+    for (int i = 0; i < 2 * Config::waves; ++i) {
+      int const row = min(row0 + i / 2 * 64 + line_of_sum<Config>(i % 2, thread), p.m - 1);
+      rows_[i] = all;
+      if (e.row_factors != nullptr)
+        rows_[i] *= e.row_factors[z * e.row_factors_batch + row * e.row_factors_stride];
+    }
+  }
+
+  /// Those of 8 · `Blocks` columns, `at` columns from the first on.
+  template <int Blocks>
+  __device__ __forceinline__ void load(int at, float2 (&factor)[Blocks]) const {
+    Sm90Epilogue const& e = p_.epilogue;
+    if (e.column_factors != nullptr && e.column_factors_stride != 0)
+      return load_columns(columns_, DType::float32, first_ + at, p_.n, factor);
+    float const one = e.column_factors != nullptr ? *columns_ : 1;
+#pragma unroll
+    for (int b = 0; b < Blocks; ++b) factor[b].x = factor[b].y = one;
+  }
+
+  /// Sum number `r` of a thread's sums of these columns and of wave `wave`.
+  template <int Blocks>
+  __device__ __forceinline__ float apply(float sum, int wave, int r,
+                                         float2 const (&factor)[Blocks]) const {
+    return sum * rows_[2 * wave + r / 2 % 2] * (r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y);
+  }
+
+ private:
+  Sm90Params const& p_;
+  float const* const columns_;
+  int const first_;
+  float rows_[2 * Config::waves];
+};
+
 /// What 16-bit elements of C or of a residual a thread adds to its sums of 64 rows and `Columns`
 /// columns, as they come from memory.
 template <class Config, int Columns>

@@ -192,7 +192,12 @@ class Sm90Storer {
     if (p_.store != Sm90Store::halves && p_.store != Sm90Store::words) {
       finish(acc, z, row0, column0);
     } else if (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors) {
-      if constexpr (!Config::gated) store_finished(acc, z, row0, column0);
+      if constexpr (!Config::gated) {
+        if (sizeof(typename Config::A) == 1 && p_.epilogue.only_lines)
+          store_lines(acc, z, row0, column0);
+        else
+          store_finished(acc, z, row0, column0);
+      }
     } else {
       Sm90Factors const factors(p_.epilogue, z);
 #pragma unroll
@@ -262,6 +267,46 @@ class Sm90Storer {
         end_halves(panel, z, row0, column0 + whole, left);
       }
     }
+  }
+
+  /// As store_halves() with factors of rows and columns. Those of a panel's columns are read before
+  /// the panel ahead of it is staged.
+  __device__ __forceinline__ void store_lines(Acc const (&acc)[Config::waves][Config::tile_n / 2],
+                                              int z, int row0, int column0) {
+    constexpr int panels = (Config::out_n + 63) / 64;
+    Sm90LineFactors<Config> const factors(p_, thread_, z, row0, column0);
+    float2 next[8];
+    factors.load(0, next);
+#pragma unroll
+    for (int s = 0; s < panels; ++s) {
+      constexpr int left = rest<64>;
+      float2 column[8];
+#pragma unroll
+      for (int b = 0; b < 8; ++b) column[b] = next[b];
+      if (s + 1 < panels) factors.load(64 * (s + 1), next);
+      if (column0 + 64 * s >= p_.n) continue;
+#pragma unroll
+      for (int wave = 0; wave < Config::waves; ++wave) {
+        if (left != 0 && s + 1 == panels)
+          store_line_panel<left == 0 ? 64 : left>(acc[wave], factors, column, wave, z, row0,
+                                                  column0, s);
+        else
+          store_line_panel<64>(acc[wave], factors, column, wave, z, row0, column0, s);
+      }
+    }
+  }
+  template <int Columns>
+  __device__ __forceinline__ void store_line_panel(Acc const (&acc)[Config::tile_n / 2],
+                                                   Sm90LineFactors<Config> const& factors,
+                                                   float2 const (&column)[8], int wave, int z,
+                                                   int row0, int column0, int s) {
+    float v[Columns / 2];
+#pragma unroll
+    for (int r = 0; r < Columns / 2; ++r)
+      v[r] = factors.apply(static_cast<float>(acc[32 * s + r]), wave, r, column);
+    unsigned char* const panel = begin_panel();
+    stage<Columns>(v, panel);
+    end_halves(panel, z, row0 + 64 * wave, column0 + 64 * s, Columns);
   }
 
   /// 16-bit elements from column `first` of a panel on.
