@@ -4,6 +4,8 @@
 /// them takes, and what they are told of a call.
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <attikos/abi/device.hpp>
 
 #include "attention_call.cuh"
@@ -74,6 +76,23 @@ inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t til
       std::min<std::int64_t>(p.heads, std::min(fitting, needed) * p.group_of_heads));
   p.vectors = stores_groups(g, 8);
   return bytes;
+}
+
+/// Calls `launch` for every `most` features of values, each with a launch of its own, which weighs
+/// them anew.
+template <class T, class Launch>
+cudaError_t launch_by_features(abi::AttentionArgs const& g, std::int64_t most,
+                               Launch const& launch) {
+  for (std::int64_t first = 0; first < g.head_dim_v; first += most) {
+    abi::AttentionArgs part = g;
+    part.head_dim_v = std::min(g.head_dim_v - first, most);
+    part.v = static_cast<T const*>(g.v) + first * g.v_stride[3];
+    part.out = static_cast<T*>(g.out) + first * g.out_stride[3];
+    if (first != 0) part.lse = nullptr;
+    cudaError_t const status = launch(part);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace

@@ -46,23 +46,6 @@ cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs
                        stream, p, Config::shared_bytes);
 }
 
-/// Calls `launch` for every `most` features of values, each with a launch of its own, which weighs
-/// them anew.
-template <class T, class Launch>
-cudaError_t launch_by_features(abi::AttentionArgs const& g, std::int64_t most,
-                               Launch const& launch) {
-  for (std::int64_t first = 0; first < g.head_dim_v; first += most) {
-    abi::AttentionArgs part = g;
-    part.head_dim_v = std::min(g.head_dim_v - first, most);
-    part.v = static_cast<T const*>(g.v) + first * g.v_stride[3];
-    part.out = static_cast<T*>(g.out) + first * g.out_stride[3];
-    if (first != 0) part.lse = nullptr;
-    cudaError_t const status = launch(part);
-    if (status != cudaSuccess) return status;
-  }
-  return cudaSuccess;
-}
-
 }  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -37,7 +37,9 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
     return "an extent is negative";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (g.head_dim > 256 || g.head_dim_v > 256) return "head_dim is above 256";
+  if (g.head_dim > 256) return "head_dim is above 256";
+  if (g.head_dim_v > (float8 ? 256 : 512))
+    return float8 ? "head_dim of v is above 256" : "head_dim of v is above 512";
   if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
       g.seqlen_kv >= most_positions)
     return "an extent is too large";
@@ -205,7 +207,10 @@ cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Devic
 /// 521 and 543; causal, 325 and 347. head_dim 32 with tiles of 128 and 192 queries at length 512,
 /// 204 and 227; causal, 135 and 120; 2048, 253 and 295; causal, 220 and 234; 16384, 267 and 318;
 /// causal, 265 and 306. head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing
-/// below length 4096, and 160 leave no registers for a second set of weights.
+/// below length 4096, and 160 leave no registers for a second set of weights. head_dim 192 and that
+/// of v 128 at 1024, 4096 and 16384 as 192 both, 585, 650 and 643; with blocks of 112 keys, 618,
+/// 711 and 721; of 128, 655, 714 and 726. 64 and 256, as 256 both, 389, 454 and 479; apart, 619,
+/// 711 and 695.
 template <class T, bool Terms>
 cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& device,
                                 CUstream_st* stream) {
@@ -214,6 +219,10 @@ cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& 
     return launch_attention<decltype(config)>(g, device, stream);
   };
   if constexpr (!Terms) {
+    if (g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128)
+      return launch(Sm90AttentionConfig<T, 192, 2, 128, true, false, false, 128>{});
+    if (g.head_dim <= 64 && g.head_dim_v > 128)
+      return launch(Sm90AttentionConfig<T, 64, 2, 64, true, false, false, 256>{});
     if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 128, true>{});
     if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 96, true>{});
     // Tiles of 192 queries but for short sequences, which waste them; what changes scores needs
@@ -263,11 +272,12 @@ int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
   if constexpr (sizeof(T) == 1)
     return terms ? launch_for_head_dim_of_bytes<T, true>(g, device, stream)
                  : launch_for_head_dim_of_bytes<T, false>(g, device, stream);
-  else if (copies_bias(g))
-    return launch_with_bias<T>(g, device, stream);
   else
-    return terms ? launch_for_head_dim<T, true>(g, device, stream)
-                 : launch_for_head_dim<T, false>(g, device, stream);
+    return launch_by_features<T>(g, 256, [&](abi::AttentionArgs const& part) {
+      if (copies_bias(part)) return launch_with_bias<T>(part, device, stream);
+      return terms ? launch_for_head_dim<T, true>(part, device, stream)
+                   : launch_for_head_dim<T, false>(part, device, stream);
+    });
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], st
 
 /// Starts o (+)= weights·v.
 template <class Config>
-__device__ __forceinline__ void multiply_values(float (&o)[Config::d / 2],
+__device__ __forceinline__ void multiply_values(float (&o)[Config::dv / 2],
                                                 std::uint32_t (&weights)[Config::weight_words],
                                                 std::uint32_t v, int accumulate) {
   using T = typename Config::Element;
@@ -52,12 +52,12 @@ __device__ __forceinline__ void multiply_values(float (&o)[Config::d / 2],
 #pragma unroll
   for (int step = 0; step < Config::weight_words / 4; ++step) {
     if constexpr (Config::transposes)
-      WgmmaRegisters<T, T, Config::d>::multiply(
+      WgmmaRegisters<T, T, Config::dv>::multiply(
           o, reinterpret_cast<std::uint32_t(&)[4]>(weights[4 * step]),
-          descriptor(v, step / 4 * Config::d * 128 + step % 4 * 32), step == 0 ? accumulate : 1);
+          descriptor(v, step / 4 * Config::dv * 128 + step % 4 * 32), step == 0 ? accumulate : 1);
     else
-      WgmmaRs<T, Config::d>::multiply(o, weights + 4 * step, descriptor(v, step * 2048),
-                                      step == 0 ? accumulate : 1);
+      WgmmaRs<T, Config::dv>::multiply(o, weights + 4 * step, descriptor(v, step * 2048),
+                                       step == 0 ? accumulate : 1);
   }
   wgmma_commit();
 }
@@ -117,7 +117,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     release(&signals.empty_tile[n % 4]);
   };
 
-  float s[n_size / 2], o[Config::d / 2];
+  float s[n_size / 2], o[Config::dv / 2];
   std::uint32_t weights[Config::weight_words];
   SoftmaxRows rows{};
   // Whether the next tile has a query that sees a key. Waits until the tile is known.
@@ -132,7 +132,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     mbarrier_wait(&signals.full_k[blocks % 2], phase(blocks));
     q = at_stage(q0, q_slot, Config::q_bytes);
     wgmma_fence();
-    multiply_keys<Config>(s, q, at_stage(k0, blocks % 2, Config::kv_bytes));
+    multiply_keys<Config>(s, q, at_stage(k0, blocks % 2, Config::k_bytes));
   };
   auto const start_values = [&](bool accumulate) {
     mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
@@ -226,11 +226,11 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       }
       if (!Config::transposes && t.poisoned_tail) {
         mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
-        clear_values<Config>(v_ring + blocks % 2 * Config::kv_bytes,
+        clear_values<Config>(v_ring + blocks % 2 * Config::raw_bytes,
                              max(0, t.len_kv - (end - 1) * n_size), consumer);
       }
       if constexpr (Config::spare_weights) {
-        std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::kv_bytes);
+        std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::k_bytes);
         std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
         for (int n = end - 2; n >= first; --n) {
           [[maybe_unused]] BlockPlace place;  // worked out beside the wait for the turn
@@ -245,7 +245,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           multiply_values<Config>(o, weights, v, n + 2 != end);
           end_turn();
-          k = at_stage(k0, blocks % 2, Config::kv_bytes);  // of the next turn
+          k = at_stage(k0, blocks % 2, Config::k_bytes);  // of the next turn
           v = at_stage(v0, (blocks + 1) % 2, Config::v_bytes);
           wgmma_wait<1>();
           pin(s);
@@ -271,7 +271,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
             asm volatile("mov.b32 %0, %1;" : "=r"(weights[r]) : "r"(fresh[r]) : "memory");
           if (rescale) {
 #pragma unroll
-            for (int r = 0; r < Config::d / 2; ++r) o[r] *= factor[r / 2 % 2];
+            for (int r = 0; r < Config::dv / 2; ++r) o[r] *= factor[r / 2 % 2];
           }
         }
       } else {
@@ -281,7 +281,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           pin(s);
           pin(o);
           wgmma_fence();
-          multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % 2, Config::kv_bytes));
+          multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % 2, Config::k_bytes));
           start_values(n + 2 != end);
           end_turn();
           wgmma_wait<1>();
@@ -298,7 +298,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           pack_weights();
           if (rescale) {
 #pragma unroll
-            for (int r = 0; r < Config::d / 2; ++r) o[r] *= factor[r / 2 % 2];
+            for (int r = 0; r < Config::dv / 2; ++r) o[r] *= factor[r / 2 % 2];
           }
         }
       }
@@ -345,9 +345,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char q_ring[];
   unsigned char* const k_ring = q_ring + Config::q_slots * Config::q_bytes;
-  unsigned char* const v_ring = k_ring + Config::stages * Config::kv_bytes;
+  unsigned char* const v_ring = k_ring + Config::stages * Config::k_bytes;
   unsigned char* const raw_ring = v_ring + Config::stages * Config::v_bytes;
-  unsigned char* const bias_ring = raw_ring + Config::raw_stages * Config::kv_bytes;
+  unsigned char* const bias_ring = raw_ring + Config::raw_stages * Config::raw_bytes;
   auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(
       bias_ring + Config::bias_producers * Config::bias_stages * Config::bias_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);

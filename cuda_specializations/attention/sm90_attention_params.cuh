@@ -76,29 +76,29 @@ __device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
 }
 
 /// A kernel's shape: `Consumers` warpgroups of 64 queries each, blocks of `TileN` keys, head
-/// dimensions up to `D`, `Registers` for a thread of a consumer. `Turns`: the warpgroups multiply
-/// in turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
+/// dimensions up to `D` of queries and keys and `Dv` of values. `Turns`: the warpgroups multiply in
+/// turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
 /// scale·q·k with a positive scale; twice the instantiations. `Bias`: that and a bias, which the
 /// copy engine brings.
 ///
 /// Products of 8-bit types take values with the keys of one feature side by side: warps of the
 /// producer bring them into that order, from the ring of raw values to that of values.
 template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false,
-          bool Bias = false>
+          bool Bias = false, int Dv = D>
 struct Sm90AttentionConfig {
   using Element = T;
-  static constexpr int d = D, consumers = Consumers, tile_n = TileN, stages = 2;
+  static constexpr int d = D, dv = Dv, consumers = Consumers, tile_n = TileN, stages = 2;
   static constexpr bool turns = Turns, terms = Terms, copies_bias = Bias;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
   using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
   static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
-  static constexpr bool full = sizeof(T) == 1 && (D == 256 || TileN == 192);
+  static constexpr bool full = sizeof(T) == 1 && (Dv == 256 || TileN == 192);
   static constexpr bool forms = false;  ///< as Sm90AttentionFormConfig
   /// Registers for what tells which blocks have masked keys, and which keys the rows see.
   static constexpr bool keeps_blocks = Consumers == 2 && !full;
-  static constexpr bool keeps_keys = keeps_blocks && D < 256;
+  static constexpr bool keeps_keys = keeps_blocks && Dv < 256;
   /// Registers to store rows beside the first product of the next tile.
   static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || full);
   static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
@@ -115,13 +115,14 @@ struct Sm90AttentionConfig {
   /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
   /// products.
   static constexpr int panel = 128 / static_cast<int>(sizeof(T));  ///< features, 128 bytes a row
-  static constexpr int panels = (D + panel - 1) / panel;
-  static constexpr int q_bytes = 64 * panels * 128, kv_bytes = TileN * panels * 128;
-  static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * D * 128 : kv_bytes;
+  static constexpr int panels = (D + panel - 1) / panel, v_panels = (Dv + panel - 1) / panel;
+  static constexpr int q_bytes = 64 * panels * 128, k_bytes = TileN * panels * 128;
+  static constexpr int raw_bytes = TileN * v_panels * 128;
+  static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * Dv * 128 : raw_bytes;
   static constexpr int raw_stages = transposes ? 2 : 0;
   /// One warpgroup's biases of a block: in 16 bits, in 32 of half a block.
   static constexpr int bias_bytes = 64 * TileN * 2, bias_stages = 2;
-  static constexpr int ring_bytes = stages * (kv_bytes + v_bytes) + raw_stages * kv_bytes +
+  static constexpr int ring_bytes = stages * (k_bytes + v_bytes) + raw_stages * raw_bytes +
                                     bias_producers * bias_stages * bias_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.
@@ -134,8 +135,8 @@ struct Sm90AttentionConfig {
   static constexpr int segments = most_segments < 1026 ? most_segments : 1026;
   static constexpr int order_bytes = segments * 6 + 8;
   static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes + order_bytes;
-  static_assert(D % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
-  static_assert(!transposes || (D % 32 == 0 && TileN % 32 == 0));
+  static_assert(D % 16 == 0 && Dv % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
+  static_assert(!transposes || (Dv % 32 == 0 && TileN % 32 == 0));
   static_assert(!Bias || (!Terms && !transposes && TileN % 64 == 0));
   static_assert(shared_bytes <= 232448);
 };

@@ -13,12 +13,12 @@ namespace cuda {
 namespace {
 
 /// Loads `rows` positions from `row` on, 128 bytes of features at a time.
-template <class Config>
+template <class Config, int Panels = Config::panels>
 __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* map,
                                           std::uint64_t* full, Keep keep, int rows, int row, int h,
                                           int b) {
 #pragma unroll
-  for (int panel = 0; panel < Config::panels; ++panel)
+  for (int panel = 0; panel < Panels; ++panel)
     tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
 }
 
@@ -70,18 +70,18 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
   };
   auto const load_keys = [&](int n) {
     mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
-    mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::kv_bytes);
-    load_rows<Config>(k_ring + k_at.stage * Config::kv_bytes, &p.k, &signals.full_k[k_at.stage],
+    mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::k_bytes);
+    load_rows<Config>(k_ring + k_at.stage * Config::k_bytes, &p.k, &signals.full_k[k_at.stage],
                       Keep::long_term, Config::tile_n, begin + n * Config::tile_n,
                       head * p.k_steps[0], batch * p.k_steps[1]);
     k_at.next();
   };
   auto const load_values = [&](int n) {
     mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
-    mbarrier_arrive_expect(&full_v[v_at.stage], Config::kv_bytes);
-    load_rows<Config>(v_ring + v_at.stage * Config::kv_bytes, &p.v, &full_v[v_at.stage],
-                      Keep::long_term, Config::tile_n, begin + n * Config::tile_n,
-                      head * p.v_steps[0], batch * p.v_steps[1]);
+    mbarrier_arrive_expect(&full_v[v_at.stage], Config::raw_bytes);
+    load_rows<Config, Config::v_panels>(
+        v_ring + v_at.stage * Config::raw_bytes, &p.v, &full_v[v_at.stage], Keep::long_term,
+        Config::tile_n, begin + n * Config::tile_n, head * p.v_steps[0], batch * p.v_steps[1]);
     v_at.next();
   };
   // Queries of the next tile come as early as there is room for them, not along with the keys and

@@ -84,7 +84,7 @@ __device__ __forceinline__ void clear_rows(unsigned char* block, int length, int
 #pragma unroll 1
   for (int at = length * 8 + thread; at < Config::tile_n * 8; at += Threads) {
 #pragma unroll
-    for (int panel = 0; panel < Config::panels; ++panel)
+    for (int panel = 0; panel < Config::v_panels; ++panel)
       *reinterpret_cast<uint4*>(block + panel * Config::tile_n * 128 + at * 16) =
           make_uint4(0, 0, 0, 0);
   }

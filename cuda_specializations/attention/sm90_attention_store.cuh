@@ -94,7 +94,7 @@ struct BrokenRows {
 /// Stores the sums of this thread's two queries, the first of which is i, times `factor`.
 template <class Config, class Out>
 __device__ __forceinline__ void store_sums(AttentionParams const& p, typename Config::Tile const& t,
-                                           float const (&o)[Config::d / 2],
+                                           float const (&o)[Config::dv / 2],
                                            float const (&factor)[2], int i) {
   abi::AttentionArgs const& g = p.args;
   int const q = fresh_thread() % 4;
@@ -124,7 +124,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, typename Co
         *reinterpret_cast<uint2*>(at + column + r / 8 * 16) = four;
     };
 #pragma unroll
-    for (int r = 0; r < Config::d / 2; r += 8) {
+    for (int r = 0; r < Config::dv / 2; r += 8) {
       store(out_0, stored_0, r, factor[0]);
       store(out_1, stored_1, r + 2, factor[1]);
     }
@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, typename Co
       constexpr int run = Config::transposes ? 4 : 2;
       Out* at = (half == 0 ? out_0 : out_1) + run * q * g.out_stride[3];
 #pragma unroll
-      for (int r = 0; r < Config::d / 4; ++r) {
+      for (int r = 0; r < Config::dv / 4; ++r) {
         int const from = Config::transposes ? r / 4 * 8 + r % 2 * 4 + r / 2 % 2 : r / 2 * 4 + r % 2;
         if (r / run * 4 * run + run * q + r % run < dv)
           *at = static_cast<Out>(o[from + half * 2] * factor[half]);
@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, typename Co
 template <class Config>
 __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
                                                  typename Config::Tile const& t,
-                                                 float (&o)[Config::d / 2], SoftmaxRows& rows,
+                                                 float (&o)[Config::dv / 2], SoftmaxRows& rows,
                                                  float c, int i, bool masked) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
@@ -203,7 +203,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     for (int half = 0; half < 2; ++half) {
       float probe[4] = {};
 #pragma unroll
-      for (int r = 0; r < Config::d / 4; ++r)
+      for (int r = 0; r < Config::dv / 4; ++r)
         probe[r % 4] = fmaf(o[r / 2 * 4 + half * 2 + r % 2], 0.0f, probe[r % 4]);
       float const all = (probe[0] + probe[1]) + (probe[2] + probe[3]);
       broken.lanes[half] =
@@ -212,7 +212,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
   }
   if (__any_sync(0xffffffff, empty[0] || empty[1])) {
 #pragma unroll
-    for (int r = 0; r < Config::d / 2; ++r)
+    for (int r = 0; r < Config::dv / 2; ++r)
       if (empty[r / 2 % 2]) o[r] = 0;
 #pragma unroll
     for (int half = 0; half < 2; ++half)

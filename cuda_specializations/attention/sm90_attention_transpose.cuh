@@ -79,7 +79,7 @@ __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsign
     ++tiles;
     for (; left > 0; --left, ++blocks) {
       std::uint32_t const at = blocks % 2, phase = blocks / 2 % 2;
-      unsigned char* const raw = raw_ring + at * Config::kv_bytes;
+      unsigned char* const raw = raw_ring + at * Config::raw_bytes;
       mbarrier_wait(&signals.full_raw[at], phase);
       if (clears) {
         clear_rows<Config, threads>(raw, keys, fresh_thread() - 32);
@@ -87,7 +87,7 @@ __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsign
         clears = false;
       }
       mbarrier_wait(&signals.empty_v[at], phase ^ 1);
-      transpose_block<Config::tile_n, Config::d, Config::transposers,
+      transpose_block<Config::tile_n, Config::dv, Config::transposers,
                       Config::producer_registers == 24 ? 1 : 4>(
           shared_address(raw), shared_address(v_ring + at * Config::v_bytes),
           static_cast<unsigned>(warp));

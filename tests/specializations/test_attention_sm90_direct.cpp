@@ -59,6 +59,7 @@ TEST(AttentionSm90Refuses, WhatItCannotDo) {
   EXPECT_EQ(with([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }),
             "it does not read the bias's element type");
   EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 264; }), "head_dim is above 256");
+  EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim_v = 520; }), "head_dim of v is above 512");
   EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 0; }), "head_dim is 0");
   EXPECT_EQ(with([](AttentionArgs& g) { g.q_stride[2] = 65; }),
             "a stride of q is not a multiple of 16 bytes");
@@ -88,10 +89,19 @@ TEST(AttentionSm90Runs, Float16) {
   }
 }
 
+TEST(AttentionSm90Runs, HeadDimsApart) {
+  shapes<__nv_bfloat16>(192, 128);
+  STOP_AT_FAILURE;
+  shapes<__nv_bfloat16>(64, 256);
+  STOP_AT_FAILURE;
+  shapes<__half>(64, 512);
+}
+
 TEST(AttentionSm90Runs, OtherHeadDims) {
   std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
                                   {128, 64},  {64, 128}, {100, 99}, {192, 128}, {192, 192},
-                                  {136, 256}, {1, 3},    {20, 12}};
+                                  {136, 256}, {1, 3},    {20, 12},  {160, 100}, {40, 136},
+                                  {200, 264}, {128, 384}};
   for (auto const& e : dims)
     for (bool causal : {false, true}) {
       run<__nv_bfloat16>({.heads = 3,
@@ -108,7 +118,8 @@ TEST(AttentionSm90Runs, OtherHeadDims) {
 
 template <class T>
 void options() {
-  for (std::int64_t d : {64, 128, 256})
+  std::int64_t const dims[][2] = {{64, 64}, {128, 128}, {256, 256}, {192, 128}, {64, 256}};
+  for (auto const& e : dims)
     for (Order order : {Order::heads_first, Order::positions_first})
       for (int which = 0; which < 14; ++which) {
         Case t{.batch = 2,
@@ -116,8 +127,8 @@ void options() {
                .heads_kv = 2,
                .len_q = 270,
                .len_kv = 333,
-               .d = d,
-               .dv = d,
+               .d = e[0],
+               .dv = e[1],
                .order = order,
                .order_out = order};
         set_option(t, which);
@@ -346,7 +357,7 @@ TEST(AttentionSm90Runs, RandomCases) {
     Case t;
     t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));
     t.len_q = 1 + below(500), t.len_kv = below(600);
-    t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
+    t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(50));
     t.causal = below(2) == 0, t.top_left = below(2) == 0;
     draw_window(t, below, 300);
     draw_terms(t, below);
