@@ -36,7 +36,8 @@ class Options(ctypes.Structure):
     _fields_ = [
         ("causal", ctypes.c_int32), ("tf32x3", ctypes.c_int32), ("window", ctypes.c_int64),
         ("softcap", ctypes.c_double), ("alibi", ctypes.c_void_p), ("bias", ctypes.c_void_p),
-        ("cu_seqlens", ctypes.c_void_p), ("kernel", ctypes.c_char_p),
+        ("cu_seqlens", ctypes.c_void_p), ("kernel", ctypes.c_char_p), ("page_table", ctypes.c_void_p),
+        ("page_size", ctypes.c_int64), ("num_pages", ctypes.c_int64),
     ]  # fmt: skip
 
 
@@ -48,14 +49,19 @@ class Companion:
     def __init__(self, path):
         self.library = ctypes.CDLL(path)
 
-    def attention(self, q, k, v, out, lse=None, *, kernel="", alibi=None, bias=None, cu_seqlens=None, **numbers):
-        """A function that attends; q, k, v, out are [batch, heads, positions, features]. `numbers`: causal, tf32x3,
-        window, softcap."""
+    def attention(self, q, k, v, out, lse=None, *, kernel="", alibi=None, bias=None, cu_seqlens=None, page_table=None,
+                  **numbers):
+        """A function that attends; q, k, v, out are [batch, heads, positions, features], with a page table [batch,
+        pages of each] k and v [pages, heads, page_size, features]. `numbers`: causal, tf32x3, window, softcap."""
         batch = q.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
-        extents = (ctypes.c_int64 * 7)(batch, q.shape[1], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+        length = k.shape[2]
+        if page_table is not None:
+            length *= page_table.shape[1]
+            numbers |= {"page_size": k.shape[2], "num_pages": k.shape[0]}
+        extents = (ctypes.c_int64 * 7)(batch, q.shape[1], k.shape[1], q.shape[2], length, q.shape[3], v.shape[3])
         strides = (ctypes.c_int64 * 16)(*(s for t in (q, k, v, out) for s in t.stride()))
         pointers = [ctypes.c_void_p(None if t is None else t.data_ptr()) for t in (q, k, v, out, lse)]
-        tensors = {"alibi": alibi, "bias": bias, "cu_seqlens": cu_seqlens}
+        tensors = {"alibi": alibi, "bias": bias, "cu_seqlens": cu_seqlens, "page_table": page_table}
         options = Options(
             **numbers, kernel=kernel.encode(),
             **{name: None if t is None else t.data_ptr() for name, t in tensors.items()},

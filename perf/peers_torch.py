@@ -17,6 +17,8 @@ and its clocks of the day. Families, all of them unless a list is given:
   types    float8, float32 (beside our IEEE product of 4096³), tf32x3, float64 (beside unfused PyTorch)
   sm80     the kernels for any strides, beside Flash
   options  a window, softcap, ALiBi and a bias beside the same call without
+  pages    keys and values in pages of 16, 64 and 256 positions beside the same in one piece
+  apart    values with a head_dim of their own
 """
 
 import argparse
@@ -218,6 +220,51 @@ def option_case(ours, head_dim, name, length=4096):
             "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
 
 
+def pages_case(ours, head_dim, causal, page_size):
+    """Pages in random order, of which each sequence has as many as it fills."""
+    batch, heads, length = 4, HIDDEN // head_dim, 4096
+    q, k, v, out, lse = operands(torch.bfloat16, batch, heads, length, head_dim)
+    count = length // page_size
+    table = torch.randperm(batch * count, device="cuda", dtype=torch.int32).view(batch, count)
+
+    def paged(x):
+        pages = x.unflatten(2, (count, page_size)).transpose(1, 2).reshape(batch * count, heads, page_size, head_dim)
+        result = torch.empty_like(pages)
+        result[table.flatten().long()] = pages
+        return result
+
+    plain = ours.attention(q, k, v, out, lse, causal=int(causal))
+    plain()
+    expected = out.clone()
+    in_pages = ours.attention(q, paged(k), paged(v), out, lse, causal=int(causal), page_table=table)
+    out.fill_(float("nan"))
+    in_pages()
+    require_close({"family": "pages", "page_size": page_size}, out, expected, 1e-9)
+    seconds = times([in_pages, plain])
+    work = 1e-12 * operations_of(batch, heads, length, head_dim, causal)
+    return {"family": "pages", "dtype": "bfloat16", "head_dim": head_dim, "page_size": page_size, "length": length,
+            "causal": causal, "attikos:TFLOP/s": round(work / seconds[0], 1),
+            "plain:TFLOP/s": round(work / seconds[1], 1), "ratio": round(seconds[1] / seconds[0], 3)}  # fmt: skip
+
+
+def apart_case(ours, head_dim, head_dim_v, causal):
+    """Queries and keys of one head_dim, values of another, beside the best back end that takes them."""
+    batch, heads, length = 4, 16, 4096
+    q, k, _, _, lse = operands(torch.bfloat16, batch, heads, length, head_dim)
+    v = torch.randn(batch, heads, length, head_dim_v, device="cuda", dtype=torch.bfloat16)
+    out = torch.full_like(v, float("nan"))
+    case = {"family": "apart", "dtype": "bfloat16", "head_dim": head_dim, "head_dim_v": head_dim_v, "length": length,
+            "causal": causal}  # fmt: skip
+    calls, expected = peer_calls([(q, k, v)], causal)
+    mine = ours.attention(q, k, v, out, lse, causal=int(causal))
+    mine()
+    if expected is not None:
+        require_close(case, out, expected)
+    operations = operations_of(batch, heads, length, (head_dim + head_dim_v) / 2, causal)
+    rates_of(case, operations, {"attikos": mine} | calls)
+    return case
+
+
 def product_rates():
     """r16 and r8."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -276,6 +323,15 @@ def cases(ours, families, quick):
         for head_dim in (64, 128, 256):
             for name in ("window", "softcap", "alibi", "bias"):
                 yield lambda a=(head_dim, name): option_case(ours, *a)
+    if "pages" in families:
+        for head_dim in (64, 128, 256):
+            for causal in both:
+                for page_size in (16, 64, 256):
+                    yield lambda a=(head_dim, causal, page_size): pages_case(ours, *a)
+    if "apart" in families:
+        for head_dim, head_dim_v in ((192, 128), (64, 256), (64, 512)):
+            for causal in both:
+                yield lambda a=(head_dim, head_dim_v, causal): apart_case(ours, *a)
 
 
 def main():
@@ -283,7 +339,7 @@ def main():
     parser.add_argument("companion")
     parser.add_argument("--out")
     parser.add_argument("--quick", action="store_true", help="fewer types and lengths")
-    parser.add_argument("--families", default="dense,packed,short,types,sm80,options")
+    parser.add_argument("--families", default="dense,packed,short,types,sm80,options,pages,apart")
     arguments = parser.parse_args()
     ours = Companion(arguments.companion)
     torch.manual_seed(0)

@@ -75,6 +75,11 @@ def others(report):
             line(c, f"{rate:.0f} TFLOP/s", f"{c['ratio']:.2f} × Flash")
         elif family == "options":
             line(c, f"{c['option']}: {c['ratio']:.2f} of without")
+        elif family == "pages":
+            line(c, f"pages of {c['page_size']}: {c['ratio']:.2f} of in one piece")
+        elif family == "apart":
+            line(c, f"head_dim of v {c['head_dim_v']}", f"{rate:.0f} TFLOP/s",
+                 *([f"{c['ratio']:.2f} × best peer"] if "ratio" in c else []))
 
 
 def decode(report):

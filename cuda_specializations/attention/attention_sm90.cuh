@@ -6,6 +6,7 @@
 
 #include <attikos/abi/attention_cuda.hpp>
 #include <cmath>
+#include <numeric>
 
 #include "attention_plan.cuh"
 #include "sm90_attention.cuh"
@@ -15,6 +16,14 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
+
+/// Of keys and values as they lie in memory: dimension 0, and positions in each.
+inline std::int64_t stored_sequences(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.num_pages : g.cu_seqlens_kv.data != nullptr ? 1 : g.batch;
+}
+inline std::int64_t stored_rows(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
+}
 
 /// First reason not to take a call; null if there is none.
 template <class T>
@@ -26,14 +35,15 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.mask != nullptr) return "it has no boolean mask";
-  if (g.page_table != nullptr) return "it reads no pages";
+  if (g.page_table != nullptr && (g.page_size < 8 || (g.page_size & (g.page_size - 1)) != 0))
+    return "its pages are powers of two, of 8 positions or more";
   if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
     return "it does not read the bias's element type";
   if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0)
+      g.head_dim < 0 || g.head_dim_v < 0 || g.num_pages < 0)
     return "an extent is negative";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
@@ -43,7 +53,7 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
       g.seqlen_kv >= most_positions)
     return "an extent is too large";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
   std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
   if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
                                                                                      << 30)
@@ -55,13 +65,14 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
           "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
     return reason;
   if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
+  if (g.num_pages >= most_positions) return "there are too many pages";
   if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
-  std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
+  std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
   if (char const* reason = refuse_operand(
           g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
           "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
     return reason;
-  std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
+  std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
   return refuse_operand(g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
                         "a stride of v is not a multiple of 16 bytes",
                         "v has no unit stride along head_dim");
@@ -116,17 +127,22 @@ inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParam
 template <class Config>
 cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
                                   Sm90AttentionParams& p, int& blocks) {
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
   using T = typename Config::Element;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   cudaError_t status = make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64, p.q_steps);
   if (status != cudaSuccess) return status;
   if (g.heads_kv != 0 && g.seqlen_kv != 0) {
-    std::int64_t const k[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
-    std::int64_t const v[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v};
-    status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, Config::tile_n, p.k_steps);
+    std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
+    std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
+    int rows = Config::tile_n;  // of a box
+    if (g.page_table != nullptr) {
+      rows = p.page_rows = static_cast<int>(std::gcd(g.page_size, std::int64_t{Config::tile_n}));
+      while (std::int64_t{1} << p.page_shift < g.page_size) ++p.page_shift;
+    }
+    status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, rows, p.k_steps);
     if (status != cudaSuccess) return status;
-    status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, Config::tile_n, p.v_steps);
+    status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, rows, p.v_steps);
     if (status != cudaSuccess) return status;
   }
   if constexpr (Config::copies_bias) {

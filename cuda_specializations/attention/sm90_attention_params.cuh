@@ -37,9 +37,10 @@ struct Sm90AttentionParams : AttentionParams {
   int q_steps[2], k_steps[2], v_steps[2], bias_steps[2];
   ScoreForm form;
   CapSeries cap;
-  float scale_log2;         ///< scale·log2(e)
-  float bias_factor;        ///< from biases to products of queries and keys
-  std::uint32_t bias_none;  ///< 0, which the compiler does not know
+  float scale_log2;           ///< scale·log2(e)
+  float bias_factor;          ///< from biases to products of queries and keys
+  std::uint32_t bias_none;    ///< 0, which the compiler does not know
+  int page_rows, page_shift;  ///< positions of a page's box; of a page, a power of 2. 0: no pages
   int rounds;   ///< pairs of tiles that every block takes first; -1: tiles are of one length
   int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };

@@ -22,6 +22,41 @@ __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* 
     tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
 }
 
+/// The same of a block of keys or values that lie in pages: `n` is the block, `length` that of the
+/// sequence. Boxes past it become zeros.
+template <class Config, int Panels>
+__device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigned char* to,
+                                           CUtensorMap const* map, std::uint64_t* full, int n,
+                                           int length, int h, int sequence, int page_step) {
+  abi::AttentionArgs const& g = p.args;
+  // Entries of the page table that are read before the first is used, as registers allow.
+  constexpr int together = Panels <= 2 ? 4 : 1;
+#pragma unroll 1
+  for (int at = 0; at < Config::tile_n; at += together * p.page_rows) {
+    int pages[together];
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      int const position = n * Config::tile_n + at + i * p.page_rows;
+      pages[i] = position >= length
+                     ? -1
+                     : max(0, g.page_table[sequence * g.page_table_stride[0] +
+                                           (position >> p.page_shift) * g.page_table_stride[1]]);
+    }
+#pragma unroll
+    for (int i = 0; i < together; ++i) {
+      int const to_row = at + i * p.page_rows;
+      if (to_row >= Config::tile_n) break;
+      int const rows = static_cast<int>(g.page_size);
+      int const row = pages[i] < 0 ? rows : (n * Config::tile_n + to_row) & (rows - 1);
+      int const page = min(max(pages[i], 0), static_cast<int>(g.num_pages) - 1) * page_step;
+#pragma unroll
+      for (int panel = 0; panel < Panels; ++panel)
+        tma_load(to + (panel * Config::tile_n + to_row) * 128, map, full, Keep::long_term,
+                 panel * Config::panel, row, h, page);
+    }
+  }
+}
+
 /// What one thread of the producer does all the time.
 template <class Config>
 __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned char* q_ring,
@@ -66,22 +101,32 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
   // Where the keys and values of a tile are, known before room for a block is waited for.
   int begin = 0, head = 0, batch = 0;
   auto const place = [&](Sm90AttentionTile const& t) {
-    begin = t.begin_kv, head = t.head / p.group_of_heads, batch = t.batch;
+    begin = p.page_rows == 0 ? t.begin_kv : t.len_kv;  // pages begin where a sequence does
+    head = t.head / p.group_of_heads, batch = t.batch;
   };
   auto const load_keys = [&](int n) {
     mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
     mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::k_bytes);
-    load_rows<Config>(k_ring + k_at.stage * Config::k_bytes, &p.k, &signals.full_k[k_at.stage],
-                      Keep::long_term, Config::tile_n, begin + n * Config::tile_n,
-                      head * p.k_steps[0], batch * p.k_steps[1]);
+    unsigned char* const to = k_ring + k_at.stage * Config::k_bytes;
+    if (p.page_rows != 0)
+      load_pages<Config, Config::panels>(p, to, &p.k, &signals.full_k[k_at.stage], n, begin,
+                                         head * p.k_steps[0], batch, p.k_steps[1]);
+    else
+      load_rows<Config>(to, &p.k, &signals.full_k[k_at.stage], Keep::long_term, Config::tile_n,
+                        begin + n * Config::tile_n, head * p.k_steps[0], batch * p.k_steps[1]);
     k_at.next();
   };
   auto const load_values = [&](int n) {
     mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
     mbarrier_arrive_expect(&full_v[v_at.stage], Config::raw_bytes);
-    load_rows<Config, Config::v_panels>(
-        v_ring + v_at.stage * Config::raw_bytes, &p.v, &full_v[v_at.stage], Keep::long_term,
-        Config::tile_n, begin + n * Config::tile_n, head * p.v_steps[0], batch * p.v_steps[1]);
+    unsigned char* const to = v_ring + v_at.stage * Config::raw_bytes;
+    if (p.page_rows != 0)
+      load_pages<Config, Config::v_panels>(p, to, &p.v, &full_v[v_at.stage], n, begin,
+                                           head * p.v_steps[0], batch, p.v_steps[1]);
+    else
+      load_rows<Config, Config::v_panels>(to, &p.v, &full_v[v_at.stage], Keep::long_term,
+                                          Config::tile_n, begin + n * Config::tile_n,
+                                          head * p.v_steps[0], batch * p.v_steps[1]);
     v_at.next();
   };
   // Queries of the next tile come as early as there is room for them, not along with the keys and

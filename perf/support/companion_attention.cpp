@@ -56,6 +56,9 @@ struct Options {
   void const* bias;                ///< of q's type, [positions of q, positions of k]
   std::int32_t const* cu_seqlens;  ///< batch + 1 offsets of packed sequences
   char const* kernel;              ///< by name, or ""
+  /// [batch, pages of each] of k and v [pages, heads, page_size, features].
+  std::int32_t const* page_table;
+  std::int64_t page_size, num_pages;
 };
 
 /// Attention of q, k, v [batch, heads, positions, features] of the named type, scaled by
@@ -94,6 +97,11 @@ extern "C" int attikos_perf_attention(char const* type, void const* q, void cons
   g.bias = options->bias, g.type_bias = g.type;
   g.bias_stride[2] = g.seqlen_kv, g.bias_stride[3] = 1;
   g.cu_seqlens_q.data = g.cu_seqlens_kv.data = options->cu_seqlens;
+  if (options->page_table != nullptr) {
+    g.page_table = options->page_table;
+    g.page_size = options->page_size, g.num_pages = options->num_pages;
+    g.page_table_stride[0] = g.seqlen_kv / g.page_size, g.page_table_stride[1] = 1;
+  }
   char const* const wanted = options->kernel;
   switch (g.type) {
     case DType::float16:

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// attention/sm90_wgmma_* over paged keys and values, called directly over memory of cudaMalloc.
+// Compiled as CUDA. The suite AttentionSm90PagesRefuses needs no GPU; AttentionSm90PagesRuns fails
+// without a Hopper card.
+#include <random>
+
+#include "attention_cases.hpp"
+#include "direct_decode.hpp"
+
+#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
+
+namespace {
+
+template <class T>
+void run_attention(DecodeCase t) {
+  t.splits = {0};
+  using Kernel = std::conditional_t<std::is_same_v<T, __half>, abi::AttentionSm90WgmmaF16,
+                                    abi::AttentionSm90WgmmaBf16>;
+  run_decode<T, WithoutWorkspace<Kernel>>(t);
+}
+
+/// Why a call with pages of `size` positions is refused.
+std::string refusal(std::int64_t size, std::int64_t num_pages = 9) {
+  alignas(16) static float somewhere[4];
+
+  AttentionArgs g;
+  g.q = g.k = g.v = g.out = somewhere;
+  g.type = g.type_out = DType::bfloat16;
+  g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 100, g.seqlen_kv = 2 * size;
+  g.head_dim = g.head_dim_v = 64;
+  g.page_table = reinterpret_cast<int const*>(somewhere), g.page_table_stride[0] = 2,
+  g.page_table_stride[1] = 1;
+  g.page_size = size, g.num_pages = num_pages;
+  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
+    (*s)[0] = 262144, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
+  Device const d{0, 9, 0, abi::Architecture::hopper, 132, 232448};
+  return abi::AttentionSm90WgmmaBf16::accepts(g, d).reason;
+}
+
+TEST(AttentionSm90PagesRefuses, OtherSizes) {
+  for (std::int64_t size : {8, 16, 32, 64, 128, 256, 512}) EXPECT_EQ(refusal(size), "");
+  for (std::int64_t size : {0, 1, 2, 4, 7, 24, 100, 96})
+    EXPECT_EQ(refusal(size), "its pages are powers of two, of 8 positions or more");
+  EXPECT_EQ(refusal(16, std::int64_t{1} << 28), "there are too many pages");
+  EXPECT_EQ(refusal(16, -1), "an extent is negative");
+}
+
+template <class T>
+void sizes(std::int64_t d, std::int64_t dv) {
+  int round = 0;
+  for (std::int64_t size : {8, 16, 32, 64, 128, 256, 512})
+    for (int mask = 0; mask < 3; ++mask) {
+      DecodeCase t{.heads = 4,
+                   .heads_kv = 2,
+                   .len_q = 170,
+                   .len_kv = 333,
+                   .d = d,
+                   .dv = dv,
+                   .page_size = size,
+                   .causal = mask == 1,
+                   .left = mask == 2 ? 90 : -1,
+                   .order = round % 2 == 0 ? Order::heads_first : Order::positions_first,
+                   .lengths_kv = {333, 8 + 15 * round}};
+      if (round++ % 3 == 0) t.lengths_q = {100, 170};
+      run_attention<T>(t);
+      STOP_AT_FAILURE;
+    }
+}
+TEST(AttentionSm90PagesRuns, Sizes) {
+  std::int64_t const dims[][2] = {{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
+  for (auto const& e : dims) {
+    sizes<__nv_bfloat16>(e[0], e[1]);
+    STOP_AT_FAILURE;
+  }
+  sizes<__half>(64, 64);  // and blocks of 96 keys
+  STOP_AT_FAILURE;
+  sizes<__half>(192, 192);
+}
+
+TEST(AttentionSm90PagesRuns, Options) {
+  for (std::int64_t d : {64, 128, 256})
+    each_option<DecodeCase>(d, [](DecodeCase t) {
+      if (t.mask || t.order != Order::heads_first) return;
+      t.page_size = t.softcap > 0 ? 16 : 64;
+      t.order_out = Order::positions_first;
+      run_attention<__nv_bfloat16>(t);
+    });
+}
+
+TEST(AttentionSm90PagesRuns, PackedQueries) {
+  for (std::int64_t d : {64, 128, 256})
+    for (int mask = 0; mask < 3; ++mask) {
+      DecodeCase t = packed_case<DecodeCase>(2, 1, d, mask);
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      t.page_size = 32;
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+/// Long enough for several rounds of tiles and of the rings; no keys at all; one key of a page.
+TEST(AttentionSm90PagesRuns, Lengths) {
+  for (std::int64_t d : {64, 128})
+    for (bool causal : {false, true}) {
+      DecodeCase t{.batch = 3,
+                   .heads = 6,
+                   .heads_kv = 2,
+                   .len_q = 300,
+                   .len_kv = 1100,
+                   .d = d,
+                   .dv = d,
+                   .page_size = 16,
+                   .causal = causal,
+                   .lengths_kv = {1100, 0, 1025}};
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+// An excluded key's value must not reach a row as 0 times NaN, and a row is summed again by pages.
+TEST(AttentionSm90PagesRuns, NanBehindTheMask) {
+  for (std::int64_t d : {64, 128, 256})
+    each_bad_key<DecodeCase>(d, [](DecodeCase t, int form) {
+      if (form == 2) return;
+      t.page_size = 16 << form;
+      run_attention<__nv_bfloat16>(t);
+    });
+}
+
+}  // namespace
