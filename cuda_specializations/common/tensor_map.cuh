@@ -79,12 +79,13 @@ constexpr char const* refuse_tensor_map(TensorMapSource const& t, char const* mi
 }
 
 /// Describes a tensor of `Rank` dimensions, the unit stride first, to the copy engine: strides in
-/// bytes of the others, boxes swizzled in rows of 128 bytes. Returns a cudaError_t.
+/// bytes of the others, boxes swizzled in rows of 128 bytes unless told otherwise. Returns a
+/// cudaError_t.
 template <int Rank>
 cudaError_t encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, void const* data,
                               cuuint64_t const (&extents)[Rank],
-                              cuuint64_t const (&strides)[Rank - 1],
-                              cuuint32_t const (&box)[Rank]) noexcept {
+                              cuuint64_t const (&strides)[Rank - 1], cuuint32_t const (&box)[Rank],
+                              CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) noexcept {
   using Encode =
       CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, cuuint64_t const*,
                    cuuint64_t const*, cuuint32_t const*, cuuint32_t const*, CUtensorMapInterleave,
@@ -106,8 +107,8 @@ cudaError_t encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, void c
   for (cuuint32_t& step : steps) step = 1;
   auto const attempt = [&] {
     return encode(map, type, Rank, const_cast<void*>(data), extents, strides, box, steps,
-                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   CUresult status = attempt();
   if (status == CUDA_ERROR_INVALID_CONTEXT || status == CUDA_ERROR_NOT_INITIALIZED) {
@@ -121,10 +122,10 @@ cudaError_t encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, void c
   return status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/// Boxes of `box_inner` × `box_outer` elements, swizzled in rows of 128 bytes. Returns a
-/// cudaError_t.
-inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, int box_inner,
-                                   int box_outer) noexcept {
+/// Boxes of `box_inner` × `box_outer` elements. Returns a cudaError_t.
+inline cudaError_t make_tensor_map(
+    CUtensorMap* map, TensorMapSource const& t, int box_inner, int box_outer,
+    CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) noexcept {
   // Strides of dimensions of extent 1 are the caller's to choose; the driver wants valid ones.
   std::int64_t const row =
       t.outer > 1 ? t.outer_stride : (t.inner * t.element_bytes + 15) / 16 * 16;
@@ -134,7 +135,7 @@ inline cudaError_t make_tensor_map(CUtensorMap* map, TensorMapSource const& t, i
   cuuint64_t const strides[2] = {static_cast<cuuint64_t>(row), static_cast<cuuint64_t>(plane)};
   cuuint32_t const box[3] = {static_cast<cuuint32_t>(box_inner), static_cast<cuuint32_t>(box_outer),
                              1};
-  return encode_tensor_map(map, t.type, t.data, extents, strides, box);
+  return encode_tensor_map(map, t.type, t.data, extents, strides, box, swizzle);
 }
 
 /// Launches a kernel of one struct parameter with clusters and dynamic shared memory, as a launch

@@ -5,6 +5,7 @@
 
 #include <cuda.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "sm90_epilogue.cuh"
@@ -37,6 +38,19 @@ struct Sm90Tiles {
 /// or along M where A comes from registers and C's unit stride is there.
 enum class Sm90Store : std::uint8_t { halves, words, vectors, elements };
 
+/// Who brings factors that change along K: there are none; the copy engine, those of four stages at
+/// a time (`copied`); or warps of their own, whatever they are (`fetched`).
+enum class BlockFactors : std::uint8_t { none, copied, fetched };
+
+/// An operand's copied factors: one for each of its rows (B's columns), or one for all of a tile.
+struct CopiedFactors {
+  CUtensorMap map;
+  bool exist, along_k;     ///< those of consecutive stages lie together, or those of rows
+  bool of_rows;            ///< one for each
+  std::int8_t tile_shift;  ///< of one for all: how rows are counted
+  int batch_step;          ///< 0 where they are the same in every batch
+};
+
 struct Sm90Params {
   CUtensorMap a, b, c;
   CUtensorMap
@@ -52,6 +66,8 @@ struct Sm90Params {
   Activation gate;  ///< of a gated product
   /// Factors that change along K, of blocks a multiple of 128 long there; no data: none.
   abi::ScaleGrid block_a, block_b;
+  BlockFactors block_factors;
+  CopiedFactors copied_a, copied_b;
   Sm90Epilogue epilogue;
 };
 
@@ -60,13 +76,8 @@ constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
   return b.data != nullptr && b.col != 0 && b.col_shift < 7;
 }
 
-/// Whether factors change along K.
-constexpr __host__ __device__ bool has_block_factors(Sm90Params const& p) {
-  return p.block_a.data != nullptr || p.block_b.data != nullptr;
-}
-
-/// Shared memory for the factors of a stage: of so many rows, one for all columns beside each two
-/// of them, and of `columns`.
+/// Shared memory for the fetched factors of a stage: of so many rows, one for all columns beside
+/// each two of them, and of `columns`.
 constexpr int factor_slot_bytes(int rows, int columns) { return 8 * rows + 4 * columns; }
 
 enum class Schedule { cooperative, ping_pong };
@@ -111,10 +122,17 @@ struct Sm90Config {
   static constexpr int producer_registers = Promoted && column_factors ? 40 : 24;
   static constexpr int consumer_registers = (504 - producer_registers) / 2;
   static constexpr int factor_warps = Promoted ? TileM / 64 : 0, first_factor_thread = 32;
-  static constexpr int factor_bytes =
+  /// Stages whose factors are copied at a time, where those of A and of B lie, how many places
+  /// there are.
+  static constexpr int copied_stages = 4, copied_a_bytes = 4 * TileM * copied_stages,
+                       copied_bytes = copied_a_bytes + 128,
+                       copied_places = Promoted && !registers_a ? Stages + 1 : 0;
+  static constexpr int fetched_bytes =
       Promoted ? Stages * factor_slot_bytes(TileM, column_factors ? TileN : 0) : 0;
+  static constexpr int factor_bytes = std::max(copied_places * copied_bytes, fetched_bytes);
+  static constexpr int barrier_bytes = (2 * 8 * Stages + 127) / 128 * 128;
   static constexpr int shared_bytes =
-      1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + 2 * 8 * Stages;
+      1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + barrier_bytes;
   static_assert(shared_bytes <= 232448);
   static_assert(sizeof(A) != 1 || !MnMajorB);
   static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));

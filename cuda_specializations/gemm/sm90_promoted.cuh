@@ -17,9 +17,9 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Where a stage's factors lie in shared memory: for each two rows whose sums a thread holds their
-/// two, then one for all columns and a place left free, so that one load brings them all; then one
-/// for each column where a tile may have several.
+/// Where a stage's fetched factors lie in shared memory: for each two rows whose sums a thread
+/// holds their two, then one for all columns and a place left free, so that one load brings them
+/// all; then one for each column where a tile may have several.
 template <class Config>
 struct Sm90FactorSlot {
   static constexpr int rows = Config::tile_m, columns = Config::column_factors ? Config::tile_n : 0;
@@ -98,11 +98,21 @@ class Sm90FactorLoader {
   int to_next_;                    ///< to that of its second row
 };
 
-/// Which factors sums take on from stage to stage: none, those of rows and one for all columns, or
-/// those of rows and of columns.
+/// Adds to two rows' sums those of a stage times their factors.
+template <int Size>
+__device__ __forceinline__ void add_rows(float (&acc)[Size], float (&part)[Size],
+                                         float4 const& factors) {
+  pin(part);
+  float const row[2] = {factors.x * factors.z, factors.y * factors.z};
+#pragma unroll
+  for (int r = 0; r < Size; ++r) acc[r] = __fmaf_rn(row[r / 2 % 2], part[r], acc[r]);
+}
+
+/// Which fetched factors sums take on from stage to stage: none, those of rows and one for all
+/// columns, or those of rows and of columns.
 enum class Factors : std::uint8_t { none, rows, columns };
 
-/// The factors of a thread's sums of a tile.
+/// The fetched factors of a thread's sums of a tile.
 template <class Config, Factors Kind>
 class Sm90BlockScales {
   using Slot = Sm90FactorSlot<Config>;
@@ -125,15 +135,15 @@ class Sm90BlockScales {
   template <int Size>
   __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], float4 factors,
                                       int place) const {
-    pin(part);
-    float const row[2] = {factors.x * factors.z, factors.y * factors.z};
     if constexpr (Kind == Factors::none) {
+      pin(part);
 #pragma unroll
       for (int r = 0; r < Size; ++r) acc[r] += part[r];
     } else if constexpr (Kind == Factors::rows) {
-#pragma unroll
-      for (int r = 0; r < Size; ++r) acc[r] = __fmaf_rn(row[r / 2 % 2], part[r], acc[r]);
+      add_rows(acc, part, factors);
     } else {
+      pin(part);
+      float const row[2] = {factors.x * factors.z, factors.y * factors.z};
 #pragma unroll
       for (int r = 0; r < Size; r += 4) {
         float2 const b = load_shared_two(columns_ + place * Slot::bytes + r * 8);
@@ -154,7 +164,8 @@ class Sm90BlockScales {
 template <class Config, class Multiply>
 __device__ __forceinline__ void with_block_scales(Sm90Params const& p, std::uint32_t slots, int row,
                                                   Multiply multiply) {
-  if (!has_block_factors(p)) return multiply(Sm90BlockScales<Config, Factors::none>(slots, row));
+  if (p.block_factors == BlockFactors::none)
+    return multiply(Sm90BlockScales<Config, Factors::none>(slots, row));
   if constexpr (Config::column_factors) {
     if (factors_by_column(p.block_b))
       return multiply(Sm90BlockScales<Config, Factors::columns>(slots, row));

@@ -84,9 +84,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
   int const rank = static_cast<int>(cluster_rank());
   int const splits = p.splits;
+  bool const fetches = p.block_factors == BlockFactors::fetched;
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1 + (has_block_factors(p) ? 32 * Config::factor_warps : 0));
+      mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
       mbarrier_init(&empty[s], 4);
     }
     fence_mbarrier_init();
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     }
   } else if (warp == 5) {
     if constexpr (Config::promoted) {
-      if (has_block_factors(p)) {
+      if (fetches) {
         Sm90FactorLoader<Config> const loader(p, z, m, n);
         int stage = 0;
         std::uint32_t phase = 0;

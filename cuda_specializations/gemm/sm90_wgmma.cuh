@@ -7,8 +7,8 @@
 /// copy engine and emptied by the tensor cores. The producer runs ahead over the ends of tiles, so
 /// that the loads of the next tile hide behind the epilogue of this one. Two blocks of a cluster
 /// lie one above the other and share B's tile: each loads half of it into both. The epilogue hands
-/// C to the copy engine through swizzled panels. Factors of blocks of float8 operands come with
-/// their stage, brought by other warps of the producer.
+/// C to the copy engine through swizzled panels. Factors of blocks of float8 operands come by the
+/// copy engine, too, or with their stage, brought by other warps of the producer.
 ///
 /// Source of the schedule: CUTLASS's and fast.cu's published descriptions of warp-specialized,
 /// persistent Hopper GEMMs; PTX ISA for every layout.
@@ -17,7 +17,7 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
-#include "sm90_promoted.cuh"
+#include "sm90_copied_factors.cuh"
 #include "sm90_registers.cuh"
 #include "sm90_store.cuh"
 
@@ -113,18 +113,24 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto* const full =
       reinterpret_cast<std::uint64_t*>(panels + Config::panels * Config::panel_bytes);
   std::uint64_t* const empty = full + Config::stages;
-  std::uint32_t const factors = shared_address(empty + Config::stages);  // of promoted products
+  unsigned char* const factors =  // of promoted products
+      reinterpret_cast<unsigned char*>(full) + Config::barrier_bytes;
+  bool const fetches = p.block_factors == BlockFactors::fetched;
+  bool const copies = Config::copied_places != 0 && p.block_factors == BlockFactors::copied;
 
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   std::uint32_t const rank = Config::cluster == 1 ? 0 : cluster_rank();
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1 + (has_block_factors(p) ? 32 * Config::factor_warps : 0));
+      mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
       mbarrier_init(&empty[s], 4 * Config::sharers * Config::cluster);  // a lane of each warp
     }
     fence_mbarrier_init();
   }
-  if constexpr (Config::promoted) Sm90FactorSlot<Config>::clear(factors);
+  if constexpr (Config::promoted) {
+    if (fetches) Sm90FactorSlot<Config>::clear(shared_address(factors));
+    if (copies) Sm90FactorRing<Config>::clear(p, shared_address(factors));
+  }
   if constexpr (Config::cluster == 1)
     __syncthreads();
   else
@@ -156,12 +162,16 @@ __global__ void __launch_bounds__(Config::threads, 1)
       prefetch_tensor_map(&p.a);
       prefetch_tensor_map(&p.b);
       Sm90Loader<Config> const loader{p, rank};
+      Sm90FactorRing<Config> ring;
+      int const ring_bytes = copies ? Sm90FactorRing<Config>::bytes(p) : 0;
       for (int tile = first; tile < count; tile += step) {
         int z, m, n;
         locate(tile, z, m, n);
         for (int k = 0; k < p.k_blocks; ++k) {
           mbarrier_wait(&empty[stage], phase ^ 1);
-          mbarrier_arrive_expect(&full[stage], Config::stage_bytes);
+          bool const begins = copies && ring.begins(k);
+          mbarrier_arrive_expect(&full[stage], Config::stage_bytes + (begins ? ring_bytes : 0));
+          if (begins) ring.load(p, factors, &full[stage], z, m, n, k);
           loader.load(shared + stage * Config::stage_bytes, &full[stage], z, m, n,
                       k * Config::tile_k);
           next_stage();
@@ -169,15 +179,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
       }
     }
     if constexpr (Config::promoted) {
-      if (threadIdx.x - Config::first_factor_thread < 32 * Config::factor_warps &&
-          has_block_factors(p)) {
+      if (threadIdx.x - Config::first_factor_thread < 32 * Config::factor_warps && fetches) {
         for (int tile = first; tile < count; tile += step) {
           int z, m, n;
           locate(tile, z, m, n);
           Sm90FactorLoader<Config> const loader(p, z, m, n);
           for (int k = 0; k < p.k_blocks; ++k) {
             mbarrier_wait(&empty[stage], phase ^ 1);
-            loader.load(factors + stage * Sm90FactorSlot<Config>::bytes, &full[stage], k);
+            loader.load(shared_address(factors) + stage * Sm90FactorSlot<Config>::bytes,
+                        &full[stage], k);
             next_stage();
           }
         }
@@ -201,6 +211,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     Sm90Storer<Config> storer(p, panels + consumer * Config::group_panels * Config::panel_bytes,
                               consumer);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
+    Sm90FactorRing<Config> ring;
     // Ping-pong: a warpgroup passes over the stages of the other's tiles.
     auto const pass_tile = [&] {
       int const at = stage + p.k_blocks;
@@ -233,7 +244,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
-          with_block_scales<Config>(p, factors, consumer * 64, [&](auto scales) {
+          with_block_scales<Config>(p, shared_address(factors), consumer * 64, [&](auto scales) {
             multiply_registers_promoted<Config>(acc[0], scales, p.k_blocks, tiles_a, first_wave, b0,
                                                 take, release);
           });
@@ -256,9 +267,13 @@ __global__ void __launch_bounds__(Config::threads, 1)
           next_stage();
           return taken;
         };
-        with_block_scales<Config>(p, factors, consumer * 64, [&](auto scales) {
+        auto const multiply = [&](auto scales) {
           multiply_promoted<Config>(acc[0], scales, p.k_blocks, take, release);
-        });
+        };
+        if (copies)
+          multiply(Sm90CopiedScales<Config>(p, shared_address(factors), ring, m, n, consumer * 64));
+        else
+          with_block_scales<Config>(p, shared_address(factors), consumer * 64, multiply);
       } else {
         int previous = -1;
         for (int k = 0; k < p.k_blocks; ++k) {

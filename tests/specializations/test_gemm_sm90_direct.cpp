@@ -50,6 +50,9 @@ struct Case {
   /// Factors for every 128 along K: of `block_rows` rows of A, `block_columns` columns of B; 0:
   /// none.
   std::int64_t block_rows = 0, block_columns = 0;
+  /// How those lie: consecutive rows (columns) together; consecutive blocks along K; those in lines
+  /// that do not begin at multiples of 16 bytes.
+  enum class Blocks { by_rows, along_k, along_k_odd } lie = Blocks::by_rows;
 };
 
 std::int64_t blocks(std::int64_t extent, std::int64_t size) {
@@ -83,8 +86,11 @@ void run(Case const& t) {
   Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, t.trans_c == t.residual_as_c,
                                  t.residual_as_c ? 4 : 3, false, 5);
   Matrix<float> rows(1, 1, t.m, false, 0, false, 6), columns(1, 1, t.n, false, 0, false, 7);
-  Matrix<float> blocks_a(t.batch, blocks(t.m, t.block_rows), blocks(t.k, 128), true, 0, false, 8);
-  Matrix<float> blocks_b(1, blocks(t.k, 128), blocks(t.n, t.block_columns), false, 0, true, 9);
+  bool const along_k = t.lie != Case::Blocks::by_rows;
+  int const odd = t.lie == Case::Blocks::along_k_odd ? 1 : 0;
+  Matrix<float> blocks_a(t.batch, blocks(t.m, t.block_rows), blocks(t.k, 128), !along_k, odd, false,
+                         8);
+  Matrix<float> blocks_b(1, blocks(t.k, 128), blocks(t.n, t.block_columns), along_k, odd, true, 9);
   if (t.beta == 0) c.forget();
   blocks_a.upload(), blocks_b.upload();
   a.upload(), b.upload(), bias.upload(), residual.upload(), rows.upload(), columns.upload();
@@ -234,8 +240,9 @@ TEST(Sm90Runs, ShapesInt8) {
 }
 
 /// Factors that change every 128 along K, with row and column factors of the other operand, in all
-/// configurations and from registers.
+/// configurations and from registers, however they lie.
 TEST(Sm90Runs, BlockScales) {
+  int turn = 0;
   for (auto [rows, columns] :
        {std::array<std::int64_t, 2>{1, 128}, {128, 128}, {128, 1}, {1, 1}, {1, 0}, {0, 128}})
     for (auto [m, n, k] : {std::array<std::int64_t, 3>{200, 300, 720},
@@ -247,6 +254,7 @@ TEST(Sm90Runs, BlockScales) {
         t.block_rows = rows, t.block_columns = columns, t.batch = 2;
         t.trans_a = layout == 1, t.trans_b = layout != 2, t.trans_c = layout == 2;
         t.fast = layout == 1, t.bias = layout == 0;
+        t.lie = static_cast<Case::Blocks>((turn + turn / 3) % 3), ++turn;
         run<E4, E4, __nv_bfloat16>(t);
         if (testing::Test::HasFailure()) return;
       }
@@ -339,6 +347,7 @@ TEST(Sm90Runs, BlockScalesOfLongSums) {
     for (bool trans_a : {false, true}) {
       Case t{140, 136, 4112};
       t.block_rows = rows, t.block_columns = columns, t.trans_a = trans_a;
+      t.lie = rows == columns ? Case::Blocks::by_rows : Case::Blocks::along_k;
       run<E4, E4, __nv_bfloat16>(t);
       t.m = 40;
       run<E4, E4, float>(t);
@@ -380,16 +389,9 @@ TEST(Sm90Runs, NarrowTiles) {
 /// Tiles 48, 96 and 112 columns wide, which come out even on 8 multiprocessors, with whole and
 /// with cut last tiles, stored by vectors and one by one.
 TEST(Sm90Runs, EvenTiles) {
-  for (auto [m, n] : {std::array<std::int64_t, 2>{128, 384},
-                      {128, 376},
-                      {256, 384},
-                      {250, 380},
-                      {512, 384},
-                      {512, 376},
-                      {128, 896},
-                      {120, 890},
-                      {256, 896},
-                      {250, 890}})
+  std::int64_t const extents[][2] = {{128, 384}, {128, 376}, {256, 384}, {250, 380}, {512, 384},
+                                     {512, 376}, {128, 896}, {120, 890}, {256, 896}, {250, 890}};
+  for (auto [m, n] : extents)
     for (bool bias : {false, true}) {
       Case t{m, n, 200};
       t.bias = bias;
