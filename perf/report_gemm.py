@@ -16,6 +16,7 @@ import re
 
 LARGE = "1024³ … 16384³ and four rectangles"
 # title, goal, keep(case), [(heading, value(case))]: the heading "×F" stands for a mean and the worst case.
+OF_ONE = ("of one factor a matrix", lambda c: c["tensor:ratio"])
 F, B = ("×F", lambda c: c["cublaslt:ratio"]), ("×B", lambda c: c["cublaslt_best:ratio"])
 
 
@@ -33,6 +34,10 @@ def square(c):
 
 def scaled(how):
     return lambda c: c["family"] == "gemm_scaled" and c["types"] == f"{E4} {how}"
+
+
+def block_scales(keep):
+    return lambda c: c["family"] == "gemm_block_scales" and keep(c)
 
 
 def few(c):
@@ -77,6 +82,8 @@ ROWS = [
     ("float8, a factor a matrix, fast sums", "≥ 1.00 F, none < 0.93 F", scaled("fast tensor"), [F, B]),
     ("float8, a factor a row, promoted sums", "≥ 1.00 F, none < 0.93 F", scaled("rows"), [F, B]),
     ("float8, a factor a row, fast sums", "≥ 1.00 F, none < 0.93 F", scaled("fast rows"), [F, B]),
+    ("float8, blocks of 1 × 128 by 128 × 128, M 4096 and 8192", "≥ 0.95 of one factor", block_scales(large), [OF_ONE]),
+    ("float8, the same, M 1 … 512", "", block_scales(lambda c: not large(c)), [OF_ONE]),
     ("int8 → int32, from 2048³ on, K-major operands", "≥ 1.02 F, ≥ 0.98 B",
      gemm(I8, lambda c: c["m"] >= 2048 and c["ops"] == "nt"), [F, B]),
     ("int8 → int32, from 2048³ on, B [K, N]", "≥ 1.10 F",

@@ -157,6 +157,7 @@ void register_gemm_bandwidth(Settings const& settings);
 void register_gemm_batched(Settings const& settings);
 void register_gemm_grouped(Settings const& settings);
 void register_gemm_scaled(Settings const& settings);
+void register_gemm_block_scales(Settings const& settings);
 void register_gated_mlp(Settings const& settings);
 #endif
 
