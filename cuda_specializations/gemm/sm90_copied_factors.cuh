@@ -91,17 +91,18 @@ class Sm90CopiedScales {
                                               int m, int n, int row)
       : ring_(ring),
         a_(places + Ring::offset(p.copied_a, m, row + line_of_sum<Config>(0, threadIdx.x % 128))),
+        second_(a_ + Ring::offset(p.copied_a, 0, 8)),
         b_(places + Config::copied_a_bytes + Ring::offset(p.copied_b, n, 0)),
-        to_second_(Ring::offset(p.copied_a, 0, 8)),
         step_a_(Ring::step(p.copied_a)),
         step_b_(Ring::step(p.copied_b)) {}
 
-  __device__ __forceinline__ float4 read(int) {
-    if (Ring::begins(k_)) place_ = ring_.next() * Config::copied_bytes;
-    int const j = k_++ % Config::copied_stages;
-    std::uint32_t const at = a_ + (place_ + j * step_a_);
-    return {load_shared_word(at), load_shared_word(at + to_second_),
-            load_shared_word(b_ + (place_ + j * step_b_)), 1};
+  /// `even`: whether the stage's number is, as that of the first of four.
+  __device__ __forceinline__ float4 read(int, bool even) {
+    if (even && Ring::begins(k_)) at_a_ = at_b_ = ring_.next() * Config::copied_bytes;
+    float4 const factors{load_shared_word(a_ + at_a_), load_shared_word(second_ + at_a_),
+                         load_shared_word(b_ + at_b_), 1};
+    ++k_, at_a_ += step_a_, at_b_ += step_b_;
+    return factors;
   }
 
   template <int Size>
@@ -112,9 +113,9 @@ class Sm90CopiedScales {
 
  private:
   Ring& ring_;
-  std::uint32_t const a_, b_;
-  int const to_second_, step_a_, step_b_;
-  int k_ = 0, place_ = 0;
+  std::uint32_t const a_, second_, b_;
+  int const step_a_, step_b_;
+  int k_ = 0, at_a_ = 0, at_b_ = 0;
 };
 
 /// Describes an operand's factors, of `extent` rows, to the copy engine: each row's, or one for all

@@ -45,18 +45,24 @@ template <class Config>
 class Sm90FactorLoader {
   using Slot = Sm90FactorSlot<Config>;
   static constexpr int warps = Config::factor_warps;
+  static constexpr int columns = (Slot::columns + 32 * warps - 1) / (32 * warps);  ///< of a lane
   static_assert(Slot::rows == 64 * warps);
 
  public:
   /// For the tile that begins at row `m` and column `n`.
-  __device__ __forceinline__ Sm90FactorLoader(Sm90Params const& p, int z, int m, int n)
-      : p_(p), z_(z), n_(n) {
+  __device__ __forceinline__ Sm90FactorLoader(Sm90Params const& p, int z, int m, int n) : p_(p) {
     abi::ScaleGrid const &a = p.block_a, &b = p.block_b;
     // Rows and columns outside the matrix have no factors; what they get does not matter.
     int const row = min(m + line(), p.m - 1), next = min(row + 32 * warps, p.m - 1);
     of_row_ = a.data + a.offset(z, row, 0);
     to_next_ = ((next >> a.row_shift) - (row >> a.row_shift)) * static_cast<int>(a.row);
     of_all_ = b.data + b.offset(z, 0, min(n, p.n - 1));
+#pragma unroll
+    for (int i = 0; i < columns; ++i) {
+      int const column = min(n + line() + i * 32 * warps, p.n - 1);
+      to_columns_[i] =
+          ((column >> b.col_shift) - (min(n, p.n - 1) >> b.col_shift)) * static_cast<int>(b.col);
+    }
   }
 
   /// Starts the copies for stage number `k` along K to `slot`; `full` counts each lane of the
@@ -75,10 +81,12 @@ class Sm90FactorLoader {
     if (b.data != nullptr) {
       int const of_b = step(b.row, b.row_shift);
       if (Config::column_factors && factors_by_column(b)) {
-#pragma unroll 1
-        for (int c = line(); c < Config::tile_n; c += 32 * warps)
-          copy_async_four(slot + Slot::column + 4 * c,
-                          b.data + b.offset(z_, 0, min(n_ + c, p_.n - 1)) + of_b);
+#pragma unroll
+        for (int i = 0; i < columns; ++i) {
+          int const column = line() + i * 32 * warps;
+          if (column < Config::tile_n)
+            copy_async_four(slot + Slot::column + 4 * column, of_all_ + to_columns_[i] + of_b);
+        }
       } else {
         copy_async_four(slot + line() * 16 + Slot::all, of_all_ + of_b);
       }
@@ -93,9 +101,9 @@ class Sm90FactorLoader {
   }
 
   Sm90Params const& p_;
-  int const z_, n_;
-  float const *of_row_, *of_all_;  ///< this lane's, for the beginning of K
-  int to_next_;                    ///< to that of its second row
+  float const *of_row_, *of_all_;               ///< this lane's, for the beginning of K
+  int to_next_;                                 ///< to that of its second row
+  int to_columns_[columns == 0 ? 1 : columns];  ///< from of_all_ to those of its columns
 };
 
 /// Adds to two rows' sums those of a stage times their factors.
@@ -127,7 +135,7 @@ class Sm90BlockScales {
         columns_(slots + Slot::column + threadIdx.x % 4 * 8) {}
 
   /// Reads those of the stage at `place` that are few: of two rows, and of all columns.
-  __device__ __forceinline__ float4 read(int place) const {
+  __device__ __forceinline__ float4 read(int place, bool = true) const {
     return Kind != Factors::none ? load_shared(rows_ + place * Slot::bytes) : float4{1, 1, 1, 1};
   }
 
@@ -196,11 +204,11 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size], Scales sca
   float4 even_factors, odd_factors;
 #pragma unroll
   for (int r = 0; r < Size; ++r) acc[r] = 0;
-  auto const start = [&](float(&part)[Size], float4& factors) {
+  auto const start = [&](float(&part)[Size], float4& factors, bool even_stage) {
     std::uint64_t a, b;
     int const place = take(a, b);
-    factors = scales.read(place);  // long before their use
     start_part<Config>(part, a, b);
+    factors = scales.read(place, even_stage);  // nobody waits for them yet
     return place;
   };
   auto const finish = [&](float(&part)[Size], float4 const& factors, int place) {
@@ -208,18 +216,18 @@ __device__ __forceinline__ void multiply_promoted(float (&acc)[Size], Scales sca
     scales.add(acc, part, factors, place);
     if (Scales::reads_late) release(place);
   };
-  int held = start(even, even_factors);
+  int held = start(even, even_factors, true);
   int k = 1;
   for (; k + 1 < k_blocks; k += 2) {
-    int const second = start(odd, odd_factors);
+    int const second = start(odd, odd_factors, false);
     wgmma_wait<1>();
     finish(even, even_factors, held);
-    held = start(even, even_factors);
+    held = start(even, even_factors, true);
     wgmma_wait<1>();
     finish(odd, odd_factors, second);
   }
   if (k < k_blocks) {
-    int const second = start(odd, odd_factors);
+    int const second = start(odd, odd_factors, false);
     wgmma_wait<1>();
     finish(even, even_factors, held);
     wgmma_wait<0>();
