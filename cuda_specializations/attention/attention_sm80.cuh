@@ -4,6 +4,8 @@
 #pragma once
 
 #include <attikos/abi/attention_cuda.hpp>
+#include <cstdlib>
+#include <limits>
 
 #include "../common/check.cuh"
 #include "attention_plan.cuh"
@@ -24,6 +26,36 @@ bool is_wide(void const* data, std::int64_t const (&extent)[4], std::int64_t con
   return wide;
 }
 
+/// Extents of keys and values: dimension 0, and positions of each.
+inline std::int64_t key_sequences(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.num_pages : g.cu_seqlens_kv.data != nullptr ? 1 : g.batch;
+}
+inline std::int64_t key_rows(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
+}
+
+template <class T>
+bool has_wide_keys(abi::AttentionArgs const& g) {
+  std::int64_t const k[4] = {key_sequences(g), g.heads_kv, key_rows(g), g.head_dim};
+  return is_wide<T>(g.k, k, g.k_stride);
+}
+template <class T>
+bool has_wide_values(abi::AttentionArgs const& g) {
+  std::int64_t const v[4] = {key_sequences(g), g.heads_kv, key_rows(g), g.head_dim_v};
+  return is_wide<T>(g.v, v, g.v_stride);
+}
+
+/// Whether a kernel whose shape is `Config` may take a call if it is `plain`; see
+/// Sm80AttentionConfig.
+template <class Config>
+bool is_plain(abi::AttentionArgs const& g) {
+  using T = typename Config::Element;
+  constexpr std::int64_t most = std::numeric_limits<int>::max() / static_cast<int>(sizeof(T));
+  return !has_score_terms(g) && g.page_table == nullptr && g.head_dim == Config::d &&
+         g.head_dim_v == Config::d && has_wide_keys<T>(g) && has_wide_values<T>(g) &&
+         std::max(std::abs(g.k_stride[2]), std::abs(g.v_stride[2])) <= most;
+}
+
 template <class Config>
 cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs const& g,
                          abi::Device const& device, CUstream_st* stream) {
@@ -32,16 +64,13 @@ cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs
   plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = has_score_terms(g);
   p.excludes = g.mask != nullptr || g.bias != nullptr;
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  bool const paged = g.page_table != nullptr;
-  std::int64_t const sequences = paged ? g.num_pages : packed_kv ? 1 : g.batch;
-  std::int64_t const rows = paged ? g.page_size : g.seqlen_kv;
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  std::int64_t const k[4] = {sequences, g.heads_kv, rows, g.head_dim};
-  std::int64_t const v[4] = {sequences, g.heads_kv, rows, g.head_dim_v};
+  std::int64_t const q[4] = {g.cu_seqlens_q.data != nullptr ? 1 : g.batch, g.heads_q, g.seqlen_q,
+                             g.head_dim};
   p.wide_q = is_wide<T>(g.q, q, g.q_stride);
-  p.wide_k = is_wide<T>(g.k, k, g.k_stride);
-  p.wide_v = is_wide<T>(g.v, v, g.v_stride);
+  p.wide_k = has_wide_keys<T>(g);
+  p.wide_v = has_wide_values<T>(g);
+  p.apart_k = static_cast<int>(g.k_stride[2] * static_cast<std::int64_t>(sizeof(T)));
+  p.apart_v = static_cast<int>(g.v_stride[2] * static_cast<std::int64_t>(sizeof(T)));
   return launch_kernel(kernel, dim3(static_cast<unsigned>(p.tiles_m * p.heads)), Config::threads,
                        stream, p, Config::shared_bytes);
 }

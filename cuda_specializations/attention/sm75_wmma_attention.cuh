@@ -27,7 +27,7 @@ namespace cuda {
 template <int D, int TileN, int Blocks>
 struct WmmaAttentionConfig {
   using Element = __half;
-  static constexpr bool asynchronous = false, turned = false;
+  static constexpr bool asynchronous = false, turned = false, plain = false;
   static constexpr int d = D, tile_n = TileN, blocks = Blocks;
   static constexpr int warps = 4, threads = 32 * warps, row_tiles = 1, tile_m = 16 * warps;
   /// Rows are 16 bytes apart beyond their own, so that those that wmma reads at once lie in
@@ -252,11 +252,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   WmmaSums o[Config::d / 16];
 #pragma unroll
   for (auto& sums : o) nvcuda::wmma::fill_fragment(sums, 0.0f);
-  WholeBlocks<Config> const whole(t);
 #pragma unroll 1
   for (int n = t.end - 1; n >= loader.first; --n) {
-    BlockView const view = whole.view(t, n);
-    bool const masked = view.right || view.left || p.excludes;
+    bool const masked = n >= t.whole_end || n < t.whole_from || p.excludes;
     loader.template issue<false>(n, shared_address(key_slot));
     loader.template issue<true>(n, shared_address(value_slot));
     bool pairwise = false;
@@ -264,7 +262,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       pairwise = __syncthreads_or(loader.no_numbers(shared_address(value_slot))) != 0;
     else
       __syncthreads();
-    if (view.active) {
+    if (sees_block<Config>(t, n)) {
       int const j0 = n * Config::tile_n;
       multiply_wmma_keys<Config>(queries, keys, piece);
       __syncwarp();

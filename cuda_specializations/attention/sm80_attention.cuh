@@ -144,12 +144,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 
   // What makes exponents of scores.
   auto const exponent_factor = [&] {
-    float c = p.terms ? 1.0f : p.scale * log2_e;
+    float c = !Config::plain && p.terms ? 1.0f : p.scale * log2_e;
     asm volatile("" : "+f"(c));
     return c;
   };
-  // A block's keys are taken in two halves: weights of one half are made beside the products of the
-  // other, first with keys, then with values.
+  // A block's keys are taken in two halves: weights of the second are made beside the products of
+  // the first with values.
   constexpr int steps = d / 16, half_n = tile_n / 2, scores = half_n / 2;
   static_assert(half_n % 16 == 0);
   float o[row_tiles][d / 2] = {};
@@ -160,34 +160,14 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   for (int m = 0; m < row_tiles; ++m)
     rows[m] = {{minus_infinity(), minus_infinity()}, {0.0f, 0.0f}};
 
-  float shift[row_tiles][2], factor[row_tiles][2], c = 0;
-  bool raised = false;
-  // Looks what the weights of `halves` from `half` on are to be relative to: the largest score, or
-  // one that it does not exceed by more than 2^8; see online_softmax_in_place().
-  auto const begin_weights = [&](int half, int halves) {
+  // Weights are made with the references of before; see online_softmax().
+  float shift[row_tiles][2], sum[row_tiles][2], c = 0;
+  auto const begin_weights = [&] {
     c = exponent_factor();
-    raised = false;
 #pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-      float seen[2];
-      largest_score<scores>(s[m][half], seen);
-      if (halves == 2) {
-        float also[2];
-        largest_score<scores>(s[m][1], also);
-        seen[0] = fmaxf(seen[0], also[0]), seen[1] = fmaxf(seen[1], also[1]);
-      }
+    for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float const before = rows[m].largest[i];
-        bool const grown = (seen[i] - before) * c > 8.0f;  // not so if both are -inf
-        float const now = grown ? seen[i] : before;
-        raised = raised || grown;
-        factor[m][i] = grown ? power_of_2((before - now) * c) : 1.0f;
-        shift[m][i] = now == minus_infinity() ? 0.0f : now * c;
-        rows[m].largest[i] = now;
-        rows[m].sum[i] *= factor[m][i];
-      }
-    }
+      for (int i = 0; i < 2; ++i) shift[m][i] = rows[m].largest[i] * c, sum[m][i] = 0;
   };
   // Part `step` of `of` of the weights of a half.
   auto const make_weights = [&](int half, int step, int of) {
@@ -197,33 +177,49 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       int const m = w % row_tiles, r = w / row_tiles * 2, i = r / 2 % 2;
       float const x = power_of_2(fmaf(s[m][half][r], c, -shift[m][i]));
       float const y = power_of_2(fmaf(s[m][half][r + 1], c, -shift[m][i]));
-      rows[m].sum[i] += x + y;
+      sum[m][i] += x + y;
       weights[m][half][r / 2] = pack_pair<T>(x, y);
     }
   };
-  // Scales what was summed so far to the references of the last weights.
-  auto const scale_sums = [&] {
-    if (!__any_sync(0xffffffff, raised)) return;
+  // Makes them anew where a sum shows, as NaN if there was none, that the references are too small,
+  // and scales what was summed so far to larger ones.
+  auto const end_weights = [&](int half) {
+    bool beyond = false;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+      beyond = beyond || !(sum[m][0] <= sum_limit) || !(sum[m][1] <= sum_limit);
+    if (__any_sync(0xffffffff, beyond)) {
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+        float seen[2], factor[2];
+        largest_score<scores>(s[m][half], seen);
+        raise_reference(seen, rows[m], c, factor);
+        weigh<T>(s[m][half], rows[m], c, weights[m][half], sum[m]);
+#pragma unroll
+        for (int r = 0; r < d / 2; ++r) o[m][r] *= factor[r / 2 % 2];
+      }
+    }
 #pragma unroll
     for (int m = 0; m < row_tiles; ++m)
 #pragma unroll
-      for (int r = 0; r < d / 2; ++r) o[m][r] *= factor[m][r / 2 % 2];
+      for (int i = 0; i < 2; ++i) rows[m].sum[i] += sum[m][i];
   };
-  // Products with features 16 step ... 16 step + 15 of a half of the keys.
-  auto const multiply_keys = [&](std::uint32_t keys, std::uint32_t queries, int half, int step) {
+  // Products with features 16 step ... 16 step + 15 of the keys.
+  auto const multiply_keys = [&](std::uint32_t keys, std::uint32_t queries, int step) {
     if constexpr (!Config::q_in_registers)
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m)
         load_matrices(q[m][0], chunk_at(queries + m * 16 * d * 2, step * 32));
 #pragma unroll
-    for (int b = 0; b < half_n / 8; b += 2) {
+    for (int b = 0; b < tile_n / 8; b += 2) {
       std::uint32_t x[4];
-      load_matrices(x, (half * half_n + 8 * b) * d * 2 + chunk_at(keys, step * 32));
+      load_matrices(x, 8 * b * d * 2 + chunk_at(keys, step * 32));
+      int const half = b / (half_n / 8), at = b % (half_n / 8) * 4;
 #pragma unroll
       for (int m = 0; m < row_tiles; ++m) {
         auto& a = q[m][Config::q_in_registers ? step : 0];
-        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][4 * b]), a, x[0], x[1]);
-        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][4 * b + 4]), a, x[2], x[3]);
+        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at]), a, x[0], x[1]);
+        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at + 4]), a, x[2], x[3]);
       }
     }
   };
@@ -241,12 +237,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     }
   };
 
-  WholeBlocks<Config> const whole(t);
+  bool const terms = !Config::plain && p.terms, excludes = !Config::plain && p.excludes;
 #pragma unroll 1
   for (int n = uniform(t.end) - 1; n >= ring.loader.first; --n) {
     std::uint32_t const key_block = ring.wait_for_keys();
-    auto const [active, right, left] = whole.view(t, n);
-    if constexpr (!Config::roomy) ring.template fill<false>(n);
+    bool const active = sees_block<Config>(t, n);
+    ring.template fill<false>(n);
     if (active) {
       auto const thread = static_cast<unsigned>(fresh_thread());
       std::uint32_t const keys = key_block + key_lane(thread), queries = own_queries(thread);
@@ -255,10 +251,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
         for (int r = 0; r < scores; ++r) s[m][0][r] = s[m][1][r] = 0;
 #pragma unroll
-      for (int step = 0; step < steps; ++step) multiply_keys(keys, queries, 0, step);
-      if (!Config::roomy || right || left || p.terms) {
-#pragma unroll
-        for (int step = 0; step < steps; ++step) multiply_keys(keys, queries, 1, step);
+      for (int step = 0; step < steps; ++step) multiply_keys(keys, queries, step);
+      // Asked for where it is needed, since registers are scarce.
+      bool const right = n >= t.whole_end, left = n < t.whole_from;
+      if (right || left || terms) {
         int const own = fresh_thread();
 #pragma unroll
         for (int m = 0; m < row_tiles; ++m)
@@ -267,49 +263,44 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
             int const i = own_row<Config>(t, own) + 16 * m;
             int const j = n * tile_n + half * half_n + (own & 3) * 2;
             auto& x = s[m][half];
-            if (p.terms) {
-              apply_terms(p, t, score_terms(p, t), x, i, j);
-              if (g.mask != nullptr) apply_mask(g, t, x, i, j);
+            if (terms) {
+              // In parts, since registers are scarce.
+#pragma unroll
+              for (int r = 0; r < scores; r += 8) {
+                auto& part = reinterpret_cast<float(&)[8]>(x[r]);
+                apply_terms(p, t, score_terms(p, t), part, i, j + r * 2);
+                if (g.mask != nullptr) apply_mask(g, t, part, i, j + r * 2);
+              }
             }
             if (right) mask_right(x, t.seen_end(i) - j, t.seen_end(i + 8) - j);
             if (left) mask_left(x, t.seen_from(i) - j, t.seen_from(i + 8) - j);
           }
-        begin_weights(0, Config::roomy ? 1 : 2);
-        scale_sums();
-        make_weights(0, 0, 1);
-        if constexpr (!Config::roomy) make_weights(1, 0, 1);
-      } else {
-        begin_weights(0, 1);
-#pragma unroll
-        for (int step = 0; step < steps; ++step) {
-          multiply_keys(keys, queries, 1, step);
-          make_weights(0, step, steps);
-        }
-        scale_sums();
       }
+      begin_weights();
+      make_weights(0, 0, 1);
+      end_weights(0);
     }
-    if constexpr (Config::roomy) ring.template fill<false>(n);
     bool pairwise;
-    std::uint32_t const value_block = ring.wait_for_values(right || left || p.excludes, pairwise);
+    bool const masked = n >= t.whole_end || n < t.whole_from;
+    std::uint32_t const value_block = ring.wait_for_values(masked || excludes, pairwise);
     if (active) {
-      std::uint32_t const values = value_block + row_lane(static_cast<unsigned>(fresh_thread()));
+      begin_weights();
       if (!pairwise) {
-        if constexpr (Config::roomy) begin_weights(1, 1);
+        std::uint32_t const values = value_block + row_lane(static_cast<unsigned>(fresh_thread()));
 #pragma unroll
         for (int k = 0; k < products; ++k) {
           multiply_values(values, 0, k);
-          if constexpr (Config::roomy) make_weights(1, k, products);
+          make_weights(1, k, products);
         }
-        if constexpr (Config::roomy) scale_sums();
+        end_weights(1);
 #pragma unroll
         for (int k = 0; k < products; ++k) multiply_values(values, 1, k);
       } else {
 #pragma unroll 1
         for (int half = 0; half < 2; ++half) {
-          if (Config::roomy && half == 1) {
-            begin_weights(1, 1);
+          if (half == 1) {
             make_weights(1, 0, 1);
-            scale_sums();
+            end_weights(1);
           }
           multiply_pairwise<Config>(g, t, o, weights, half, value_block + half * half_n * d * 2,
                                     own_row<Config>(t, fresh_thread()), n * tile_n + half * half_n);

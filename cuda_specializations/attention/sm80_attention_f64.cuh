@@ -278,11 +278,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   KeyRing<Config> ring(p, t, shared + (Config::q_through_ring ? 0 : Config::q_bytes));
   double o[d / 2] = {};
   DoubleRows rows = {{minus_infinity_64(), minus_infinity_64()}, {0.0, 0.0}};
-  WholeBlocks<Config> const whole(t);
 #pragma unroll 1
   for (int n = uniform(t.end) - 1; n >= ring.loader.first; --n) {
-    BlockView const view = whole.view(t, n);
-    bool const masked = view.right || view.left, active = view.active;
+    bool const masked = n >= t.whole_end || n < t.whole_from, active = sees_block<Config>(t, n);
     std::uint32_t const keys = ring.wait_for_keys();
     double s[tile_n / 2];
     if (active) {

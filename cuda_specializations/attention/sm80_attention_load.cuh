@@ -156,6 +156,29 @@ struct RowCopier {
     }
   }
 
+  /// The same of whole rows from number `first` on, `apart` bytes from each other.
+  template <int Rows>
+  __device__ __forceinline__ void copy_whole(std::uint32_t tile, void const* base, int first,
+                                             int apart, int left) const {
+    char const* const from =
+        static_cast<char const*>(base) + chunk * 16 + std::int64_t{first + row} * apart;
+    auto const at = [&](int r, int panel) {
+      return reinterpret_cast<T const*>(from + std::int64_t{r} * apart + panel * chunks * 16);
+    };
+    if (left >= Rows) {
+#pragma unroll
+      for (int r = 0; r < Rows; r += at_once)
+#pragma unroll
+        for (int panel = 0; panel < panels; ++panel)
+          copy_whole_chunk(tile + place(r, panel), at(r, panel));
+    } else {
+#pragma unroll 1
+      for (int r = 0; r < Rows; r += at_once)
+        for (int panel = 0; panel < panels; ++panel)
+          copy_chunk(tile + place(r, panel), at(r, panel), row + r < left ? 16 : 0);
+    }
+  }
+
   /// The same where row r lies at `base` + offset, which the lane r % at_once % per_warp + r /
   /// at_once · per_warp of its warp knows.
   template <int Rows>
@@ -222,7 +245,11 @@ struct KeyLoader {
   __device__ __forceinline__ KeyLoader(Sm80AttentionParams const& params,
                                        Sm80AttentionTile const& tile)
       : p(params), t(tile), first(uniform(tile.first)) {
-    if (p.args.page_table != nullptr) entry = page_of(t.end - 1);
+    if (paged()) entry = page_of(t.end - 1);
+  }
+
+  __device__ __forceinline__ bool paged() const {
+    return !Config::plain && p.args.page_table != nullptr;
   }
 
   /// This lane's key of block n.
@@ -251,10 +278,13 @@ struct KeyLoader {
       std::int64_t const(&strides)[4] = Values ? g.v_stride : g.k_stride;
       auto const* const base = static_cast<T const*>(Values ? t.v : t.k);
       auto const features = static_cast<int>(Values ? g.head_dim_v : g.head_dim);
-      bool const wide = Values ? p.wide_v : p.wide_k;
+      bool const wide = Config::plain || (Values ? p.wide_v : p.wide_k);
       int const j0 = n * Config::tile_n, left = t.len_kv - j0;
       Copier const copier;
-      if (g.page_table == nullptr) {
+      if constexpr (Config::plain) {
+        copier.template copy_whole<Config::tile_n>(slot, base, j0, Values ? p.apart_v : p.apart_k,
+                                                   left);
+      } else if (!paged()) {
         copier.template copy<Config::tile_n>(slot, base + j0 * strides[2], strides[2], strides[3],
                                              features, left, wide);
       } else {

@@ -13,13 +13,16 @@ struct Sm80AttentionParams : AttentionParams {
   bool terms;                   ///< scores are more than scale·q·k with a positive scale
   bool excludes;                ///< a mask or bias may exclude any pair
   bool wide_q, wide_k, wide_v;  ///< can be copied 16 bytes at a time
+  int apart_k, apart_v;         ///< bytes between rows, of a plain call
 };
 
 /// A kernel's shape: `Warps` warps with `RowTiles` times 16 queries each, blocks of `TileN` keys,
 /// head dimensions up to `D`, `Stages` places for blocks of keys and of values, which take turns,
-/// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers.
+/// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers. `Plain`:
+/// scores are scale·q·k; keys and values are no pages, have rows of `D` elements, which can be
+/// copied 16 bytes at a time, and their strides fit in 32 bits.
 template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Blocks,
-          bool QueriesKept>
+          bool QueriesKept, bool Plain = false>
 struct Sm80AttentionConfig {
   using Element = T;
   using Tile = AttentionTile;
@@ -35,8 +38,7 @@ struct Sm80AttentionConfig {
   static constexpr bool q_through_ring = QueriesKept && row_bytes > 128;
   static constexpr int shared_bytes =
       (q_through_ring ? (ring_bytes > q_bytes ? ring_bytes : q_bytes) : q_bytes + ring_bytes) + 128;
-  /// Whether there are registers for weights to be made beside products.
-  static constexpr bool roomy = RowTiles * (D + TileN) <= 320;
+  static constexpr bool plain = Plain;
   static_assert(D % 64 == 0 && TileN % 16 == 0 && Stages >= 2);
 };
 

@@ -66,39 +66,15 @@ __device__ __forceinline__ int own_row(AttentionTile const& t, int thread) {
   return t.row0 + thread / 32 * Config::row_tiles * 16 + thread % 32 / 4;
 }
 
-/// How a warp's queries see a block of keys.
-struct BlockView {
-  bool active;       ///< one of the queries sees a key
-  bool right, left;  ///< a query of the tile must not see the last keys, or the first
-};
-
-/// The blocks of which all queries of the tile see all keys, or so for a warp's.
+/// Whether one of a warp's queries sees a key of block n. All do but near a mask's edge.
 template <class Config>
-struct WholeBlocks {
-  int from, end;
-
-  __device__ __forceinline__ explicit WholeBlocks(AttentionTile const& t) {
-    BlockRange const seen = seen_by_warp(t);
-    from = uniform(max(seen.from, t.whole_from)), end = uniform(min(seen.end, t.whole_end));
-  }
-
-  __device__ __forceinline__ BlockView view(AttentionTile const& t, int n) const {
-    if (n >= from && n < end) return {true, false, false};
-    BlockRange const seen = seen_by_warp(t);
-    return {n >= seen.from && n < seen.end, n >= t.whole_end, n < t.whole_from};
-  }
-
- private:
-  struct BlockRange {
-    int from, end;
-  };
-  __device__ __forceinline__ static BlockRange seen_by_warp(AttentionTile const& t) {
-    int const first = t.row0 + fresh_thread() / 32 * Config::row_tiles * 16;
-    int const last = min(first + Config::row_tiles * 16, t.len_q) - 1;
-    return {t.seen_from(first) / Config::tile_n,
-            first > last ? 0 : (t.seen_end(last) + Config::tile_n - 1) / Config::tile_n};
-  }
-};
+__device__ __forceinline__ bool sees_block(AttentionTile const& t, int n) {
+  if (n >= t.whole_from && n < t.whole_end) return true;
+  int const first = t.row0 + fresh_thread() / 32 * Config::row_tiles * 16;
+  int const last = min(first + Config::row_tiles * 16, t.len_q) - 1;
+  int const from = t.seen_from(first), end = first > last ? 0 : t.seen_end(last);
+  return uniform((n + 1) * Config::tile_n > from && n * Config::tile_n < end) != 0;
+}
 
 /// The ring through which blocks of keys and of values pass in turn, from the last block to the
 /// first. A barrier before each step hands the place of the step before on to the copies of what

@@ -21,6 +21,19 @@ void run_attention(DecodeCase t) {
   run_decode<T, WithoutWorkspace<Kernel>>(t);
 }
 
+/// A kernel on a card whose blocks may have `SharedBytes`.
+template <class Kernel, int SharedBytes>
+struct WithLessShared : WithoutWorkspace<Kernel> {
+  static abi::Verdict accepts(AttentionArgs const& g, Device device) {
+    device.shared_memory_per_block_optin = SharedBytes;
+    return Kernel::accepts(g, device);
+  }
+  static int launch(AttentionArgs const& g, Device device, CUstream_st* stream) {
+    device.shared_memory_per_block_optin = SharedBytes;
+    return Kernel::launch(g, device, stream);
+  }
+};
+
 /// A call that is taken, changed by `change`: why it is refused.
 template <class Change>
 std::string refusal(Change change, int major = 9) {
@@ -132,6 +145,40 @@ TEST(AttentionSm80Runs, Float64) {
                              .order = order,
                              .order_out = order});
       STOP_AT_FAILURE;
+    }
+}
+
+// The shapes of kernels that cards with less shared memory take: of sm_80, and of sm_86 and sm_89.
+TEST(AttentionSm80Runs, WithLessSharedMemory) {
+  auto const run = [](DecodeCase t) {
+    t.splits = {0};
+    run_decode<__nv_bfloat16, WithLessShared<abi::AttentionSm80MmaBf16, 166912>>(t);
+    STOP_AT_FAILURE;
+    run_decode<__half, WithLessShared<abi::AttentionSm80MmaF16, 101376>>(t);
+  };
+  each_shape<DecodeCase>(256, 256, run);
+  each_option<DecodeCase>(256, run);
+}
+
+// Scores so far apart that what weights refer to rises in many blocks, in either half of them.
+TEST(AttentionSm80Runs, ReferencesRise) {
+  for (std::int64_t d : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      DecodeCase t{.batch = 1,
+                   .heads = 2,
+                   .heads_kv = 2,
+                   .len_q = 200,
+                   .len_kv = 700,
+                   .d = d,
+                   .dv = d,
+                   .causal = causal,
+                   .scale = 1.5,
+                   .amplitude = 8};
+      run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      run_attention<__half>(t);
+      STOP_AT_FAILURE;
+      if (d != 256) run_attention<double>(t);
     }
 }
 
