@@ -9,8 +9,7 @@
 /// four and the other in the next; likewise of keys. Columns 16 n + 2 g and 16 n + 2 g + 1 are
 /// number g of two blocks of eight: so lane q ends up with columns 16 n + 4 q ... + 3 of a row.
 ///
-/// Scores are kept in units of the base-2 exponent: in s[4 b + 2 h + j] row g + 8 h, key 8 b + 2 q
-/// + j.
+/// In s[4 b + 2 h + j] is the score of row g + 8 h, key 8 b + 2 q + j.
 ///
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma".
 #pragma once
@@ -39,7 +38,26 @@ __device__ __forceinline__ void load_two(double& x, double& y, std::uint32_t add
   asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(x), "=d"(y) : "r"(address) : "memory");
 }
 
-/// Offset of a chunk of row r of a tile.
+/// 2^x where x <= 64, or anything above. Below -1022 it is 0.
+__device__ __forceinline__ double power_of_2(double x) {
+  constexpr double nearest = 6755399441055744.0;  // 1.5·2^52
+  // 2^f for |f| <= 1/2: interpolated where the Chebyshev polynomial is 0; off by 2^-55 at most.
+  constexpr double factors[] = {
+      4.4558179083360645e-10, 7.074194297288521e-09,  1.0178057087733941e-07,
+      1.3215432535912375e-06, 1.5252733841556773e-05, 0.00015403530463724353,
+      0.001333355814640647,   0.009618129107587256,   0.055504108664821625,
+      0.24022650695910158,    0.6931471805599453,     1.0};
+  double const whole = x + nearest;
+  double const f = x - (whole - nearest);
+  double y = factors[0];
+#pragma unroll
+  for (int k = 1; k < 12; ++k) y = fma(y, f, factors[k]);
+  // Times what is a number, so that NaN stays that.
+  y *= __hiloint2double((__double2loint(whole) + 1023) << 20, 0);
+  return x < -1022.0 ? 0.0 : y;
+}
+
+/// Offset of a chunk of row r of a tile. Rows 8 apart are turned alike, likewise chunks.
 template <class Config>
 __device__ __forceinline__ std::uint32_t chunk_of(int r, int chunk) {
   return static_cast<std::uint32_t>(r * Config::d * 8 + (chunk ^ row_turn<double>(r)) * 16);
@@ -73,14 +91,7 @@ __device__ __forceinline__ double score_of(abi::AttentionArgs const& g, Attentio
 /// Products become scores, of a thread's queries i, i + 8 and keys from j on.
 template <int Count>
 __device__ __forceinline__ void score_pairs(abi::AttentionArgs const& g, AttentionTile const& t,
-                                            bool terms, bool masked, double (&s)[Count], int i,
-                                            int j) {
-  if (!terms) {
-    double const c = g.softmax_scale * log2_e_64;
-#pragma unroll
-    for (int r = 0; r < Count; ++r) s[r] *= c;
-    if (!masked) return;
-  }
+                                            bool terms, double (&s)[Count], int i, int j) {
 #pragma unroll
   for (int r = 0; r < Count; ++r) {
     int const row = i + r / 2 % 2 * 8, key = j + r / 4 * 8 + r % 2;
@@ -91,40 +102,54 @@ __device__ __forceinline__ void score_pairs(abi::AttentionArgs const& g, Attenti
   }
 }
 
-/// Largest score of a thread's two queries so far, and its share of the sums of their weights.
+/// What the exponents of a thread's two queries are relative to, and its share of the sums of
+/// their weights.
 struct DoubleRows {
-  double largest[2], sum[2];
+  double reference[2], sum[2];
 };
 
-/// Scores become weights 2^(s - largest). Returns whether a query's largest score has grown; what
-/// was summed must then be scaled by `factor`.
+/// Scores become weights 2^(c·s - reference). The reference is not the largest exponent so far: it
+/// is raised only when there was none or one exceeds it by 64. Returns whether it was for a query;
+/// what was summed must then be scaled by `factor`.
 template <int Count>
-__device__ __forceinline__ bool online_softmax_64(double (&s)[Count], DoubleRows& rows,
+__device__ __forceinline__ bool online_softmax_64(double (&s)[Count], DoubleRows& rows, double c,
                                                   double (&factor)[2]) {
-  double top[2] = {rows.largest[0], rows.largest[1]};
+  constexpr int upper_half_of_64 = 0x40500000;
+  int top = 0;
 #pragma unroll
-  for (int r = 0; r < Count; ++r) top[r / 2 % 2] = fmax(top[r / 2 % 2], s[r]);
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    top[h] = fmax(top[h], __shfl_xor_sync(0xffffffff, top[h], 1));
-    top[h] = fmax(top[h], __shfl_xor_sync(0xffffffff, top[h], 2));
+  for (int r = 0; r < Count; ++r) {
+    double const reference = rows.reference[r / 2 % 2];
+    s[r] = fma(s[r], c, reference == minus_infinity_64() ? 0.0 : -reference);
+    top = max(top, __double2hiint(s[r]));
   }
-  bool const grown = __any_sync(0xffffffff, top[0] > rows.largest[0] || top[1] > rows.largest[1]);
-  if (grown) {
+  bool const raise =
+      __any_sync(0xffffffff, top >= upper_half_of_64 || rows.reference[0] == minus_infinity_64() ||
+                                 rows.reference[1] == minus_infinity_64());
+  if (raise) {
+    double largest[2] = {minus_infinity_64(), minus_infinity_64()};
+#pragma unroll
+    for (int r = 0; r < Count; ++r) largest[r / 2 % 2] = fmax(largest[r / 2 % 2], s[r]);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      factor[h] = top[h] == rows.largest[h] ? 1.0 : exp2(rows.largest[h] - top[h]);
-      rows.largest[h] = top[h];
+      double step = largest[h];
+      step = fmax(step, __shfl_xor_sync(0xffffffff, step, 1));
+      step = fmax(step, __shfl_xor_sync(0xffffffff, step, 2));
+      bool const first = rows.reference[h] == minus_infinity_64();
+      if (first) rows.reference[h] = step;
+      step = first ? (step == minus_infinity_64() ? 0.0 : step) : fmax(step, 0.0);
+      if (!first) rows.reference[h] += step;
+      factor[h] = first ? 1.0 : power_of_2(-step);
       rows.sum[h] *= factor[h];
+#pragma unroll
+      for (int r = 2 * h; r < Count; r += 4) s[r] -= step, s[r + 1] -= step;
     }
   }
 #pragma unroll
   for (int r = 0; r < Count; ++r) {
-    double const m = rows.largest[r / 2 % 2];
-    s[r] = exp2(s[r] - (m == minus_infinity_64() ? 0.0 : m));
+    s[r] = power_of_2(s[r]);
     rows.sum[r / 2 % 2] += s[r];
   }
-  return grown;
+  return raise;
 }
 
 /// Adds weights times a block of values.
@@ -133,6 +158,8 @@ __device__ __forceinline__ void multiply_values(double (&o)[Config::d / 2],
                                                 double const (&s)[Config::tile_n / 2],
                                                 std::uint32_t values) {
   int const lane = fresh_thread() % 32;
+  std::uint32_t const row_0 = values + chunk_of<Config>(lane % 4 * 2, lane / 4);
+  std::uint32_t const row_1 = values + chunk_of<Config>(lane % 4 * 2 + 1, lane / 4);
 #pragma unroll
   for (int b = 0; b < Config::tile_n / 16; ++b) {
     double x[8];
@@ -144,9 +171,8 @@ __device__ __forceinline__ void multiply_values(double (&o)[Config::d / 2],
       double y[4], z[4];
 #pragma unroll
       for (int e = 0; e < 4; ++e)
-        load_two(
-            y[e], z[e],
-            values + chunk_of<Config>(16 * b + e / 2 * 8 + lane % 4 * 2 + e % 2, 8 * c + lane / 4));
+        load_two(y[e], z[e],
+                 (e % 2 == 0 ? row_0 : row_1) + (16 * b + e / 2 * 8) * Config::d * 8 + c * 128);
       mma_f64<4>(reinterpret_cast<double(&)[4]>(o[8 * c]), x, y);
       mma_f64<4>(reinterpret_cast<double(&)[4]>(o[8 * c + 4]), x, z);
     }
@@ -209,7 +235,7 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int const row = i + 8 * h;
-    double sum = rows.sum[h], top = rows.largest[h], factor = 1;
+    double sum = rows.sum[h], top = rows.reference[h], factor = 1;
     sum += __shfl_xor_sync(0xffffffff, sum, 1);
     sum += __shfl_xor_sync(0xffffffff, sum, 2);
     if (row >= t.rows) continue;
@@ -218,8 +244,8 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
       double const sink = load_double(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e_64;
       double const before = top;
       top = fmax(before, sink);
-      factor = exp2(before - top);
-      sum = fma(sum, factor, exp2(sink - top));
+      factor = power_of_2(before - top);
+      sum = fma(sum, factor, power_of_2(sink - top));
     }
     factor = empty ? 0.0 : factor / sum;
     std::int64_t const position = std::int64_t{t.begin_q} + row;
@@ -261,12 +287,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   // Features 16 k ... 16 k + 15 of this thread's queries.
   auto const take_queries = [&](double(&x)[8], int k) {
     int const thread = fresh_thread(), row = thread / 32 * 16 + thread % 32 / 4;
+    std::uint32_t const at = shared + chunk_of<Config>(row, thread % 4);
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int l = 0; l < 2; ++l)
-        load_two(x[4 * l + h], x[4 * l + 2 + h],
-                 shared + chunk_of<Config>(row + 8 * h, 8 * k + 4 * l + thread % 4));
+        load_two(x[4 * l + h], x[4 * l + 2 + h], (at ^ l * 64u) + h * 8 * d * 8 + k * 128);
   };
   if constexpr (Config::q_in_registers) {
     copy_async_wait<0>();
@@ -278,6 +304,13 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   KeyRing<Config> ring(p, t, shared + (Config::q_through_ring ? 0 : Config::q_bytes));
   double o[d / 2] = {};
   DoubleRows rows = {{minus_infinity_64(), minus_infinity_64()}, {0.0, 0.0}};
+  bool const terms = !Config::plain && p.terms, excludes = !Config::plain && p.excludes;
+  // What makes exponents of scores; worked out anew each time, since registers are scarce.
+  auto const exponent_factor = [&] {
+    double c = terms ? 1.0 : g.softmax_scale * log2_e_64;
+    asm volatile("" : "+d"(c));
+    return c;
+  };
 #pragma unroll 1
   for (int n = uniform(t.end) - 1; n >= ring.loader.first; --n) {
     bool const masked = n >= t.whole_end || n < t.whole_from, active = sees_block<Config>(t, n);
@@ -287,15 +320,15 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
       for (int r = 0; r < tile_n / 2; ++r) s[r] = 0;
       int const lane = fresh_thread() % 32;
+      std::uint32_t const at = keys + chunk_of<Config>(lane / 4, lane % 4);
 #pragma unroll
       for (int k = 0; k < d / 16; ++k) {
         if constexpr (!Config::q_in_registers) take_queries(q[0], k);
 #pragma unroll
         for (int b = 0; b < tile_n / 8; ++b) {
           double y[4];
-          std::uint32_t const at = keys + chunk_of<Config>(8 * b + lane / 4, 8 * k + lane % 4);
-          load_two(y[0], y[1], at);
-          load_two(y[2], y[3], at ^ 64u);
+          load_two(y[0], y[1], at + b * 8 * d * 8 + k * 128);
+          load_two(y[2], y[3], (at ^ 64u) + b * 8 * d * 8 + k * 128);
           mma_f64<4>(reinterpret_cast<double(&)[4]>(s[4 * b]), q[Config::q_in_registers ? k : 0],
                      y);
         }
@@ -304,15 +337,15 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     ring.template fill<false>(n);
     if (active) {
       int const i = own_row<Config>(t, fresh_thread()), lane = fresh_thread() % 32;
-      score_pairs(g, t, p.terms, masked, s, i, n * tile_n + lane % 4 * 2);
+      if (masked || terms) score_pairs(g, t, terms, s, i, n * tile_n + lane % 4 * 2);
       double factor[2];
-      if (online_softmax_64(s, rows, factor)) {
+      if (online_softmax_64(s, rows, exponent_factor(), factor)) {
 #pragma unroll
         for (int r = 0; r < d / 2; ++r) o[r] *= factor[r / 2 % 2];
       }
     }
     bool pairwise;
-    std::uint32_t const values = ring.wait_for_values(masked || p.excludes, pairwise);
+    std::uint32_t const values = ring.wait_for_values(masked || excludes, pairwise);
     if (active && pairwise)
       multiply_pairwise<Config>(g, t, o, s, values, own_row<Config>(t, fresh_thread()), n * tile_n);
     else if (active)

@@ -152,12 +152,19 @@ TEST(AttentionSm80Runs, Float64) {
 TEST(AttentionSm80Runs, WithLessSharedMemory) {
   auto const run = [](DecodeCase t) {
     t.splits = {0};
-    run_decode<__nv_bfloat16, WithLessShared<abi::AttentionSm80MmaBf16, 166912>>(t);
-    STOP_AT_FAILURE;
-    run_decode<__half, WithLessShared<abi::AttentionSm80MmaF16, 101376>>(t);
+    if (t.d == 256) {
+      run_decode<__nv_bfloat16, WithLessShared<abi::AttentionSm80MmaBf16, 166912>>(t);
+      STOP_AT_FAILURE;
+      run_decode<__half, WithLessShared<abi::AttentionSm80MmaF16, 101376>>(t);
+    } else {
+      run_decode<double, WithLessShared<abi::AttentionSm80MmaF64, 166912>>(t);
+    }
   };
-  each_shape<DecodeCase>(256, 256, run);
-  each_option<DecodeCase>(256, run);
+  for (std::int64_t d : {128, 256}) {
+    each_shape<DecodeCase>(d, d, run);
+    each_option<DecodeCase>(d, run);
+    STOP_AT_FAILURE;
+  }
 }
 
 // Scores so far apart that what weights refer to rises in many blocks, in either half of them.
