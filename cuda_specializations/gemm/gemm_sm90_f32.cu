@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "gemm_sm90.cuh"
 #include "sm90_simt_f32.cuh"
+#include "sm90_tf32x3.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -80,6 +81,34 @@ cudaError_t launch_cheapest_simt(abi::GemmArgs const& g, abi::Device const& devi
                : launch_simt<SimtMiddle, true>(g, device, splits, stream);
 }
 
+/// Whether tiles of 128 × 128 are enough for the device: otherwise smaller ones, though slower,
+/// keep more of it busy.
+bool enough_for_tf32x3(abi::GemmArgs const& g, abi::Device const& device) {
+  return 2 * blocks_of(g.m, Tf32x3Config::tile_m) * blocks_of(g.n, Tf32x3Config::tile_n) *
+             g.batch >=
+         device.sm_count;
+}
+
+cudaError_t launch_tf32x3(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  using Config = Tf32x3Config;
+  Tf32x3Params p{};
+  cudaError_t status = make_params<Config>(g, Config::tile_m, Config::tile_n, p);
+  if (status != cudaSuccess) return status;
+  p.store = choose_store(g, false);
+  if (p.store != Sm90Store::elements) p.epilogue.along_m = false;
+  if (p.store == Sm90Store::words) {
+    status = make_tensor_map(&p.c, source_c(g), 32, 64);
+    if (status != cudaSuccess) return status;
+  }
+  p.transposes_a = major_a(g) == Major::mn, p.transposes_b = major_b(g) == Major::mn;
+  p.tiles = {static_cast<int>(blocks_of(g.m, Config::tile_m)),
+             static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
+  std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
+  std::int64_t const blocks = std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
+  return launch_clusters(sm90_tf32x3_kernel, static_cast<int>(blocks), 1, Config::threads,
+                         Config::shared_bytes, stream, p);
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -101,6 +130,27 @@ int GemmSm90SimtF32::launch(GemmArgs const& args, Device const& device,
   if (current.status() != cudaSuccess) return current.status();
   return cuda::launch_cheapest_simt(args.c_n != 1 && args.c_m == 1 ? cuda::transposed(args) : args,
                                     device, stream);
+}
+
+Verdict GemmSm90WgmmaTf32x3::accepts(GemmArgs const& args, Device const& device) noexcept {
+  if (args.compute == Compute::ieee)
+    return refused("it drops the lowest bits of products, which compute = tf32x3 allows");
+  if (args.type_c != DType::float32) return refused("it does not write C's element type");
+  Verdict const verdict = cuda::accepts_sm90<float, float>(args, device);
+  if (verdict.ok && args.m > 0 && args.n > 0 && args.batch > 0 &&
+      !cuda::enough_for_tf32x3(args, device))
+    return refused("its tiles of 128 x 128 are too few for the device");
+  return verdict;
+}
+
+int GemmSm90WgmmaTf32x3::launch(GemmArgs const& args, Device const& device,
+                                CUstream_st* stream) noexcept {
+  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
+  cuda::ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  return cuda::launch_tf32x3(args.c_n != 1 && args.c_m == 1 ? cuda::transposed(args) : args, device,
+                             stream);
 }
 
 }  // namespace abi

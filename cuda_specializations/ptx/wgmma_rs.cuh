@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Matrix products of a warpgroup whose left operand lies in registers, for 16-bit types.
+/// Matrix products of a warpgroup whose left operand lies in registers, for 16-bit types and tf32.
 ///
 /// Thread t of the warpgroup, w = t / 32, g = t % 32 / 4, q = t % 4, holds of A[64, 16] in a[i + 2
 /// k] row 16 w + g + 8 i, columns 8 k + 2 q and the next. That is how two neighbouring blocks of
@@ -56,6 +56,19 @@ ATTIKOS_RS_TYPE(__nv_bfloat16, "f32.bf16.bf16");
 
 #undef ATTIKOS_RS
 #undef ATTIKOS_RS_TYPE
+
+/// D[64, 128] (+)= A[64, 8] · B[8, 128] of float32, whose lower 13 bits the tensor cores leave out.
+/// B is K-major in shared memory; of A a[i + 2 k] holds row 16 w + g + 8 i, column q + 4 k, and may
+/// change only after the wait for this product.
+__device__ __forceinline__ void multiply_tf32(float (&d)[64], std::uint32_t const (&a)[4],
+                                              std::uint64_t b, int accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" ATTIKOS_L8
+      "}, {%64, %65, %66, %67}, %68, p, 1, 1;\n}\n"
+      : ATTIKOS_R64(ATTIKOS_F, 0)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));
+}
 
 }  // namespace
 }  // namespace cuda

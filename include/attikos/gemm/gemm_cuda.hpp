@@ -25,11 +25,12 @@ struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float16> {
                              CudaKernel<abi::GemmSm80MmaF16>>;
 };
 
-/// The first two take only calls that allow their rounding, the third batches of small products.
+/// The first three take only calls that allow their rounding, the fourth batches of small products.
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm80MmaTf32x3>,
-                             CudaKernel<abi::GemmSm80SmallF32>, CudaKernel<abi::GemmSm90SimtF32>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm90WgmmaTf32x3>,
+                             CudaKernel<abi::GemmSm80MmaTf32x3>, CudaKernel<abi::GemmSm80SmallF32>,
+                             CudaKernel<abi::GemmSm90SimtF32>>;
 };
 
 template <>
