@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm80_mma_* and gemm/sm89_mma_f8 called directly over memory of cudaMalloc. Compiled as CUDA.
-// The suite fails without a card of sm_89 or newer; what needs none is in
-// test_gemm_sm80_refuses_direct.cpp.
+// gemm/sm80_mma_*, gemm/sm89_mma_f8 and gemm/sm90_mma_f64 called directly over memory of
+// cudaMalloc. Compiled as CUDA. The suite fails without a card of sm_89 or newer; what needs none
+// is in test_gemm_sm80_refuses_direct.cpp.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -21,6 +21,7 @@ using abi::GemmSm80MmaS8;
 using abi::GemmSm80MmaTf32;
 using abi::GemmSm80MmaTf32x3;
 using abi::GemmSm89MmaF8;
+using abi::GemmSm90MmaF64;
 
 struct Case {
   std::int64_t m, n, k, batch = 1;
@@ -151,7 +152,8 @@ void run(Case const& t) {
         expected.push_back(y), bounds.push_back(error);
       }
 
-  for (int sm_count : {1, 1000000}) {
+  bool const sm90 = std::is_same_v<Kernel, GemmSm90MmaF64>;  // has one shape of tile, for many
+  for (int sm_count : sm90 ? std::vector<int>{1} : std::vector<int>{1, 1000000}) {
     SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
     Device d = real;
     d.sm_count = sm_count;
@@ -255,6 +257,58 @@ TEST(Sm80Runs, EpiloguesInt8) {
   epilogues<GemmSm80MmaS8, std::int8_t, std::int8_t, __nv_bfloat16>();
 }
 TEST(Sm80Runs, EpiloguesFloat8) { epilogues<GemmSm89MmaF8, E4, E5, float>(); }
+
+/// Every transposition of extents around those of pairs of tiles; many tiles for each block.
+TEST(Sm90F64Runs, Shapes) {
+  std::int64_t const extents[][3] = {{129, 65, 1},   {256, 128, 96}, {255, 127, 33},
+                                     {200, 100, 7},  {257, 200, 64}, {520, 390, 111},
+                                     {300, 520, 16}, {193, 129, 100}};
+  for (auto const& e : extents)
+    for (int layout = 0; layout < 8; ++layout) {
+      Case t{e[0], e[1], e[2]};
+      t.trans_c = (layout & 1) != 0, t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) != 0;
+      t.pad = layout % 3 == 0 ? 2 : 0, t.shift = layout % 3 == 1 ? 2 : 0;
+      run<GemmSm90MmaF64, double, double, double>(t);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(Sm90F64Runs, BatchesAndEpilogues) {
+  for (auto activation : {Activation::none, Activation::relu, Activation::silu})
+    for (bool shared : {false, true}) {
+      Case t{140, 131, 50, 3};
+      t.shared_b = shared, t.trans_a = !shared, t.alpha = -0.7;
+      run<GemmSm90MmaF64, double, double, double>(t);
+      t.beta = 0.3, t.scale = 1.3, t.activation = activation;
+      t.bias = t.residual = t.device_scale = true;
+      t.bias_along = shared ? BiasAlong::n : BiasAlong::m, t.trans_c = shared;
+      run<GemmSm90MmaF64, double, double, double>(t);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(Sm90F64Accepts, AlignedOperandsOfManyTiles) {
+  alignas(16) static double somewhere[2];
+  Device device;
+  device.compute_major = 9, device.sm_count = 132;
+  device.shared_memory_per_block_optin = 232448;
+  GemmArgs g;
+  g.a = g.b = g.c = somewhere;
+  g.type_a = g.type_b = g.type_c = DType::float64;
+  g.m = g.n = g.k = g.a_m = g.b_n = g.c_m = 2048, g.a_k = g.b_k = g.c_n = 1, g.batch = 1;
+  auto const reason = [&] { return std::string(GemmSm90MmaF64::accepts(g, device).reason); };
+  EXPECT_EQ(reason(), "");
+  g.m = g.n = 1024;
+  EXPECT_EQ(reason(), "its tiles of 128 x 128 are too few for the device");
+  g.m = g.n = 2048, g.k = 0;
+  EXPECT_EQ(reason(), "K is 0");
+  g.m = 0;
+  EXPECT_EQ(reason(), "");
+  g.m = g.k = 2048, g.b_n = 2049;
+  EXPECT_EQ(reason(), "a stride of B is not a multiple of 16 bytes");
+  g.b_n = 2048, device.compute_major = 8;
+  EXPECT_EQ(reason(), "its machine code runs on sm_90 only");
+}
 
 TEST(Sm80Runs, Int8AddsToC) {
   Case t{150, 140, 96};

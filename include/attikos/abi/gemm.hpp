@@ -224,6 +224,15 @@ struct GemmSm90WgmmaTf32x3 {
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
+/// float64 products by mma.sync on sm_90, fed by the copy engine: IEEE float64 sums. Addresses,
+/// strides and batch strides of A and B are multiples of 16 bytes; k ≥ 1; products of few tiles are
+/// left to GemmSm80MmaF64; otherwise what that takes, with its bound on errors.
+struct GemmSm90MmaF64 {
+  static constexpr char const* name = "gemm/sm90_mma_f64";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 /// Products by mma.sync, fed by cp.async; sm_80 and newer (float8: sm_89 and newer).
 ///
 /// | kernel | A, B | C |

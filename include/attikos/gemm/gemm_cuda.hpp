@@ -35,7 +35,8 @@ struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
 
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, double, double, double> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm80SmallF64>, CudaKernel<abi::GemmSm80MmaF64>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm80SmallF64>, CudaKernel<abi::GemmSm90MmaF64>,
+                             CudaKernel<abi::GemmSm80MmaF64>>;
 };
 
 /// Types of C that the float8 and int8 kernels write besides int32.
