@@ -31,6 +31,14 @@ struct FloatOperands {
         c(t.batch, t.m, t.n, t.trans_c, t.pad_c, false, 3),
         bias(1, 1, t.n, false, 0, false, 4),
         residual(t.batch, t.m, t.n, !t.trans_c, 3, false, 5) {
+    for (auto* matrix : {&a, &b})  // numbers of 24 bits
+      for (std::int64_t l = 0; l < (matrix->stride_batch == 0 ? 1 : t.batch); ++l)
+        for (std::int64_t i = 0; i < matrix->rows; ++i)
+          for (std::int64_t j = 0; j < matrix->columns; ++j) {
+            auto const at =
+                static_cast<std::uint32_t>((l * matrix->rows + i) * matrix->columns + j);
+            matrix->at(l, i, j) = static_cast<float>(mix(mix(at) + (matrix == &a)) * 0x1p-31 - 1);
+          }
     if (t.beta == 0) c.forget();
     a.upload(), b.upload(), c.upload(), bias.upload(), residual.upload();
     g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
@@ -89,7 +97,7 @@ TEST(Sm90F32Accepts, Tf32x3WhereItIsAllowedAndPays) {
   GemmArgs g;
   g.a = g.b = g.c = somewhere;
   g.type_a = g.type_b = g.type_c = DType::float32;
-  g.batch = 1, g.m = 1024, g.n = 1025, g.k = g.a_m = g.b_n = 64, g.a_k = g.b_k = g.c_n = 1,
+  g.batch = 1, g.m = 512, g.n = 1025, g.k = g.a_m = g.b_n = 64, g.a_k = g.b_k = g.c_n = 1,
   g.c_m = 1028;
   auto const reason = [&] { return std::string(Tf32x3::accepts(g, device).reason); };
   EXPECT_EQ(reason(), "it drops the lowest bits of products, which compute = tf32x3 allows");
@@ -103,7 +111,7 @@ TEST(Sm90F32Accepts, Tf32x3WhereItIsAllowedAndPays) {
   EXPECT_EQ(reason(), "");
   g.m = 0;
   EXPECT_EQ(reason(), "");
-  g.m = 1024, g.a_m = 65;
+  g.m = 512, g.a_m = 65;
   EXPECT_EQ(reason(), "a stride of A is not a multiple of 16 bytes");
   g.a_m = 64, g.type_c = DType::bfloat16;
   EXPECT_EQ(reason(), "it does not write C's element type");

@@ -213,8 +213,8 @@ struct GemmSm90SimtF32 {
 
 /// float32 products on Hopper's tensor cores, each as three of tf32 numbers, where `compute` allows
 /// it: sums of 32 k in the tensor cores, which truncate what they add, and float32 additions of
-/// those. A, B, C are float32; products of so few tiles of 128 × 128 that half of the device would
-/// idle are left to others; otherwise what GemmSm90WgmmaF16 takes.
+/// those. A, B, C are float32; products of so few tiles of 128 × 128 that three quarters of the
+/// device would idle are left to others; otherwise what GemmSm90WgmmaF16 takes.
 ///
 /// Error of the sum, S = Σ|a||b|, u = 2^-23: u(2k + 8)S. A product with an infinite factor is NaN,
 /// as may be one with a factor above 2^128·(1 − 2^-12).
