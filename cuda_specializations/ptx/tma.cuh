@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Copies of boxes between global and shared memory by the copy engine (TMA), and stores of 8 × 8
-/// matrices.
+/// Copies of boxes between global and shared memory and additions of boxes by the copy engine
+/// (TMA), and stores of 8 × 8 matrices.
 ///
 /// A box lies in shared memory in lines of 128 bytes from a multiple of 1024 on; of line y, 16-byte
 /// chunk c is found at chunk c ^ (y % 8).
 ///
-/// Source: PTX ISA 9.0, "cp.async.bulk.tensor", "Swizzling modes", "stmatrix".
+/// Source: PTX ISA 9.0, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", "Swizzling modes",
+/// "stmatrix".
 #pragma once
 
 #include <cuda.h>
@@ -69,7 +70,18 @@ __device__ __forceinline__ void tma_store(CUtensorMap const* map, void const* fr
       : "memory");
 }
 
-/// Closes the group of this thread's stores since the last one.
+/// Adds a box to what lies in its place, each element in one step that no other addition comes
+/// between, in no fixed order; otherwise as tma_store.
+__device__ __forceinline__ void tma_reduce_add(CUtensorMap const* map, void const* from, int x,
+                                               int y, int z) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group"
+      " [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(shared_address(from)), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
+/// Closes the group of this thread's stores and additions since the last one.
 __device__ __forceinline__ void tma_store_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Probes of the copy engine: boxes of tensors of three and four dimensions with their edges
-// outside, into one block and into several, and stores; stores of 8 × 8 matrices. The host cuts the
-// boxes out byte by byte and swizzles them by the published formula.
+// outside, into one block and into several, stores and additions; stores of 8 × 8 matrices. The
+// host cuts the boxes out byte by byte and swizzles them by the published formula.
 #include <array>
 #include <string>
 
@@ -322,6 +322,76 @@ TEST_F(ProbeTma, StoresWhatLiesInside) {
     SCOPED_TRACE(testing::Message() << bytes << " bytes");
     expect_same(memory.host(), expected, "all memory");
   }
+}
+
+struct ReduceParams {
+  CUtensorMap map;
+  int boxes, lines;
+  int corner[max_boxes][4];
+  uint4 const* images;  // of the boxes as they lie in shared memory
+};
+
+/// One block for each box, so that the additions of several meet.
+__global__ void reduce_kernel(__grid_constant__ ReduceParams const p) {
+  extern __shared__ __align__(1024) uint4 memory[];
+  int const words = p.lines * 8, box = static_cast<int>(blockIdx.x);
+  for (int i = static_cast<int>(threadIdx.x); i < words; i += threads)
+    memory[i] = p.images[box * words + i];
+  fence_proxy_async();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int const* const c = p.corner[box];
+    tma_reduce_add(&p.map, memory, c[0], c[1], c[2]);
+    tma_store_commit();
+    tma_store_wait_read<0>();
+  }
+}
+
+/// Boxes over one another and over the tensor's ends; sums of integers that every type holds.
+template <class T>
+void check_additions() {
+  int const lines = 16, bytes = sizeof(T), width = 128 / bytes;
+  std::int64_t const outer = 2 * lines + 5, inner = 2 * width + width / 8;
+  Tensor t(bytes, {inner, outer, 2, 1}, {bytes, 256 + 48, (outer + 2) * 304, 0});
+  Integers const numbers(1, static_cast<int>(t.memory.size()) / bytes, 7, 11);
+  t.memory = rows_of<T>(numbers);
+  DeviceArray<unsigned char> const memory(t.memory);
+  ReduceParams p{};
+  ASSERT_CUDA(
+      make_tensor_map(&p.map, t.source(memory.data(), TensorMapElement<T>::map), width, lines));
+  std::vector<Corner> const corners = {
+      {0, 0, 0, 0},      {0, 0, 0, 0},          {width / 8, 3, 0, 0},  {width, lines, 1, 0},
+      {width, 20, 1, 0}, {2 * width, 30, 1, 0}, {4 * width, 0, 0, 0},  {0, 1000, 1, 0},
+      {0, 0, 2, 0},      {width, 1, 0, 0},      {width / 4, 30, 0, 0}, {0, 0, 0, 0}};
+  Integers const added(static_cast<int>(corners.size()) * lines, width, 7, 12);
+  Bytes const rows = rows_of<T>(added);
+  Bytes image(rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) image[swizzled(i)] = rows[i];
+  DeviceArray<unsigned char> const images(image);
+  p.boxes = static_cast<int>(corners.size()), p.lines = lines;
+  p.images = reinterpret_cast<uint4 const*>(images.data());
+  std::vector<int> sums = numbers.values;
+  for (std::size_t b = 0; b < corners.size(); ++b) {
+    for (std::size_t r = 0; r < 4; ++r) p.corner[b][r] = corners[b][r];
+    for (int y = 0; y < lines; ++y)
+      for (int x = 0; x < width; ++x) {
+        std::int64_t const to = t.find(corners[b], y, x * bytes);
+        if (to >= 0)
+          sums[static_cast<std::size_t>(to / bytes)] += added(static_cast<int>(b) * lines + y, x);
+      }
+  }
+  ASSERT_CUDA(launch_clusters(reduce_kernel, p.boxes, 1, threads, lines * 128, nullptr, p));
+  ASSERT_CUDA(cudaDeviceSynchronize());
+  Integers expected = numbers;
+  expected.values = sums;
+  SCOPED_TRACE(testing::Message() << bytes << " bytes");
+  expect_same(memory.host(), rows_of<T>(expected), "all memory");
+}
+
+TEST_F(ProbeTma, AddsToWhatLiesThere) {
+  check_additions<__half>();
+  check_additions<__nv_bfloat16>();
+  check_additions<float>();
 }
 
 TEST_F(ProbeTma, DescriptionsThatAreRefused) {
