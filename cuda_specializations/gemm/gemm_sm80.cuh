@@ -40,7 +40,8 @@ inline Sm80Operand make_operand(void const* data, DType type, Major major, std::
 /// Whether rows of C can be stored 16 bytes at a time, with nothing but alpha to apply.
 inline bool stores_whole(abi::GemmArgs const& g) {
   int const size = dtype_size(g.type_c);
-  bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
+  bool const converts =
+      has_8_bits(g.type_c) || (g.type_a == DType::int8 && g.type_c != DType::int32);
   return only_alpha(g) && !converts && (g.c_n == 1 || g.n == 1) && g.n * size % 16 == 0 &&
          copy_unit(g.c, size, g.batch, g.c_batch, g.m, g.c_m) == 16;
 }
@@ -60,6 +61,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   bool const bytes = dtype_size(g.type_a) == 1;
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
+  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
   if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
   if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
@@ -94,10 +96,11 @@ char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
   if constexpr (type == DType::float64 || type == DType::float32) {
     if (g.type_c != type) return "it does not write C's element type";
   } else {
-    bool const floating = readable(g.type_c);
+    bool const floating = writable(g.type_c);
     if (!floating && !(type == DType::int8 && g.type_c == DType::int32))
       return "it does not write C's element type";
     if (!floating && !exact_in_int32(g)) return not_exact_in_int32;
+    if (char const* reason = refuse_quantized(g)) return reason;
   }
   return refuse_mma(g, device, 80);
 }

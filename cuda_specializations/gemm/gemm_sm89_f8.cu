@@ -23,8 +23,9 @@ namespace abi {
 Verdict GemmSm89MmaF8::accepts(GemmArgs const& args, Device const& device) noexcept {
   if (!cuda::is_float8(args.type_a) || !cuda::is_float8(args.type_b))
     return refused("it multiplies other element types");
-  if (!cuda::readable(args.type_c)) return refused("it does not write C's element type");
-  char const* const reason = cuda::refuse_mma(args, device, 89);
+  if (!cuda::writable(args.type_c)) return refused("it does not write C's element type");
+  char const* reason = cuda::refuse_quantized(args);
+  if (reason == nullptr) reason = cuda::refuse_mma(args, device, 89);
   return reason == nullptr ? accepted() : refused(reason);
 }
 

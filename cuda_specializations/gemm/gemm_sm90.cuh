@@ -48,6 +48,7 @@ inline TensorMapSource source_c(abi::GemmArgs const& g) {
   CUtensorMapDataType const type = g.type_c == DType::float16    ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                    : g.type_c == DType::bfloat16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
                                    : g.type_c == DType::int32    ? CU_TENSOR_MAP_DATA_TYPE_INT32
+                                   : bytes == 1                  ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                                                  : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   return {g.c, type, bytes, g.n, g.m, g.batch, g.c_m * bytes, g.c_batch * bytes};
 }
@@ -68,16 +69,16 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   constexpr bool integer = std::is_same_v<A, std::int8_t>;
   if (g.type_a != TensorMapElement<A>::dtype || g.type_b != TensorMapElement<B>::dtype)
     return "it multiplies other element types";
-  bool const wide = g.type_c == (integer ? DType::int32 : DType::float32);
-  bool const narrow = g.type_c == DType::float16 || g.type_c == DType::bfloat16;
-  if (!wide && !narrow && !(integer && g.type_c == DType::float32))
-    return "it does not write C's element type";
-  if (integer && wide && !exact_in_int32(g)) return not_exact_in_int32;
+  bool const exact = integer && g.type_c == DType::int32;
+  if (!exact && !writable(g.type_c)) return "it does not write C's element type";
+  if (exact && !exact_in_int32(g)) return not_exact_in_int32;
+  if (char const* reason = refuse_quantized(g)) return reason;
   if (device.compute_major != 9) {
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   }
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
+  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
     return sizeof(A) == 1 && (factors_fit(s, of_a) || (!integer && along_blocks(s, of_a)));
   };
@@ -108,16 +109,16 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
 }
 
 /// How C can be stored where its unit stride is along N; nothing else is stored by more than one.
-/// `in_registers`: 16-bit elements are finished before they are stored.
+/// `in_registers`: elements of 16 or 8 bits are finished before they are stored.
 inline Sm90Store choose_store(abi::GemmArgs const& g, bool in_registers) {
   int const bytes = dtype_size(g.type_c);
   bool const converts = g.type_a == DType::int8 && g.type_c != DType::int32;
-  bool const finished = bytes == 2 ? in_registers : only_alpha(g) && !converts;
+  bool const finished = bytes < 4 ? in_registers : only_alpha(g) && !converts;
   if (g.c_n != 1 && g.n != 1) return Sm90Store::elements;
   // The copy engine stores whole groups of 16 bytes, also past the last column.
   if (finished && multiple_of_16(g.n * bytes) &&
       refuse_tensor_map(source_c(g), "", "", "") == nullptr && (g.batch == 1 || g.c_batch != 0))
-    return bytes == 2 ? Sm90Store::halves : Sm90Store::words;
+    return bytes == 4 ? Sm90Store::words : bytes == 2 ? Sm90Store::halves : Sm90Store::bytes;
   bool const single = g.beta != 0 && (g.residual != nullptr || g.type_c == DType::int32);
   bool const by_four = g.c_n == 1 && !single &&
                        reinterpret_cast<std::uintptr_t>(g.c) % (4 * bytes) == 0 &&
@@ -170,7 +171,7 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
     if (made != cudaSuccess) return made;
     p.gate = gated->activation;
   }
-  p.store = choose_store(g.c_n == 1 ? g : transposed(g), only_factors(g));
+  p.store = choose_store(g.c_n == 1 ? g : transposed(g), only_factors(g) && !has_8_bits(g.type_c));
   if (p.store == Sm90Store::words) p.store = Sm90Store::vectors;
   if (p.store != Sm90Store::elements) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
@@ -193,12 +194,13 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
     status = copy_factors<Config>(g, p);
     if (status != cudaSuccess) return status;
   }
-  bool const in_registers = goes_by_pairs(g);
+  bool const in_registers = goes_by_pairs(g) && (!has_8_bits(g.type_c) || Config::writes_bytes);
   p.store = choose_store(g, in_registers);
   bool along_m = false;
   if (Config::registers_a && p.store == Sm90Store::elements) {
     // Pairs of C or a residual would have to lie along M.
-    p.store = choose_store(transposed(g), in_registers && g.beta == 0 && g.residual == nullptr);
+    p.store = choose_store(transposed(g), in_registers && g.beta == 0 && g.residual == nullptr &&
+                                              !has_8_bits(g.type_c));
     along_m = p.store != Sm90Store::elements;
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
@@ -207,11 +209,10 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
     if (status != cudaSuccess) return status;
     p.gate = gated->activation;
   }
-  bool const halves = p.store == Sm90Store::halves;
-  if (halves || p.store == Sm90Store::words) {
-    status =
-        along_m ? make_tensor_map(&p.c, source_c(transposed(g)), halves ? 64 : 32, halves ? 64 : 32)
-                : make_tensor_map(&p.c, source_c(g), halves ? 64 : 32, 64);
+  if (p.store != Sm90Store::vectors && p.store != Sm90Store::elements) {
+    int const line = 128 / dtype_size(g.type_c);
+    status = along_m ? make_tensor_map(&p.c, source_c(transposed(g)), line, line)
+                     : make_tensor_map(&p.c, source_c(g), line, 64);
     if (status != cudaSuccess) return status;
   }
   std::int64_t const clusters_m = blocks_of(g.m, Config::tile_m * Config::cluster);
@@ -414,11 +415,14 @@ cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
                              CUstream_st* stream) {
   constexpr auto together = Schedule::cooperative;
   using Square = Sm90Config<A, B, true, false, 128, 128, 1, Promoted ? 5 : 6, together, Promoted>;
-  if constexpr (std::is_same_v<A, std::int8_t>)
+  if constexpr (std::is_same_v<A, std::int8_t>) {
+    // The wide tile has to finish 8-bit elements from shared memory; along M both have to.
+    if (has_8_bits(g.type_c) && g.c_n == 1) return launch_sm90<Square>(g, device, stream);
     return launch_cheapest<Square, Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(
         g, device, stream);
-  else  // wider tiles of float32 sums would not leave enough registers
+  } else {  // wider tiles of float32 sums would not leave enough registers
     return launch_sm90<Square>(g, device, stream);
+  }
 }
 
 template <class A, class B>

@@ -23,12 +23,14 @@ template <class T>
 char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   constexpr DType type = TensorMapElement<T>::dtype;
   if (g.type_a != type || g.type_b != type) return "it multiplies other element types";
-  if (!readable(g.type_c)) return "it does not write C's element type";
+  if (!writable(g.type_c)) return "it does not write C's element type";
+  if (char const* reason = refuse_quantized(g)) return reason;
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.offsets == nullptr && g.counts == nullptr) return "it is for groups and counts of rows";
   abi::GemmArgs rest = g;
   rest.offsets = nullptr, rest.counts = nullptr, rest.device_scale = nullptr;
+  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
@@ -68,7 +70,7 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.weights_step = g.b_batch != 0, p.rows_step = !offsets;
   p.epilogue = make_epilogue(g);
-  p.whole = only_alpha(g) && g.type_c != DType::float32 && g.c_n == 1 && g.n % 8 == 0 &&
+  p.whole = only_alpha(g) && dtype_size(g.type_c) == 2 && g.c_n == 1 && g.n % 8 == 0 &&
             reinterpret_cast<std::uintptr_t>(g.c) % 16 == 0 && (g.m == 1 || g.c_m % 8 == 0) &&
             (g.batch <= 1 || g.c_batch % 8 == 0);
   // How many tiles there are the host does not know, only how many there may be.

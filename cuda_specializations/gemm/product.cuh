@@ -127,6 +127,14 @@ constexpr bool readable(DType type) {
   return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
 }
 
+/// Types of C that an epilogue in float32 writes.
+constexpr bool writable(DType type) { return readable(type) || has_8_bits(type); }
+
+/// Why C's type does not go with what is to be added to it; null if it does.
+inline char const* refuse_quantized(abi::GemmArgs const& g) {
+  return has_8_bits(g.type_c) && g.beta != 0 ? "8-bit C takes beta 0" : nullptr;
+}
+
 constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
 inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
@@ -148,6 +156,7 @@ inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
   e.column_factors = g.scale_b.data;
   e.column_factors_batch = g.scale_b.batch, e.column_factors_stride = g.scale_b.col;
   e.factor = g.device_scale;
+  e.out = g.scale_out;
   return e;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// What happens to a sum between the accumulator and C: act(scale·(alpha·sum + beta·C) + bias) +
-/// residual, with factors of rows and columns before it and a division after it.
+/// residual, with factors of rows and columns before it and, where C has 8 bits, a division after
+/// it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -40,10 +41,15 @@ struct Sm90Epilogue {
   float const* row_factors;
   float const* column_factors;
   float const* factor;
+  float const* out;  ///< what a C of 8 bits is divided by; null: 1
   std::int64_t row_factors_batch, row_factors_stride, column_factors_batch, column_factors_stride;
 };
 
 namespace {
+
+constexpr __host__ __device__ bool has_8_bits(DType type) {
+  return type == DType::int8 || type == DType::float8_e4m3 || type == DType::float8_e5m2;
+}
 
 __device__ __forceinline__ float load_as_float(void const* data, DType type, std::int64_t at) {
   switch (type) {
@@ -58,17 +64,87 @@ __device__ __forceinline__ float load_as_float(void const* data, DType type, std
   }
 }
 
-__device__ __forceinline__ void store_from_float(void* data, DType type, std::int64_t at,
-                                                 float value) {
-  switch (type) {
+/// Four int8 elements in one word, saturated; NaN becomes 0.
+__device__ __forceinline__ std::uint32_t round_to_int8(float4 v) {
+  auto const rounded = [](float x) {
+    float const there = x == x ? x : 0;
+    // 1.5·2^23 has the spacing 1: adding it rounds.
+    return __float_as_uint(fminf(fmaxf(there, -128.0f), 127.0f) + 0x1.8p23f);
+  };
+  std::uint32_t const low = __byte_perm(rounded(v.x), rounded(v.y), 0x0040);
+  return __byte_perm(low, __byte_perm(rounded(v.z), rounded(v.w), 0x0040), 0x5410);
+}
+/// The same of float8, where NaN stays NaN.
+template <__nv_fp8_interpretation_t Format>
+__device__ __forceinline__ std::uint32_t round_to_float8(float4 v) {
+  std::uint32_t const low = __nv_cvt_float2_to_fp8x2({v.x, v.y}, __NV_SATFINITE, Format);
+  return low |
+         static_cast<std::uint32_t>(__nv_cvt_float2_to_fp8x2({v.z, v.w}, __NV_SATFINITE, Format))
+             << 16;
+}
+
+/// Four 8-bit elements in one word, divided before. One piece of code for all, since sm_80 rounds
+/// to float8 by many instructions.
+__device__ __noinline__ std::uint32_t quantize_four(DType type, float divisor, float4 v) {
+  v = {v.x / divisor, v.y / divisor, v.z / divisor, v.w / divisor};
+  if (type == DType::int8) return round_to_int8(v);
+  return type == DType::float8_e4m3 ? round_to_float8<__NV_E4M3>(v) : round_to_float8<__NV_E5M2>(v);
+}
+
+/// What elements of an 8-bit C are divided by.
+__device__ __forceinline__ float divisor_of(Sm90Epilogue const& e) {
+  return e.out != nullptr ? *e.out : 1;
+}
+
+/// One piece of code for divisors that are seldom.
+__device__ __noinline__ float4 divide_four(float4 v, float divisor) {
+  return {v.x / divisor, v.y / divisor, v.z / divisor, v.w / divisor};
+}
+
+/// Divides many numbers by one. Where its reciprocal is far from the ends of float, a product with
+/// it is corrected, which rounds as a division does at a fraction of its instructions.
+class ManyQuotients {
+ public:
+  __device__ __forceinline__ explicit ManyQuotients(float divisor)
+      : divisor_(divisor),
+        reciprocal_(fabsf(divisor) > 0x1p-100f && fabsf(divisor) < 0x1p100f ? 1 / divisor : 0) {}
+  template <int Size>
+  __device__ __forceinline__ void apply(float (&v)[Size]) const {
+    if (reciprocal_ != 0) {
+#pragma unroll
+      for (int r = 0; r < Size; ++r) {
+        float const quotient = v[r] * reciprocal_;
+        float const corrected = fmaf(fmaf(-quotient, divisor_, v[r]), reciprocal_, quotient);
+        v[r] = fabsf(quotient) < 0x1p100f ? corrected : quotient;  // infinities have no remainder
+      }
+    } else {
+#pragma unroll
+      for (int r = 0; r < Size; r += 4) {
+        float4 const q = divide_four({v[r], v[r + 1], v[r + 2], v[r + 3]}, divisor_);
+        v[r] = q.x, v[r + 1] = q.y, v[r + 2] = q.z, v[r + 3] = q.w;
+      }
+    }
+  }
+
+ private:
+  float divisor_, reciprocal_;
+};
+
+/// Rounds and stores one element of C.
+__device__ __forceinline__ void store_one(Sm90Epilogue const& e, std::int64_t to, float value) {
+  switch (e.type_c) {
     case DType::float16:
-      static_cast<__half*>(data)[at] = __float2half_rn(value);
+      static_cast<__half*>(e.c)[to] = __float2half_rn(value);
       break;
     case DType::bfloat16:
-      static_cast<__nv_bfloat16*>(data)[at] = __float2bfloat16_rn(value);
+      static_cast<__nv_bfloat16*>(e.c)[to] = __float2bfloat16_rn(value);
+      break;
+    case DType::float32:
+      static_cast<float*>(e.c)[to] = value;
       break;
     default:
-      static_cast<float*>(data)[at] = value;
+      static_cast<std::uint8_t*>(e.c)[to] =
+          static_cast<std::uint8_t>(quantize_four(e.type_c, divisor_of(e), {value, 0, 0, 0}));
   }
 }
 
@@ -139,6 +215,9 @@ __device__ __forceinline__ void store_four(Sm90Epilogue const& e, std::int64_t t
                                            float const (&v)[4]) {
   if (e.type_c == DType::float32) {
     *reinterpret_cast<float4*>(static_cast<float*>(e.c) + to) = make_float4(v[0], v[1], v[2], v[3]);
+  } else if (has_8_bits(e.type_c)) {
+    *reinterpret_cast<std::uint32_t*>(static_cast<std::uint8_t*>(e.c) + to) =
+        quantize_four(e.type_c, divisor_of(e), {v[0], v[1], v[2], v[3]});
   } else {
     *reinterpret_cast<uint2*>(static_cast<__half*>(e.c) + to) =
         make_uint2(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]));
@@ -310,7 +389,7 @@ __device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, s
       return;
     }
   }
-  store_from_float(e.c, e.type_c, to, finish(e, static_cast<float>(sum), z, m, n));
+  store_one(e, to, finish(e, static_cast<float>(sum), z, m, n));
 }
 
 }  // namespace

@@ -129,8 +129,8 @@ __device__ __noinline__ void finish_grouped(GroupedParams const& p, float const*
   for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * rows; i += 128) {
     int const line = e.along_m ? i % rows : i / 64, column = e.along_m ? i / rows : i % 64;
     if (n + column < p.n)
-      store_from_float(e.c, e.type_c, z * e.c_batch + (row + line) * e.c_m + (n + column) * e.c_n,
-                       finish(e, sums[line * 65 + column], z, row + line, n + column));
+      store_one(e, z * e.c_batch + (row + line) * e.c_m + (n + column) * e.c_n,
+                finish(e, sums[line * 65 + column], z, row + line, n + column));
   }
 }
 

@@ -33,10 +33,11 @@ struct Sm90Tiles {
   }
 };
 
-/// How C is stored: 16-bit or 32-bit elements by the copy engine where alpha is all there is to do,
-/// otherwise four at a time along its unit stride, or one by one. The copy engine stores along N,
-/// or along M where A comes from registers and C's unit stride is there.
-enum class Sm90Store : std::uint8_t { halves, words, vectors, elements };
+/// How C is stored: 8-bit or 16-bit elements by the copy engine where they are finished in
+/// registers, 32-bit ones where alpha is all there is to do, otherwise four at a time along its
+/// unit stride, or one by one. The copy engine stores along N, or, but for 8-bit elements, along M
+/// where A comes from registers and C's unit stride is there.
+enum class Sm90Store : std::uint8_t { bytes, halves, words, vectors, elements };
 
 /// Who brings factors that change along K: there are none; the copy engine, those of four stages at
 /// a time (`copied`); or warps of their own, whatever they are (`fetched`).
@@ -115,6 +116,9 @@ struct Sm90Config {
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
   static constexpr int group_panels = Panels;   ///< of a warpgroup, which it fills in turns
   static constexpr int panels = Panels * consumers;
+  /// Whether it finishes 8-bit elements in registers: 16-bit operands, and wide tiles beside an A
+  /// in registers, have none left for that.
+  static constexpr bool writes_bytes = sizeof(A) == 1 && !Gated && !(registers_a && TileN > 128);
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
   static constexpr bool column_factors = TileN <= 64 || registers_a;

@@ -47,6 +47,37 @@ __device__ __forceinline__ void stage_halves(float const* v, unsigned char* pane
   }
 }
 
+/// The same for 32 columns of 8-bit elements from column `first` of the panel on.
+template <class Config>
+__device__ __forceinline__ void stage_bytes(float const (&v)[16], unsigned char* panel, DType type,
+                                            int thread, int first) {
+  std::uint32_t words[4];
+  auto const round_by = [&](auto round) {
+#pragma unroll
+    for (int block = 0; block < 4; ++block) {
+      float const* const w = v + 4 * block;
+      words[block] = round(float4{w[0], w[1], w[2], w[3]});
+    }
+  };
+  if (type == DType::int8)
+    round_by([](float4 x) { return round_to_int8(x); });
+  else if (type == DType::float8_e4m3)
+    round_by([](float4 x) { return round_to_float8<__NV_E4M3>(x); });
+  else
+    round_by([](float4 x) { return round_to_float8<__NV_E5M2>(x); });
+#pragma unroll
+  for (int block = 0; block < 4; ++block) {
+    int const column = first + 8 * block + thread % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      int const line = line_of_sum<Config>(i, thread);
+      *reinterpret_cast<std::uint16_t*>(panel + line * 128 + ((column / 16 ^ (line % 8)) * 16) +
+                                        column % 16) =
+          static_cast<std::uint16_t>(words[block] >> 16 * i);
+    }
+  }
+}
+
 /// Where a thread's first sum of column 2 q + j goes in a panel whose lines are columns of C:
 /// `position` along M, in bytes. Eight columns on lies 1024 bytes further.
 __device__ __forceinline__ unsigned char* along_m_address(unsigned char* panel, int thread, int j,
@@ -189,11 +220,11 @@ class Sm90Storer {
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) gate<Config>(p_.gate, acc[wave]);
     }
-    if (p_.store != Sm90Store::halves && p_.store != Sm90Store::words) {
+    if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
       finish(acc, z, row0, column0);
-    } else if (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors) {
+    } else if (bytes() || (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors)) {
       if constexpr (!Config::gated) {
-        if (sizeof(typename Config::A) == 1 && p_.epilogue.only_lines)
+        if (sizeof(typename Config::A) == 1 && !bytes() && p_.epilogue.only_lines)
           store_lines(acc, z, row0, column0);
         else
           store_finished(acc, z, row0, column0);
@@ -211,12 +242,24 @@ class Sm90Storer {
   }
 
  private:
+  /// What is the same for all 8-bit elements of a tile.
+  struct Quantizer {
+    Sm90Factors factors;
+    ManyQuotients quotients;
+    __device__ __forceinline__ Quantizer(Sm90Epilogue const& e, int z)
+        : factors(e, z), quotients(divisor_of(e)) {}
+  };
+
   /// Widths of panels: Config::out_n is a number of them and what is left.
   template <int Width>
   static constexpr int rest = Config::out_n % Width;
 
   __device__ __forceinline__ bool along_m() const {
     return Config::registers_a && p_.epilogue.along_m;
+  }
+
+  __device__ __forceinline__ bool bytes() const {
+    return Config::writes_bytes && p_.store == Sm90Store::bytes;
   }
 
   __device__ __forceinline__ unsigned char* begin_panel() {
@@ -319,14 +362,17 @@ class Sm90Storer {
       stage_halves<Config, Columns>(v, panel, p_.epilogue.type_c, thread_, first / 8);
   }
 
-  /// A panel of 64 columns goes through the copy engine, a narrower one beside it.
+  /// A panel of 128 bytes in a line goes through the copy engine, a narrower one beside it.
   __device__ __forceinline__ void end_halves(unsigned char* panel, int z, int row0, int column,
                                              int columns) {
-    if (columns == 64) {
+    if (columns == (bytes() ? 128 : 64)) {
       end_panel(panel, z, row0, column);
     } else {
       named_barrier_sync(barrier_, 128);
-      store_chunks<2>(p_, panel, thread_, z, row0, column, columns / 8);
+      if (bytes())
+        store_chunks<1>(p_, panel, thread_, z, row0, column, columns / 16);
+      else
+        store_chunks<2>(p_, panel, thread_, z, row0, column, columns / 8);
     }
   }
 
@@ -359,25 +405,27 @@ class Sm90Storer {
     }
   }
 
-  /// 16-bit elements, half a panel at a time in a loop, not unrolled: there is one piece of code
-  /// for all, and few registers beside the sums.
+  /// 8-bit and 16-bit elements, 32 columns of a panel at a time in a loop, not unrolled: there is
+  /// one piece of code for all, and few registers beside the sums.
   __device__ __forceinline__ void store_finished(
       Acc const (&acc)[Config::waves][Config::tile_n / 2], int z, int row0, int column0) {
     constexpr int left = rest<32>, whole = Config::out_n / 32, parts = whole + (left != 0);
+    int const width = bytes() ? 128 : 64;  // of a panel
     unsigned char* panel = nullptr;
+    Quantizer const quantizer(p_.epilogue, z);
     // Promoted products have half as many sums at this point, and none to spare before it.
     constexpr int unrolled = Config::promoted ? Config::waves * parts : 1;
 #pragma unroll unrolled
     for (int s = 0; s < Config::waves * parts; ++s) {
-      int const part = s % parts, first = part % 2 * 32;  // within the panel
+      int const part = s % parts, first = part * 32 & (width - 1);  // within the panel
       int const row = row0 + 64 * (s / parts), column = column0 + part * 32;
       if (row >= p_.m || column - first >= p_.n) continue;
       if (first == 0) panel = begin_panel();
       if (left != 0 && part == whole)
-        finish_part<left == 0 ? 32 : left>(acc, s, parts, panel, first, z, row, column);
+        finish_part<left == 0 ? 32 : left>(acc, s, parts, panel, first, z, row, column, quantizer);
       else
-        finish_part<32>(acc, s, parts, panel, first, z, row, column);
-      if (first != 0 || part + 1 == parts) {
+        finish_part<32>(acc, s, parts, panel, first, z, row, column, quantizer);
+      if (first + 32 == width || part + 1 == parts) {
         int const columns = first + (left != 0 && part == whole ? left : 32);
         end_halves(panel, z, row, column - first, columns);
       }
@@ -388,7 +436,8 @@ class Sm90Storer {
   template <int Columns>
   __device__ __forceinline__ void finish_part(Acc const (&acc)[Config::waves][Config::tile_n / 2],
                                               int s, int parts, unsigned char* panel, int first,
-                                              int z, int row0, int column) {
+                                              int z, int row0, int column,
+                                              Quantizer const& quantizer) {
     asm volatile("" : "+r"(z));  // addresses are not worth registers from part to part
     float v[Columns / 2];
 #pragma unroll
@@ -399,7 +448,18 @@ class Sm90Storer {
 #pragma unroll
           for (int r = 0; r < Columns / 2; ++r) v[r] = static_cast<float>(acc[wave][at / 2 + r]);
         }
-    finish_pairs<Config, Columns>(p_, thread_, z, row0, column, v);
+    if (bytes() && p_.epilogue.only_factors) {
+#pragma unroll
+      for (int r = 0; r < Columns / 2; ++r) v[r] = quantizer.factors.apply(v[r]);
+    } else {
+      finish_pairs<Config, Columns>(p_, thread_, z, row0, column, v);
+    }
+    if constexpr (Config::writes_bytes) {
+      if (bytes()) {
+        quantizer.quotients.apply(v);
+        return stage_bytes<Config>(v, panel, p_.epilogue.type_c, thread_, first);
+      }
+    }
     stage<Columns>(v, panel, first);
   }
 

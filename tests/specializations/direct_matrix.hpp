@@ -56,6 +56,35 @@ constexpr double rounding() {
   return 0x1p-24;
 }
 
+/// The largest number of an 8-bit type, and half the distance of its neighbours at a magnitude.
+template <class T>
+constexpr double largest() {
+  return std::is_same_v<T, std::int8_t> ? 127 : std::is_same_v<T, E4> ? 448 : 57344;
+}
+template <class T>
+double half_spacing(double magnitude) {
+  if constexpr (std::is_same_v<T, std::int8_t>) return 0.5;
+  constexpr int bits = std::is_same_v<T, E4> ? 3 : 2, least = std::is_same_v<T, E4> ? -6 : -14;
+  int const exponent = magnitude > 0 ? std::max(std::ilogb(magnitude), least) : least;
+  return std::ldexp(0.5, exponent - bits);
+}
+
+/// What an 8-bit element is next to, a number in reach of the kernel's error divided by the scale
+/// of the output, and how far it may be from that.
+struct Quantized {
+  double value, bound;
+};
+template <class T>
+Quantized quantized(double y, double error, double scale_out) {
+  double const limit = largest<T>(), lowest = std::is_same_v<T, std::int8_t> ? -128 : -limit;
+  double const quotient = y / scale_out;
+  if (std::isnan(quotient) && std::is_same_v<T, std::int8_t>) return {0, 0};
+  double const before = std::isfinite(y) ? error / scale_out + 0x1p-24 * std::abs(quotient) : 0;
+  return {std::clamp(quotient, lowest, limit),
+          std::isfinite(y) ? before + half_spacing<T>(std::min(std::abs(quotient) + before, limit))
+                           : 0};
+}
+
 #define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
 
 std::uint32_t mix(std::uint32_t x) {

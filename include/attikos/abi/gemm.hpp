@@ -152,10 +152,13 @@ struct GemmSm75WmmaF16 {
 ///
 /// | kernel | A, B | C |
 /// |---|---|---|
-/// | sm90_wgmma_f16 | float16 | float16, bfloat16, float32 |
-/// | sm90_wgmma_bf16 | bfloat16 | float16, bfloat16, float32 |
-/// | sm90_wgmma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
-/// | sm90_wgmma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
+/// | sm90_wgmma_f16 | float16 | float16, bfloat16, float32, 8 bits |
+/// | sm90_wgmma_bf16 | bfloat16 | float16, bfloat16, float32, 8 bits |
+/// | sm90_wgmma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32, 8 bits |
+/// | sm90_wgmma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32, 8 bits |
+///
+/// 8 bits: float8_e4m3, float8_e5m2 or int8, with beta 0 and divided by `scale_out`; saturates, NaN
+/// becomes 0 in int8.
 ///
 /// - A and B have a unit stride in one of their two dimensions; of two 8-bit ones at least one
 /// along
@@ -237,14 +240,15 @@ struct GemmSm90MmaF64 {
 ///
 /// | kernel | A, B | C |
 /// |---|---|---|
-/// | sm80_mma_f16 | float16 | float16, bfloat16, float32 |
-/// | sm80_mma_bf16 | bfloat16 | float16, bfloat16, float32 |
-/// | sm80_mma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32 |
+/// | sm80_mma_f16 | float16 | float16, bfloat16, float32, 8 bits |
+/// | sm80_mma_bf16 | bfloat16 | float16, bfloat16, float32, 8 bits |
+/// | sm80_mma_s8 | int8 | int32 (exact, wraps); float16, bfloat16, float32, 8 bits |
 /// | sm80_mma_f64 | float64 | float64 |
 /// | sm80_mma_tf32 | float32, rounded to 11 significant bits | float32 |
 /// | sm80_mma_tf32x3 | float32, as two such numbers | float32 |
-/// | sm89_mma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32 |
+/// | sm89_mma_f8 | float8_e4m3 and float8_e5m2 in any mix | float16, bfloat16, float32, 8 bits |
 ///
+/// - C of 8 bits as in GemmSm90WgmmaF16.
 /// - Sums are float32 in the matrix unit, IEEE float64 or int32. tf32x3 leaves 32 k at a time to
 ///   the unit and adds such parts in float32; float8 the same with 128 k, or all of K where
 ///   `accumulate` is fast.
@@ -311,8 +315,8 @@ struct GemmSm89MmaF8 {
 };
 
 /// Groups of rows (`offsets`) and counted rows (`counts`) by wgmma and TMA; sm_90 alone, since its
-/// machine code (sm_90a) loads nowhere else. A and B are float16, C is float16, bfloat16 or
-/// float32.
+/// machine code (sm_90a) loads nowhere else. A and B are float16, C is float16, bfloat16, float32
+/// or of 8 bits as in GemmSm90WgmmaF16.
 ///
 /// - The blocks read offsets and counts on the device, where they are clamped; the host never does,
 ///   so that a captured call follows what they become. Rows of no group are not written, and what

@@ -9,18 +9,24 @@
 
 #if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
 #include <attikos/core/cuda_kernel.hpp>
+#include <attikos/quantize/quantize_value.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
+
+/// Types of C that kernels with sums of floating-point or integer products round to.
+template <class C>
+concept KernelOutput = std::is_same_v<C, float> || std::is_same_v<C, float16> ||
+    std::is_same_v<C, bfloat16> || is_quantized<C>;
 
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float> {
   using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm90GroupedF16>,
                              CudaKernel<abi::GemmSm80MmaF16>, CudaKernel<abi::GemmSm75WmmaF16>>;
 };
-template <>
-struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, float16> {
+template <KernelOutput C>
+struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, C> {
   using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF16>, CudaKernel<abi::GemmSm90GroupedF16>,
                              CudaKernel<abi::GemmSm80MmaF16>>;
 };
@@ -39,15 +45,8 @@ struct Specializations<op::Gemm, Kokkos::Cuda, double, double, double> {
                              CudaKernel<abi::GemmSm80MmaF64>>;
 };
 
-/// Types of C that the float8 and int8 kernels write besides int32.
-template <class C>
-concept WgmmaOutput =
-    std::is_same_v<C, float> || std::is_same_v<C, float16> || std::is_same_v<C, bfloat16>;
-
-template <class C>
-requires(std::is_same_v<C, float> ||
-         std::is_same_v<C, bfloat16>) struct Specializations<op::Gemm, Kokkos::Cuda, bfloat16,
-                                                             bfloat16, C> {
+template <KernelOutput C>
+struct Specializations<op::Gemm, Kokkos::Cuda, bfloat16, bfloat16, C> {
   using kernels =
       KernelList<CudaKernel<abi::GemmSm90WgmmaBf16>, CudaKernel<abi::GemmSm90GroupedBf16>,
                  CudaKernel<abi::GemmSm80MmaBf16>>;
@@ -56,13 +55,13 @@ requires(std::is_same_v<C, float> ||
 template <class T>
 concept Float8 = std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>;
 
-template <Float8 A, Float8 B, WgmmaOutput C>
+template <Float8 A, Float8 B, KernelOutput C>
 struct Specializations<op::Gemm, Kokkos::Cuda, A, B, C> {
   using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF8>, CudaKernel<abi::GemmSm89MmaF8>>;
 };
 
 template <class C>
-requires(WgmmaOutput<C> ||
+requires(KernelOutput<C> ||
          std::is_same_v<C, std::int32_t>) struct Specializations<op::Gemm, Kokkos::Cuda,
                                                                  std::int8_t, std::int8_t, C> {
   using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaS8>, CudaKernel<abi::GemmSm80MmaS8>>;
