@@ -63,6 +63,16 @@ inline char const* refuse_maps(TensorMapSource const& a, TensorMapSource const& 
                            "a stride of B is not a multiple of 16 bytes", "B is too large");
 }
 
+/// Calls `f` with the two element types of a product of float8.
+template <class F>
+auto with_float8(abi::GemmArgs const& g, F f) {
+  using E4 = __nv_fp8_e4m3;
+  using E5 = __nv_fp8_e5m2;
+  bool const a5 = g.type_a == DType::float8_e5m2, b5 = g.type_b == DType::float8_e5m2;
+  if (a5) return b5 ? f(E5{}, E5{}) : f(E5{}, E4{});
+  return b5 ? f(E4{}, E5{}) : f(E4{}, E4{});
+}
+
 /// First reason not to take a call, whatever its element types; null if there is none.
 template <class A, class B>
 char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {

@@ -19,10 +19,11 @@ TensorMapSource grouped_rows(abi::GemmArgs const& g) {
                         g.offsets != nullptr ? 1 : g.batch, g.offsets != nullptr ? 0 : g.a_batch);
 }
 
-template <class T>
+template <class A, class B>
 char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
-  constexpr DType type = TensorMapElement<T>::dtype;
-  if (g.type_a != type || g.type_b != type) return "it multiplies other element types";
+  constexpr bool bytes = sizeof(A) == 1;
+  if (g.type_a != TensorMapElement<A>::dtype || g.type_b != TensorMapElement<B>::dtype)
+    return "it multiplies other element types";
   if (!writable(g.type_c)) return "it does not write C's element type";
   if (char const* reason = refuse_quantized(g)) return reason;
   if (device.compute_major != 9)
@@ -31,6 +32,14 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   abi::GemmArgs rest = g;
   rest.offsets = nullptr, rest.counts = nullptr, rest.device_scale = nullptr;
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
+  auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
+    bool const columns = of_a || s.col == 0 || s.col_shift >= 7;
+    return factors_fit(s, of_a) || (along_blocks(s, of_a) && columns);
+  };
+  if (bytes && fits(g.scale_a, true)) rest.scale_a.data = nullptr;
+  if (bytes && fits(g.scale_b, false)) rest.scale_b.data = nullptr;
+  if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
+    return "its scales are constant along K, or over 128 of it and of B's columns";
   if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
@@ -41,8 +50,9 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.m == 0 || g.n == 0 || groups == 0) return nullptr;  // nothing is read or written
   if (char const* reason = refuse_operands(g)) return reason;
   if (g.k > 1 && g.a_k != 1) return "A's unit stride is not along K";
+  if (bytes && major_b(g) != Major::k) return "B's unit stride is not along K";
   if (major_b(g) == Major::neither) return "B has no unit stride";
-  if (char const* reason = refuse_maps(grouped_rows<T>(g), grouped_weights<T>(g))) return reason;
+  if (char const* reason = refuse_maps(grouped_rows<A>(g), grouped_weights<B>(g))) return reason;
   constexpr std::int64_t most = std::int64_t{1} << 30;
   if (g.m > most || g.n > most || g.k > most || groups > most ||
       (g.m / 128 + 1 + (g.offsets != nullptr ? groups : 0)) * (g.n / 128 + 1) >
@@ -53,12 +63,14 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
 
 template <class Config>
 cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  using T = typename Config::T;
+  using Weights = typename Config::Weights;
   GroupedParams p{};
-  cudaError_t status = make_tensor_map(&p.weights, grouped_weights<T>(g), 64,
-                                       Config::mn ? Config::tile_k : Config::tile_n / 2);
+  cudaError_t status =
+      make_tensor_map(&p.weights, grouped_weights<Weights>(g), 128 / sizeof(Weights),
+                      Config::mn ? Config::tile_k : Config::tile_n / 2);
   if (status == cudaSuccess)
-    status = make_tensor_map(&p.rows, grouped_rows<T>(g), Config::tile_k, Config::box_rows);
+    status = make_tensor_map(&p.rows, grouped_rows<typename Config::Rows>(g), Config::tile_k,
+                             Config::box_rows);
   if (status != cudaSuccess) return status;
   bool const offsets = g.offsets != nullptr;
   p.offsets = g.offsets, p.wide = g.type_offsets == DType::int64;
@@ -69,8 +81,20 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
   p.tiles_n = static_cast<int>(blocks_of(g.n, Config::tile_n));
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.weights_step = g.b_batch != 0, p.rows_step = !offsets;
-  p.epilogue = make_epilogue(g);
-  p.whole = only_alpha(g) && dtype_size(g.type_c) == 2 && g.c_n == 1 && g.n % 8 == 0 &&
+  // Factors are multiplied into the sums: the groups' are not those of C's matrices.
+  abi::GemmArgs rest = g;
+  rest.scale_a.data = rest.scale_b.data = nullptr;
+  if (along_blocks(g.scale_a, true))
+    p.block_rows = g.scale_a;
+  else
+    p.row_factors = {g.scale_a.data, g.scale_a.batch, g.scale_a.row};
+  if (along_blocks(g.scale_b, false))
+    p.block_columns = g.scale_b;
+  else
+    p.column_factors = {g.scale_b.data, g.scale_b.batch, g.scale_b.col};
+  p.blocks = p.block_rows.data != nullptr || p.block_columns.data != nullptr;
+  p.epilogue = make_epilogue(rest);
+  p.whole = only_alpha(rest) && dtype_size(g.type_c) == 2 && g.c_n == 1 && g.n % 8 == 0 &&
             reinterpret_cast<std::uintptr_t>(g.c) % 16 == 0 && (g.m == 1 || g.c_m % 8 == 0) &&
             (g.batch <= 1 || g.c_batch % 8 == 0);
   // How many tiles there are the host does not know, only how many there may be.
@@ -81,20 +105,23 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
                          Config::threads, Config::shared_bytes, stream, p);
 }
 
-template <class T>
+template <class A, class B>
 abi::Verdict accepts_grouped(abi::GemmArgs const& g, abi::Device const& device) {
-  char const* const reason = refuse_grouped<T>(g, device);
+  char const* const reason = refuse_grouped<A, B>(g, device);
   return reason == nullptr ? abi::accepted() : abi::refused(reason);
 }
 
-template <class T>
+template <class A, class B>
 int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  if (refuse_grouped<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  if (refuse_grouped<A, B>(g, device) != nullptr) return cudaErrorInvalidValue;
   if (g.m == 0 || g.n == 0 || (g.offsets != nullptr ? g.groups : g.batch) == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  return major_b(g) == Major::mn ? launch_grouped<GroupedConfig<T, true>>(g, device, stream)
-                                 : launch_grouped<GroupedConfig<T, false>>(g, device, stream);
+  if constexpr (sizeof(A) == 2) {
+    if (major_b(g) == Major::mn)
+      return launch_grouped<GroupedConfig<B, A, true>>(g, device, stream);
+  }
+  return launch_grouped<GroupedConfig<B, A, false>>(g, device, stream);
 }
 
 }  // namespace
@@ -103,21 +130,34 @@ int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* 
 namespace abi {
 
 Verdict GemmSm90GroupedF16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_grouped<__half>(args, device);
+  return cuda::accepts_grouped<__half, __half>(args, device);
 }
 
 int GemmSm90GroupedF16::launch(GemmArgs const& args, Device const& device,
                                CUstream_st* stream) noexcept {
-  return cuda::run_grouped<__half>(args, device, stream);
+  return cuda::run_grouped<__half, __half>(args, device, stream);
 }
 
 Verdict GemmSm90GroupedBf16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_grouped<__nv_bfloat16>(args, device);
+  return cuda::accepts_grouped<__nv_bfloat16, __nv_bfloat16>(args, device);
 }
 
 int GemmSm90GroupedBf16::launch(GemmArgs const& args, Device const& device,
                                 CUstream_st* stream) noexcept {
-  return cuda::run_grouped<__nv_bfloat16>(args, device, stream);
+  return cuda::run_grouped<__nv_bfloat16, __nv_bfloat16>(args, device, stream);
+}
+
+Verdict GemmSm90GroupedF8::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::with_float8(args, [&](auto a, auto b) {
+    return cuda::accepts_grouped<decltype(a), decltype(b)>(args, device);
+  });
+}
+
+int GemmSm90GroupedF8::launch(GemmArgs const& args, Device const& device,
+                              CUstream_st* stream) noexcept {
+  return cuda::with_float8(args, [&](auto a, auto b) {
+    return cuda::run_grouped<decltype(a), decltype(b)>(args, device, stream);
+  });
 }
 
 }  // namespace abi

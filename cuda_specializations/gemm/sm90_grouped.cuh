@@ -6,10 +6,10 @@
 /// that lie on the device: tiles are numbered group by group, and each role walks along. And the
 /// product is turned, Cᵀ = Bᵀ·Aᵀ, so that the groups' rows are the columns of wgmma, which come in
 /// steps finer than 64: a group of any size is cut into tiles that waste little. Tiles of 256
-/// columns of C ask little of L2 however few rows they have; two warpgroups share them out. Two
-/// blocks of a cluster take tiles one below the other, and each brings half of the weights into
-/// both: ragged groups soon carry blocks out of step, and what shares weights would read them again
-/// and again.
+/// columns of C ask little of L2 however few rows they have; two warpgroups share them out. Those
+/// of float8 have 128, since promoted sums take the registers of three. Two blocks of a cluster
+/// take tiles one below the other, and each brings half of the weights into both: ragged groups
+/// soon carry blocks out of step, and what shares weights would read them again and again.
 #pragma once
 
 #include <cuda.h>
@@ -17,11 +17,17 @@
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
-#include "sm90_epilogue.cuh"
+#include "sm90_grouped_factors.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+/// Factors that are constant along K; strides from matrix to matrix, and along rows or columns.
+struct GroupedFactors {
+  float const* data;
+  std::int64_t batch, stride;
+};
 
 struct GroupedParams {
   CUtensorMap weights, rows;
@@ -34,24 +40,38 @@ struct GroupedParams {
   int tiles_n, k_blocks;
   int weights_step;  ///< 0 where all groups have the same weights
   int rows_step;     ///< 1 where each group has a matrix of rows
-  bool whole;        ///< rows of C are stored 16 bytes at a time, alpha is all there is to do
+  /// Factors of the rows and, group by group, of the columns of C; no data: 1.
+  GroupedFactors row_factors, column_factors;
+  /// Those that change along K: of rows, and of 128 columns at a time; no data: 1.
+  abi::ScaleGrid block_rows, block_columns;
+  bool blocks;  ///< one of the two has data
+  bool whole;   ///< rows of C are stored 16 bytes at a time, alpha is all there is to do
   Sm90Epilogue epilogue;
 };
 
-/// `MnWeights`: the unit stride of B is along N.
-template <class T_, bool MnWeights>
+/// `Weights_`, `Rows_`: element types of B and A. `MnWeights`: the unit stride of B is along N.
+template <class Weights_, class Rows_, bool MnWeights>
 struct GroupedConfig {
-  using T = T_;
+  using Weights = Weights_;
+  using Rows = Rows_;
   static constexpr bool mn = MnWeights;
-  static constexpr int tile_n = 256;     ///< columns of C
-  static constexpr int most_rows = 128;  ///< of a tile
+  /// The tensor cores sum the products of one stage, float32 additions the stages: see
+  /// sm90_promoted.cuh.
+  static constexpr bool promoted = sizeof(Weights) == 1;
+  static constexpr int waves = promoted ? 1 : 2;  ///< 64-row products of a warpgroup
+  static constexpr int tile_n = 128 * waves;      ///< columns of C
+  static constexpr int most_rows = 128;           ///< of a tile
   static constexpr int cluster = 2;
   static constexpr int box_rows = 32;
-  static constexpr int stages = 4, threads = 384, tile_k = 64;
+  static constexpr int stages = promoted ? 5 : 4, threads = 384;
+  static constexpr int tile_k = 128 / static_cast<int>(sizeof(Weights));
   static constexpr int weights_bytes = tile_n * 128, rows_bytes = most_rows * 128;
   static constexpr int stage_bytes = weights_bytes + rows_bytes;
   static constexpr int panel_bytes = most_rows * 128;  ///< rows of 64 16-bit elements of C
-  static constexpr int shared_bytes = 1024 + stages * stage_bytes + 2 * panel_bytes + 16 * stages;
+  /// A stage's factors: of rows, and of all columns.
+  static constexpr int factor_bytes = promoted ? 4 * most_rows + 16 : 0;
+  static constexpr int shared_bytes =
+      stages * (stage_bytes + factor_bytes) + 2 * panel_bytes + 16 * stages;
   static_assert(shared_bytes <= 232448);
 };
 
@@ -146,14 +166,17 @@ struct GroupedConsumer {
   unsigned char* panel;
   int barrier;
 
-  /// Stores sums of 2 · 64 columns of C from `n` on and `Width` rows, of which `rows` exist.
+  /// Stores sums of the waves' columns of C from `n` on and `Width` rows, of which `rows` exist.
   template <int Width>
-  __device__ __forceinline__ void store(float (&acc)[2][Config::most_rows / 2], int z, int row,
-                                        int rows, int n) const {
+  __device__ __forceinline__ void store(float (&acc)[Config::waves][Config::most_rows / 2],
+                                        int group, int row, int rows, int n) const {
+    int const z = group * p.rows_step;
 #pragma unroll
-    for (int wave = 0; wave < 2; ++wave) {
+    for (int wave = 0; wave < Config::waves; ++wave) {
       int const n0 = n + 64 * wave;
       if (n0 < p.n) {
+        if constexpr (Config::promoted)
+          scale<Width>(first_of<Width>(acc[wave]), group, row, rows, n0);
         if (p.whole)
           store_whole<Width>(first_of<Width>(acc[wave]), z, row, rows, n0);
         else
@@ -163,6 +186,35 @@ struct GroupedConsumer {
   }
 
  private:
+  /// Multiplies sums by the factors of their rows and columns.
+  template <int Width>
+  __device__ __forceinline__ void scale(float (&v)[Width / 2], int group, int row, int rows,
+                                        int n) const {
+    GroupedFactors const &of_rows = p.row_factors, &of_columns = p.column_factors;
+    int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+    if (of_columns.data != nullptr) {
+      float const* const from = of_columns.data + group * of_columns.batch;
+      float factor[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        factor[i] =
+            from[min(n + 16 * (thread / 32) + lane / 4 + 8 * i, p.n - 1) * of_columns.stride];
+#pragma unroll
+      for (int r = 0; r < Width / 2; ++r) v[r] *= factor[r / 2 % 2];
+    }
+    if (of_rows.data != nullptr && rows > 0) {
+      float const* const from =
+          of_rows.data + group * p.rows_step * of_rows.batch + row * of_rows.stride;
+#pragma unroll
+      for (int b = 0; b < Width / 8; ++b)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          float const factor = from[min(8 * b + lane % 4 * 2 + j, rows - 1) * of_rows.stride];
+          v[4 * b + j] *= factor, v[4 * b + 2 + j] *= factor;
+        }
+    }
+  }
+
   /// Through a panel of rows of 64 16-bit elements, swizzled like those of operands.
   template <int Width>
   __device__ __forceinline__ void store_whole(float const (&v)[Width / 2], int z, int row, int rows,
@@ -220,21 +272,23 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     sm90_grouped_kernel(__grid_constant__ GroupedParams const p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ unsigned char raw[];
-  auto* const shared = reinterpret_cast<unsigned char*>(
-      (reinterpret_cast<std::uintptr_t>(raw) + 1023) & ~std::uintptr_t{1023});
+  extern __shared__ __align__(1024) unsigned char shared[];
   unsigned char* const panels = shared + Config::stages * Config::stage_bytes;
   auto* const full = reinterpret_cast<std::uint64_t*>(panels + 2 * Config::panel_bytes);
   std::uint64_t* const empty = full + Config::stages;
+  std::uint32_t const factors = shared_address(empty + Config::stages);
 
   int const role = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
+      mbarrier_init(&full[s], 1 + (Config::promoted && p.blocks ? factor_threads : 0));
       mbarrier_init(&empty[s], 8 * Config::cluster);  // a lane of each warp of both blocks
     }
     fence_mbarrier_init();
   }
+  for (int i = static_cast<int>(threadIdx.x); i < Config::stages * Config::factor_bytes / 4;
+       i += Config::threads)
+    store_shared(factors + 4 * i, 1.0f);  // those that there are none of
   cluster_sync();
   allow_next_launch();
   wait_for_previous_launch();
@@ -285,12 +339,28 @@ __global__ void __launch_bounds__(Config::threads, 1)
           next_stage();
         }
       }
+    } else if (Config::promoted && p.blocks && threadIdx.x / 32 != 0 &&
+               threadIdx.x / 32 <= factor_threads / 32) {
+#pragma unroll 1
+      for (int tile = first; tile < count; tile += step) {
+        int row, rows, n;
+        walk.go(tile, rank, row, rows, n);
+        GroupedFactorLoader const from(p.block_rows, p.block_columns, walk.group * p.rows_step,
+                                       walk.group, row, p.m - 1, n);
+#pragma unroll 1
+        for (int k = 0; k < p.k_blocks; ++k) {
+          mbarrier_wait(&empty[stage], phase ^ 1);
+          from.load(factors + stage * Config::factor_bytes, &full[stage], k);
+          next_stage();
+        }
+      }
     }
   } else {
     increase_registers<232>();
     int const consumer = role - 1, lane = static_cast<int>(threadIdx.x) % 32;
     GroupedConsumer<Config> const out{p, panels + consumer * Config::panel_bytes, 1 + consumer};
-    std::uint64_t const a0 = operand_descriptor(shared + consumer * 16384, Config::tile_k * 128);
+    std::uint64_t const a0 =
+        operand_descriptor(shared + consumer * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 =
         operand_descriptor(shared + Config::weights_bytes, Config::tile_k * 128);
     auto const release = [&](int s) {
@@ -298,42 +368,59 @@ __global__ void __launch_bounds__(Config::threads, 1)
     };
     // One set of registers for all widths: of what is not written before it is read, the compiler
     // would keep a set for each.
-    float acc[2][Config::most_rows / 2];
+    float acc[Config::waves][Config::most_rows / 2];
+    auto const pin_all = [&] {
+#pragma unroll
+      for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
+    };
     auto const run = [&]<int Width>(std::integral_constant<int, Width>, int row, int rows, int n) {
-      using Product = Wgmma<typename Config::T, typename Config::T, Width, Config::mn, false>;
-      pin(acc[0]);
-      pin(acc[1]);
-      int previous = -1;
+      pin_all();
+      if constexpr (Config::promoted) {
+        GroupedScales const scales(p.blocks, factors, Config::factor_bytes);
+        auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
+          int const taken = stage;
+          mbarrier_wait(&full[taken], phase);
+          a = advance(a0, taken * Config::stage_bytes),
+          b = advance(b0, taken * Config::stage_bytes);
+          next_stage();
+          return taken;
+        };
+        multiply_promoted<GroupedPart<Config, Width>>(first_of<Width>(acc[0]), scales, p.k_blocks,
+                                                      take, release);
+      } else {
+        using Product =
+            Wgmma<typename Config::Weights, typename Config::Rows, Width, Config::mn, false>;
+        int previous = -1;
 #pragma unroll 1
-      for (int k = 0; k < p.k_blocks; ++k) {
-        mbarrier_wait(&full[stage], phase);
-        std::uint64_t const a = advance(a0, stage * Config::stage_bytes),
-                            b = advance(b0, stage * Config::stage_bytes);
-        wgmma_fence();
+        for (int k = 0; k < p.k_blocks; ++k) {
+          mbarrier_wait(&full[stage], phase);
+          std::uint64_t const a = advance(a0, stage * Config::stage_bytes),
+                              b = advance(b0, stage * Config::stage_bytes);
+          wgmma_fence();
 #pragma unroll
-        for (int s = 0; s < 4; ++s)
+          for (int s = 0; s < 4; ++s)
 #pragma unroll
-          for (int wave = 0; wave < 2; ++wave)
-            Product::multiply(first_of<Width>(acc[wave]),
-                              advance(a, s * (Config::mn ? 2048 : 32) + wave * 8192),
-                              advance(b, s * 32), s == 0 ? k != 0 : 1);
-        wgmma_commit();
-        wgmma_wait<1>();  // the stage before this one has been read
-        if (previous >= 0) release(previous);
-        previous = stage;
-        next_stage();
+            for (int wave = 0; wave < Config::waves; ++wave)
+              Product::multiply(first_of<Width>(acc[wave]),
+                                advance(a, s * (Config::mn ? 2048 : 32) + wave * 8192),
+                                advance(b, s * 32), s == 0 ? k != 0 : 1);
+          wgmma_commit();
+          wgmma_wait<1>();  // the stage before this one has been read
+          if (previous >= 0) release(previous);
+          previous = stage;
+          next_stage();
+        }
+        wgmma_wait<0>();
+        release(previous);
       }
-      wgmma_wait<0>();
-      release(previous);
-      pin(acc[0]);
-      pin(acc[1]);
-      out.template store<Width>(acc, walk.group * p.rows_step, row, rows, n);
+      pin_all();
+      out.template store<Width>(acc, walk.group, row, rows, n);
     };
 #pragma unroll 1
     for (int tile = first; tile < count; tile += step) {
       int row, rows, n;
       walk.go(tile, rank, row, rows, n);
-      n += 128 * consumer;
+      n += 64 * Config::waves * consumer;
       int const width = grouped_width(rows);
       if (width == 128)
         run(std::integral_constant<int, 128>{}, row, rows, n);

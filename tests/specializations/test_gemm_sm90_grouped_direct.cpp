@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // gemm/sm90_grouped_* called directly: ragged groups and counted rows against float64, with NaN in
 // the rows of no group, and what they refuse.
+#include <array>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -19,18 +20,27 @@ struct GroupedCase {
   double alpha = 1, beta = 0, scale = 1;
   Activation activation = Activation::none;
   bool bias = false, residual = false;
+  /// Factors: none; one for A and one for each group; one for each row and column. Of 8-bit C,
+  /// numbers that it is divided by.
+  int factors = 0;
+  /// Rows of A and columns of B that share a factor which changes every 128 along K, in place of
+  /// the above; 0: none.
+  std::int64_t block_rows = 0, block_columns = 0;
+  double scale_out = 1;
 };
 
 template <class T>
-using GroupedKernel = std::conditional_t<std::is_same_v<T, __half>, abi::GemmSm90GroupedF16,
-                                         abi::GemmSm90GroupedBf16>;
+using GroupedKernel =
+    std::conditional_t<sizeof(T) == 1, abi::GemmSm90GroupedF8,
+                       std::conditional_t<std::is_same_v<T, __half>, abi::GemmSm90GroupedF16,
+                                          abi::GemmSm90GroupedBf16>>;
 
 int grouped_runs = 0;
 double grouped_worst = 0;
 
-/// u = 2^-23: k additions in the tensor core, which may cut what it adds; then the epilogue's
-/// roundings, and that of C.
-template <class T, class C>
+/// u = 2^-23: k additions in the tensor core, which may cut what it adds (float8: as in
+/// test_gemm_sm90_direct.cpp); then the epilogue's roundings, and that of C.
+template <class T, class C, class Weight = T>
 void run_grouped(GroupedCase const& t) {
   ASSERT_EQ(abi::query_device(abi::current_device()).compute_major, 9)
       << "this suite needs a Hopper card";
@@ -41,11 +51,22 @@ void run_grouped(GroupedCase const& t) {
   SCOPED_TRACE(text.str());
   auto const lists = static_cast<std::int64_t>(t.offsets.size());
   std::int64_t const groups = t.masked ? lists : lists - 1, batch = t.masked ? groups : 1;
-  Matrix<T> a(batch, t.m, t.k, false, 8, false, 1);
-  Matrix<T> b(groups, t.k, t.n, t.trans_b, 8, t.shared_b, 2);
+  std::int64_t const pad = 16 / sizeof(T);
+  Matrix<T> a(batch, t.m, t.k, false, pad, false, 1);
+  Matrix<Weight> b(groups, t.k, t.n, t.trans_b, pad, t.shared_b, 2);
   Matrix<C> c(batch, t.m, t.n, t.trans_c, t.pad_c, false, 3);
   Matrix<float> bias(1, 1, t.n, false, 0, false, 4);
   Matrix<__nv_bfloat16> residual(batch, t.m, t.n, !t.trans_c, 3, false, 5);
+  Matrix<float> rows(batch, 1, t.m, false, 3, false, 6),
+      columns(groups, 1, t.n, false, 1, false, 7);
+  Matrix<float> number(1, 1, 1, false, 0, false, 8);
+  auto const blocks = [](std::int64_t extent, std::int64_t size) {
+    return size == 0 ? 1 : (extent + size - 1) / size;
+  };
+  Matrix<float> blocks_a(batch, blocks(t.m, t.block_rows), blocks(t.k, 128), true, 0, false, 9);
+  Matrix<float> blocks_b(groups, blocks(t.n, t.block_columns), blocks(t.k, 128), false, 1, false,
+                         10);
+  number.at(0, 0, 0) = static_cast<float>(t.scale_out);
   if (t.beta == 0) c.forget();
   auto const clamp = [&](std::int64_t x) { return std::min(std::max<std::int64_t>(x, 0), t.m); };
   std::vector<std::vector<std::int64_t>> group_of(
@@ -64,6 +85,7 @@ void run_grouped(GroupedCase const& t) {
         std::memset(&a.host[static_cast<std::size_t>(a.offset(l, i, 0)) * sizeof(T)], 0xFF,
                     static_cast<std::size_t>(t.k) * sizeof(T));
   a.upload(), b.upload(), c.upload(), bias.upload(), residual.upload();
+  rows.upload(), columns.upload(), number.upload(), blocks_a.upload(), blocks_b.upload();
 
   // Every second entry, so that the stride matters.
   std::vector<std::int64_t> entries(2 * static_cast<std::size_t>(lists), -1);
@@ -77,7 +99,7 @@ void run_grouped(GroupedCase const& t) {
                          cudaMemcpyHostToDevice));
   GemmArgs g;
   g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
-  g.type_a = g.type_b = dtype_of<T>(), g.type_c = dtype_of<C>();
+  g.type_a = dtype_of<T>(), g.type_b = dtype_of<Weight>(), g.type_c = dtype_of<C>();
   g.m = t.m, g.n = t.n, g.k = t.k, g.batch = batch;
   g.a_batch = batch == 1 ? 0 : a.stride_batch, g.a_m = a.stride_row, g.a_k = a.stride_column;
   g.b_batch = b.stride_batch, g.b_k = b.stride_row, g.b_n = b.stride_column;
@@ -89,6 +111,18 @@ void run_grouped(GroupedCase const& t) {
     g.residual_batch = residual.stride_batch;
     g.residual_m = residual.stride_row, g.residual_n = residual.stride_column;
   }
+  if (t.factors != 0) {
+    bool const one = t.factors == 1;
+    g.scale_a = {rows.begin(), one ? 0 : rows.stride_batch, one ? 0 : 1, 0, 0, 0};
+    g.scale_b = {columns.begin(), columns.stride_batch, 0, one ? 0 : 1, 0, 0};
+  }
+  if (t.block_rows != 0)
+    g.scale_a = {blocks_a.begin(),       blocks_a.stride_batch,       blocks_a.stride_row,
+                 blocks_a.stride_column, t.block_rows == 128 ? 7 : 0, 7};
+  if (t.block_columns != 0)
+    g.scale_b = {
+        blocks_b.begin(), blocks_b.stride_batch, blocks_b.stride_column, blocks_b.stride_row, 7, 7};
+  if (sizeof(C) == 1) g.scale_out = number.begin();
   if (t.masked) {
     g.counts = static_cast<std::int32_t const*>(list), g.counts_stride = 2;
   } else {
@@ -116,29 +150,51 @@ void run_grouped(GroupedCase const& t) {
         std::int64_t const z = group_of[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
         if (z < 0) continue;
         for (std::int64_t j = 0; j < t.n; ++j) {
-          double sum = 0, size = 0;
+          double sum = 0, size = 0, dropped = 0, part = 0, biggest = 0;
           for (std::int64_t p = 0; p < t.k; ++p) {
             double const product = a.value(l, i, p) * b.value(t.shared_b ? 0 : z, p, j);
-            sum += product, size += std::abs(product);
+            double const block =
+                (t.block_rows == 0 ? 1 : blocks_a.value(l, i / t.block_rows, p / 128)) *
+                (t.block_columns == 0 ? 1 : blocks_b.value(z, j / t.block_columns, p / 128));
+            sum += block * product, size += std::abs(block * product);
+            if (sizeof(T) != 1) continue;
+            if (p % 128 == 0) part = 0;
+            part += product, biggest = std::max(biggest, std::abs(product));
+            if (p % 32 == 31 || p + 1 == t.k) {
+              dropped += std::abs(block) * 33 * 0x1p-13 * std::max(biggest, std::abs(part));
+              biggest = std::abs(part);
+            }
           }
+          bool const one = t.factors == 1;
+          double const of_row =
+              t.factors == 0 || t.block_rows != 0 ? 1 : rows.value(one ? 0 : l, 0, one ? 0 : i);
+          double const of_column =
+              t.factors == 0 || t.block_columns != 0 ? 1 : columns.value(z, 0, one ? 0 : j);
+          double const both = of_row * of_column;
           double const old = t.beta == 0 ? 0 : t.beta * c.value(l, i, j);
           double const add = t.bias ? bias.value(0, 0, j) : 0;
-          double const v = t.scale * (t.alpha * sum + old) + add;
+          double const v = t.scale * (t.alpha * both * sum + old) + add;
           double const r = t.residual ? residual.value(l, i, j) : 0;
           double const y = activate(t.activation, v) + r;
-          double const factor = std::abs(t.scale * t.alpha);
-          double error = u * static_cast<double>(t.k + 8) * size * factor +
+          double const factor = std::abs(t.scale * t.alpha * both);
+          double error = (u * static_cast<double>(t.k + 10) * size + dropped) * factor +
                          4 * u * (factor * size + std::abs(t.scale * old) + std::abs(add));
           error = 1.13 * error + 4 * u * (std::abs(v) + std::abs(y) + std::abs(r)) + 0x1p-24;
-          error += rounding<C>() * std::abs(y) * 1.01;
+          double expected = y;
+          if constexpr (sizeof(C) == 1) {
+            auto const next = quantized<C>(y, error, number.value(0, 0, 0));
+            expected = next.value, error = next.bound;
+          } else {
+            error += rounding<C>() * std::abs(y) * 1.01;
+          }
           auto const index = static_cast<std::size_t>(c.offset(l, i, j)) * sizeof(C);
           C got;
           std::memcpy(&got, &results[0][index], sizeof got);
           std::memcpy(&untouched[index], &got, sizeof got);
-          double const ratio = std::abs(wide(got) - y) / error;
+          double const ratio = std::abs(wide(got) - expected) / error;
           if (!(ratio <= 1) && wrong++ == 0)
             ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
-                          << ", expected " << y << " ± " << error;
+                          << ", expected " << expected << " ± " << error;
           if (ratio > grouped_worst) grouped_worst = ratio;
         }
       }
@@ -220,11 +276,94 @@ TEST(GroupedRuns, Epilogues) {
   }
 }
 
+/// Products of float8: every width of tiles, offsets and counts, factors, and sums that go round
+/// the ring of stages.
+TEST(GroupedRuns, Float8) {
+  int turn = 0;
+  for (std::int64_t rows : {1, 31, 33, 64, 65, 97, 112, 113, 128, 129, 193, 256, 257, 385}) {
+    GroupedCase t{{0, rows, rows, 2 * rows, 2 * rows + 5}, 2 * rows + 9, 264, 144};
+    t.trans_b = true, t.factors = turn % 3, t.wide = turn % 2 == 0, t.masked = turn % 4 == 3;
+    run_grouped<E4, __nv_bfloat16>(t);
+    t.n = 65, t.k = turn % 2 == 0 ? 1104 : 16, t.trans_c = turn % 5 == 4, t.bias = turn % 2 == 0;
+    run_grouped<E5, float, E4>(t);
+    t.shared_b = t.masked, t.scale_out = 0.02;
+    run_grouped<E4, std::int8_t, E5>(t);
+    t.n = 72, t.factors = (turn + 1) % 3;
+    run_grouped<E5, __half, E5>(t);
+    if (testing::Test::HasFailure()) return;
+    ++turn;
+  }
+  std::printf("float8: %d runs, worst ratio to the bound %.3f\n", grouped_runs, grouped_worst);
+}
+
+/// Factors of float8 that change along K, of both operands, or of one beside other factors of the
+/// other.
+TEST(GroupedRuns, BlockScales) {
+  int turn = 0;
+  for (std::int64_t rows : {1, 100, 129}) {
+    for (auto [block_rows, block_columns] :
+         {std::array<std::int64_t, 2>{1, 128}, {128, 128}, {1, 0}, {0, 128}}) {
+      GroupedCase t{{0, rows, rows, 2 * rows, 2 * rows + 5}, 2 * rows + 9, 136, 272};
+      t.trans_b = true, t.factors = turn % 3, t.masked = turn % 4 == 3, t.wide = turn % 2 == 0;
+      t.block_rows = block_rows, t.block_columns = block_columns;
+      run_grouped<E4, __nv_bfloat16>(t);
+      t.n = 72, t.k = turn % 3 == 0 ? 784 : 128, t.trans_c = turn % 5 == 4;
+      run_grouped<E5, float, E4>(t);
+      if (testing::Test::HasFailure()) return;
+      ++turn;
+    }
+  }
+  std::printf("blocks: %d runs, worst ratio to the bound %.3f\n", grouped_runs, grouped_worst);
+}
+
+/// C of 8 bits beside 16-bit operands.
+TEST(GroupedRuns, QuantizedOutput) {
+  GroupedCase t{{0, 40, 41, 170}, 180, 72, 64};
+  t.bias = t.residual = true, t.scale_out = 0.05, t.activation = Activation::relu;
+  run_grouped<__nv_bfloat16, std::int8_t>(t);
+  t.trans_c = t.masked = true, t.scale_out = 0.001;
+  run_grouped<__half, E4>(t);
+}
+
 /// Many tiles for each block, and bands of more than 16 tiles along the rows of one group.
 TEST(GroupedRuns, ManyTiles) {
   GroupedCase t{{0, 2500, 2600, 4000}, 4000, 392, 136};
   run_grouped<__nv_bfloat16, __nv_bfloat16>(t);
+  t.trans_b = true, t.factors = 2, t.block_rows = 1;
+  run_grouped<E4, __nv_bfloat16>(t);
   std::printf("all: %d runs, worst ratio to the bound %.3f\n", grouped_runs, grouped_worst);
+}
+
+TEST(GroupedRefuses, WhatFloat8CannotDo) {
+  alignas(16) static float somewhere[4];
+  Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
+  GemmArgs g;
+  g.a = g.b = g.c = somewhere;
+  g.type_a = DType::float8_e4m3, g.type_b = DType::float8_e5m2, g.type_c = DType::float16;
+  g.m = 48, g.n = 32, g.k = 16, g.batch = 1, g.groups = 3, g.offsets = somewhere;
+  g.a_m = 16, g.a_k = 1, g.b_batch = 512, g.b_k = 1, g.b_n = 16, g.c_m = 32, g.c_n = 1;
+  g.scale_a.data = g.scale_b.data = somewhere, g.scale_a.row = g.scale_b.batch = 1;
+  auto const reason = [&] {
+    return std::string(abi::GemmSm90GroupedF8::accepts(g, hopper).reason);
+  };
+  EXPECT_EQ(reason(), "");
+  g.scale_a.col = 1, g.scale_a.col_shift = 7;
+  EXPECT_EQ(reason(), "");
+  g.scale_b.row = g.scale_b.col = 1, g.scale_b.row_shift = g.scale_b.col_shift = 7;
+  EXPECT_EQ(reason(), "");
+  char const* const finer = "its scales are constant along K, or over 128 of it and of B's columns";
+  g.scale_b.col_shift = 0;
+  EXPECT_EQ(reason(), finer);
+  g.scale_b.col_shift = 7, g.scale_a.col_shift = 6;
+  EXPECT_EQ(reason(), finer);
+  g.scale_a.data = g.scale_b.data = nullptr, g.b_k = 32, g.b_n = 1;
+  EXPECT_EQ(reason(), "B's unit stride is not along K");
+  g.b_k = 1, g.b_n = 16, g.type_c = DType::int8, g.beta = 1;
+  EXPECT_EQ(reason(), "8-bit C takes beta 0");
+  g.beta = 0, g.scale_out = somewhere;
+  EXPECT_EQ(reason(), "");
+  g.offsets = nullptr;
+  EXPECT_EQ(reason(), "it is for groups and counts of rows");
 }
 
 TEST(GroupedRefuses, WhatItCannotDo) {

@@ -341,6 +341,15 @@ struct GemmSm90GroupedBf16 {
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
+/// The same for float8_e4m3 and float8_e5m2 in any mix, with B's unit stride along K. Scales of A
+/// are one, one for each row, or change along K too; of B one for each group, one for each column,
+/// or one for every 128 × 128. The tensor cores sum 128 products, float32 additions the rest. See
+/// GemmSm90GroupedF16.
+struct GemmSm90GroupedF8 {
+  static constexpr char const* name = "gemm/sm90_grouped_f8";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
 
 /// Batches of products of up to 64 × 64 × 64, several at a time in each warp, fed by cp.async;
 /// sm_80 and newer. A, B, C are float32: fused multiply-adds in ascending order of k.

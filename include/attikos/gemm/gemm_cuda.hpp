@@ -57,7 +57,8 @@ concept Float8 = std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2
 
 template <Float8 A, Float8 B, KernelOutput C>
 struct Specializations<op::Gemm, Kokkos::Cuda, A, B, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF8>, CudaKernel<abi::GemmSm89MmaF8>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaF8>, CudaKernel<abi::GemmSm90GroupedF8>,
+                             CudaKernel<abi::GemmSm89MmaF8>>;
 };
 
 template <class C>
