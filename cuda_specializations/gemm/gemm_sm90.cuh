@@ -5,10 +5,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 
 #include "../common/tensor_map.cuh"
 #include "product.cuh"
+#include "sm90_cost.cuh"
 #include "sm90_split.cuh"
 #include "sm90_wgmma.cuh"
 
@@ -136,6 +137,13 @@ inline Sm90Store choose_store(abi::GemmArgs const& g, bool in_registers) {
   return by_four ? Sm90Store::vectors : Sm90Store::elements;
 }
 
+/// Whether sums need no more than factors before the copy engine stores them.
+inline bool stored_plainly(abi::GemmArgs const& g) {
+  Sm90Store const store = choose_store(g, goes_by_pairs(g));
+  return store == Sm90Store::words ||
+         (store == Sm90Store::halves && (only_alpha(g) || only_factors(g)));
+}
+
 /// What a gated product has beside a plain one.
 struct GatedPart {
   TensorMapSource up;
@@ -230,99 +238,26 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
   p.tiles = {static_cast<int>(clusters_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
              16 * 128 / (Config::tile_m * Config::cluster)};
   std::int64_t const clusters = clusters_m * tiles_n * g.batch;
-  std::int64_t const resident = std::max(1, device.sm_count / Config::cluster);
-  int const grid = static_cast<int>(std::min(clusters, resident)) * Config::cluster;
-  return launch_clusters(sm90_gemm_kernel<Config>, grid, Config::cluster, Config::threads,
+  // Blocks that share out K have one tile each: their sums lie where its stages were.
+  std::int64_t const resident =
+      Config::splits > 1 ? clusters : std::max(1, device.sm_count / Config::blocks);
+  int const grid = static_cast<int>(std::min(clusters, resident)) * Config::blocks;
+  return launch_clusters(sm90_gemm_kernel<Config>, grid, Config::blocks, Config::threads,
                          Config::shared_bytes, stream, p);
-}
-
-/// What a configuration's main loop falls short of the tensor cores' rate: narrow tiles wait for
-/// shared memory, and every stage for its barrier.
-template <class Config>
-constexpr double main_loop_slack() {
-  if (Config::tile_n <= 48) return 2.3;
-  if (Config::tile_m == 256 && Config::tile_n < 128) return Config::tile_n < 112 ? 1.1 : 1.08;
-  if (Config::tile_n < 128) return Config::tile_n >= 112 ? 1.25 : 1.35;
-  if (Config::registers_a && Config::tile_n == 128) return 1.15;
-  return Config::ping_pong ? 1.0 : 1.02;
-}
-
-/// Cycles of an SM that a configuration takes: rounds of tiles over the device times what a tile
-/// costs. A stage takes as long as its products, or as its share of what memory has to bring: one
-/// SM gets about 16.5 bytes a cycle of operands that no other block has read.
-///
-/// From <H200 700 W, CUDA 13.0, bfloat16 1024³ ... 8192³, 8192 × 8192 × 512, M 128, 256 and 512 of
-/// N × K 14336 × 4096, 4096 × 14336 and 6144 × 4096>: ping-pong hides all epilogues but the last;
-/// pairs of blocks pay from some thousand tiles on. Those with tiles of 128 × 256 read the least of
-/// L2 and of shared memory for a product, but store when nobody multiplies: they pay for long sums.
-template <class Config>
-double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
-  double const rows =
-      static_cast<double>(blocks_of(g.m, Config::tile_m * Config::cluster)) * Config::cluster;
-  double const columns = static_cast<double>(blocks_of(g.n, Config::out_n));
-  double const sms = std::max(1, device.sm_count);
-  double const rounds = std::ceil(rows * columns * static_cast<double>(g.batch) / sms);
-  double const area = Config::tile_m * Config::tile_n;
-  constexpr std::int64_t bytes_a = sizeof(typename Config::A);
-  constexpr bool wide = Config::tile_n == 256 && !Config::registers_a;
-  std::int64_t const line = g.k * bytes_a;
-  bool const pays =
-      wide ? rounds > (line > 8192 ? 3 : 8) && line >= 8192 : rounds > 16 && line >= 4096;
-  double const paired = !pays ? 1.03 : wide ? 0.9 : 0.98;
-  double const slack = main_loop_slack<Config>() * (Config::cluster == 1 ? 1.0 : paired);
-  double const fresh = Config::tile_n / rows + Config::tile_m / columns;  // of a stage's lines
-  double const main = std::max(area / 32 * slack, fresh * 128 / 16.5) *
-                      static_cast<double>(blocks_of(g.k, Config::tile_k));
-  double const epilogue = 1000 + area / 24;
-  if (Config::ping_pong) return rounds * std::max(main, epilogue / 2) + epilogue;
-  return rounds * (main + epilogue);
 }
 
 template <class... Configs>
 cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream,
                             GatedPart const* gated = nullptr) {
-  double const costs[] = {sm90_cost<Configs>(g, device)...};
+  bool const plain = stored_plainly(g);
+  double const costs[] = {Configs::plain && !plain ? std::numeric_limits<double>::infinity()
+                                                   : sm90_cost<Configs>(g, device)...};
   int const best = static_cast<int>(std::min_element(costs, costs + sizeof...(Configs)) - costs);
   cudaError_t status = cudaErrorInvalidValue;
   int index = 0;
   ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, stream, gated)) : void()),
    ...);
   return status;
-}
-
-/// Rows of A for each 64-row product and blocks for each tile: those that spread the reading of A
-/// most evenly over the device. Clusters cost more than they bring unless most of the device would
-/// idle.
-///
-/// From <H200 700 W, CUDA 13.0, bfloat16 and float8, M 16, 64 and 128, N × K 14336 × 4096, 4096 ×
-/// 14336, 6144 × 4096>: 56 rows for 14336, 48 for 6144, 32 or 64 for 4096.
-struct SplitPlan {
-  int wave_rows, splits;
-  bool one_each;  ///< no multiprocessor has more than one block
-};
-template <class Config>
-SplitPlan plan_split(abi::GemmArgs const& g, abi::Device const& device) {
-  SplitPlan best{64, 1, false};
-  std::int64_t const sms = std::max(1, device.sm_count), k_blocks = blocks_of(g.k, Config::tile_k);
-  std::int64_t const others = blocks_of(g.n, Config::tile_n) * g.batch;
-  double least = 0;
-  for (int rows : {64, 56, 48, 40, 32}) {
-    if ((Config::mn_a || Config::tile_n == 128) && rows != 64) break;
-    std::int64_t const blocks = blocks_of(g.m, rows) * others,
-                       per_sm = blocks_of(blocks, static_cast<int>(sms));
-    double const cost = static_cast<double>(per_sm) * (rows + Config::tile_n / 4.0);
-    if (least != 0 && cost >= least) continue;
-    least = cost;
-    best = {rows, 1, per_sm == 1};
-  }
-  std::int64_t const blocks = blocks_of(g.m, best.wave_rows) * others;
-  for (int splits : {2, 4, 8}) {
-    bool const fit =
-        Config::tile_n == 128 ? blocks * splits <= sms : blocks * splits * 3 <= sms * 2;
-    if (!fit || k_blocks < 16 * splits) break;
-    best.splits = splits;
-  }
-  return best;
 }
 
 /// Launches with as many stages as let two blocks share a multiprocessor, or with all of its shared
@@ -354,10 +289,31 @@ cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
                       1, Promoted, steps>>(g, device, stream);
 }
 
+/// Element types of products whose tiles come in parts of K and in all widths.
+template <class A, class B>
+constexpr bool many_shapes = sizeof(A) == 2 ||
+                             (std::is_same_v<A, __nv_fp8_e4m3> && std::is_same_v<B, __nv_fp8_e4m3>);
+
+/// Whether clusters of four blocks share out K of tiles of 128 × 144: a tile has places for all
+/// rows, K is long, and there are as many columns as nearly fill the device; not every
+/// multiprocessor finds three others for a cluster.
+inline bool takes_parts(abi::GemmArgs const& g, abi::Device const& device) {
+  bool const bytes = dtype_size(g.type_a) == 1;
+  if (bytes && (g.type_a != DType::float8_e4m3 || g.type_b != DType::float8_e4m3 ||
+                g.accumulate == abi::Accumulate::promoted || along_blocks(g.scale_a, true) ||
+                along_blocks(g.scale_b, false)))
+    return false;
+  std::int64_t const blocks = 4 * blocks_of(g.n, 144) * g.batch, sms = device.sm_count;
+  return g.m > 64 && g.m <= 128 && blocks * 2 >= sms && blocks * 10 <= sms * 9 &&
+         g.k * (bytes ? 1 : 2) >= 12288 && major_a(g) == Major::k && major_b(g) == Major::k &&
+         g.c_n == 1;
+}
+
 /// Whether reading the longer operand bounds the time, so that the kernel for few tiles takes the
 /// call: up to 64 rows or columns always, up to 128 where two blocks can share out K of every 64
 /// lines of the longer one.
 inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
+  if (takes_parts(g, device)) return false;
   std::int64_t const fewer = std::min(g.m, g.n), more = std::max(g.m, g.n);
   return fewer <= 64 || (fewer <= 128 && blocks_of(more, 64) * g.batch * 2 <= device.sm_count);
 }
@@ -375,6 +331,11 @@ inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device)
 /// Chooses and launches for one pair of element types and one pair of layouts.
 template <class A, class B, bool MnA, bool MnB, bool Promoted>
 cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  if constexpr (!MnA && !MnB && !Promoted && many_shapes<A, B>) {
+    if (takes_parts(g, device))
+      return launch_sm90<Sm90Config<A, B, false, false, 128, 144, 1, 5, Schedule::cooperative,
+                                    false, false, 2, 4>>(g, device, stream);
+  }
   if (g.n <= 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, stream);
   if (g.n <= 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, stream);
   // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
@@ -390,6 +351,7 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
   constexpr auto turns = Schedule::ping_pong;
   using Alone = Sm90Config<A, B, MnA, MnB, 128, 128, 1, 5, turns, false, false, 4>;
   using Wide = Sm90Config<A, B, MnA, MnB, 128, 256, 2, 4>;
+  using Broad = Sm90Config<A, B, MnA, MnB, 128, 192, 1, 4, turns, false, false, 4>;
   if constexpr (Promoted) {
     constexpr auto together = Schedule::cooperative;
     using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 7, together, true>;
@@ -401,21 +363,30 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
       return launch_cheapest<Single, Narrow>(g, device, stream);
     return launch_cheapest<Single, Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>,
                            Narrow>(g, device, stream);
+  } else if constexpr (sizeof(A) == 1 && many_shapes<A, B>) {
+    return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, turns>,
+                           Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, turns>, Broad,
+                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>,
+                           Sm90Config<A, B, false, false, 128, 48, 1, 8>,
+                           Sm90Config<A, B, false, false, 128, 96, 1, 6>,
+                           Sm90Config<A, B, false, false, 128, 112, 1, 6>,
+                           Sm90Config<A, B, false, false, 128, 192, 1, 4>,
+                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, stream);
   } else if constexpr (sizeof(A) == 1) {
     return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, turns>,
                            Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, turns>,
                            Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
   } else if constexpr (!MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
-    return launch_cheapest<Alone, Wide, Sm90Config<A, B, false, false, 128, 64, 1, 8>,
+    return launch_cheapest<Alone, Wide, Broad, Sm90Config<A, B, false, false, 128, 64, 1, 8>,
                            Sm90Config<A, B, false, false, 128, 48, 1, 8>,
                            Sm90Config<A, B, false, false, 128, 96, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 112, 1, 6>,
-                           Sm90Config<A, B, false, false, 256, 96, 1, 4>,
-                           Sm90Config<A, B, false, false, 256, 112, 1, 4>>(g, device, stream);
+                           Sm90Config<A, B, false, false, 128, 192, 1, 4>,
+                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, stream);
   } else {
-    return launch_cheapest<Alone, Wide, Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device,
-                                                                                   stream);
+    return launch_cheapest<Alone, Wide, Broad, Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device,
+                                                                                          stream);
   }
 }
 

@@ -89,10 +89,11 @@ enum class Schedule { cooperative, ping_pong };
 /// ordinary float32 additions the rest. `Gated`: the first half of B's tile is of the gate's
 /// weight, the second of the up projection's, and C gets act(x·gate) · (x·up), half as wide.
 /// `Panels`: those through which a warpgroup stores C; where all of its tile fits, it never waits
-/// for them.
+/// for them. `Splits`: blocks of a cluster that share out K of one tile and sum their parts through
+/// distributed shared memory; each stores as many of its columns.
 template <class A_, class B_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int Cluster,
           int Stages, Schedule Order = Schedule::cooperative, bool Promoted = false,
-          bool Gated = false, int Panels = 2>
+          bool Gated = false, int Panels = 2, int Splits = 1>
 struct Sm90Config {
   using A = A_;
   using B = B_;
@@ -104,12 +105,19 @@ struct Sm90Config {
   static constexpr bool registers_a = MnMajorA && sizeof(A) == 1;
   static constexpr bool promoted = Promoted, gated = Gated;
   static constexpr int tile_m = TileM, tile_n = TileN, cluster = Cluster, stages = Stages;
+  /// Columns of a block's share of the sums; the last of a cluster may have none.
+  static constexpr int stored_n = (TileN / Splits + 15) / 16 * 16;
+  static constexpr int splits = Splits, blocks = Cluster * Splits;  ///< of a cluster
+  using Stored = Sm90Config<A_, B_, MnMajorA, MnMajorB, TileM, stored_n, Cluster, Stages, Order,
+                            Promoted, Gated, Panels>;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
   static constexpr int out_n = Gated ? TileN / 2 : TileN;  ///< columns of C
   static constexpr int consumers = 2;
   static constexpr bool ping_pong = Order == Schedule::ping_pong;
   static constexpr int sharers = ping_pong ? 1 : consumers;  ///< warpgroups at work on one tile
   static constexpr int waves = TileM / (64 * sharers);       ///< 64-row products of a warpgroup
+  /// The sums leave no registers to finish them with: only where factors are all there is to do.
+  static constexpr bool plain = waves * TileN > 256;
   static constexpr int threads = 128 * (1 + consumers);
   static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes;
@@ -118,12 +126,13 @@ struct Sm90Config {
   static constexpr int panels = Panels * consumers;
   /// Whether it finishes 8-bit elements in registers: 16-bit operands, and wide tiles beside an A
   /// in registers, have none left for that.
-  static constexpr bool writes_bytes = sizeof(A) == 1 && !Gated && !(registers_a && TileN > 128);
+  static constexpr bool writes_bytes =
+      sizeof(A) == 1 && !Gated && !plain && !(registers_a && TileN > 128);
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
   static constexpr bool column_factors = TileN <= 64 || registers_a;
   /// The producer's and a consumer's; finding factors of columns takes some.
-  static constexpr int producer_registers = Promoted && column_factors ? 40 : 24;
+  static constexpr int producer_registers = (Promoted && column_factors) || Splits > 1 ? 40 : 24;
   static constexpr int consumer_registers = (504 - producer_registers) / 2;
   static constexpr int factor_warps = Promoted ? TileM / 64 : 0, first_factor_thread = 32;
   /// Stages whose factors are copied at a time, where those of A and of B lie, how many places
@@ -140,6 +149,9 @@ struct Sm90Config {
   static_assert(shared_bytes <= 232448);
   static_assert(sizeof(A) != 1 || !MnMajorB);
   static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));
+  static_assert(TileN % stored_n == 0);
+  static_assert(Splits == 1 || (Cluster == 1 && Order == Schedule::cooperative && !integer &&
+                                !registers_a && !Promoted && !Gated));
   static_assert(!MnMajorB || TileN % 64 == 0);
   static_assert(!registers_a || (TileM == 128 && TileN % 64 == 0));
 };

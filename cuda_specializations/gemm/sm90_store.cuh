@@ -221,9 +221,9 @@ class Sm90Storer {
       for (int wave = 0; wave < Config::waves; ++wave) gate<Config>(p_.gate, acc[wave]);
     }
     if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
-      finish(acc, z, row0, column0);
+      if constexpr (!Config::plain) finish(acc, z, row0, column0);
     } else if (bytes() || (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors)) {
-      if constexpr (!Config::gated) {
+      if constexpr (!Config::gated && !Config::plain) {
         if (sizeof(typename Config::A) == 1 && !bytes() && p_.epilogue.only_lines)
           store_lines(acc, z, row0, column0);
         else

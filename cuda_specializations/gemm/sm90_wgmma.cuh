@@ -18,6 +18,7 @@
 #include "../ptx/tma.cuh"
 #include "../ptx/wgmma.cuh"
 #include "sm90_copied_factors.cuh"
+#include "sm90_parts.cuh"
 #include "sm90_registers.cuh"
 #include "sm90_store.cuh"
 
@@ -119,7 +120,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   bool const copies = Config::copied_places != 0 && p.block_factors == BlockFactors::copied;
 
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
-  std::uint32_t const rank = Config::cluster == 1 ? 0 : cluster_rank();
+  std::uint32_t const rank = Config::blocks == 1 ? 0 : cluster_rank();
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
       mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
@@ -131,22 +132,27 @@ __global__ void __launch_bounds__(Config::threads, 1)
     if (fetches) Sm90FactorSlot<Config>::clear(shared_address(factors));
     if (copies) Sm90FactorRing<Config>::clear(p, shared_address(factors));
   }
-  if constexpr (Config::cluster == 1)
+  if constexpr (Config::blocks == 1)
     __syncthreads();
   else
     cluster_sync();
   allow_next_launch();
   wait_for_previous_launch();
 
-  int const first = static_cast<int>(blockIdx.x) / Config::cluster;
-  int const step = static_cast<int>(gridDim.x) / Config::cluster;
+  int const first = static_cast<int>(blockIdx.x) / Config::blocks;
+  int const step = static_cast<int>(gridDim.x) / Config::blocks;
   int const count = p.tiles.count();
   auto const locate = [&](int tile, int& z, int& m,
                           int& n) {  // this block's first row, column
     p.tiles.locate(tile, z, m, n);
-    m = (m * Config::cluster + static_cast<int>(rank)) * Config::tile_m;
+    m = (m * Config::cluster + (Config::splits > 1 ? 0 : static_cast<int>(rank))) * Config::tile_m;
     n *= Config::out_n;
   };
+  // Where a block's part of K begins.
+  auto const begin = [&](std::uint32_t part) {
+    return static_cast<int>(part) * p.k_blocks / Config::splits;
+  };
+  std::uint32_t const part = Config::splits > 1 ? rank : 0;
   int stage = 0;
   std::uint32_t phase = 0;
   auto const next_stage = [&] {
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       for (int tile = first; tile < count; tile += step) {
         int z, m, n;
         locate(tile, z, m, n);
-        for (int k = 0; k < p.k_blocks; ++k) {
+        for (int k = begin(part); k < begin(part + 1); ++k) {
           mbarrier_wait(&empty[stage], phase ^ 1);
           bool const begins = copies && ring.begins(k);
           mbarrier_arrive_expect(&full[stage], Config::stage_bytes + (begins ? ring_bytes : 0));
@@ -208,8 +214,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
     std::uint64_t const a0 =
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
-    Sm90Storer<Config> storer(p, panels + consumer * Config::group_panels * Config::panel_bytes,
-                              consumer);
+    Sm90Storer<typename Config::Stored> storer(
+        p, panels + consumer * Config::group_panels * Config::panel_bytes, consumer);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
     Sm90FactorRing<Config> ring;
     // Ping-pong: a warpgroup passes over the stages of the other's tiles.
@@ -276,10 +282,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
           with_block_scales<Config>(p, shared_address(factors), consumer * 64, multiply);
       } else {
         int previous = -1;
-        for (int k = 0; k < p.k_blocks; ++k) {
+        for (int k = begin(part); k < begin(part + 1); ++k) {
           mbarrier_wait(&full[stage], phase);
           multiply_stage<Config>(acc, advance(a0, stage * Config::stage_bytes),
-                                 advance(b0, stage * Config::stage_bytes), k != 0);
+                                 advance(b0, stage * Config::stage_bytes), previous >= 0);
           wgmma_wait<1>();  // the stage before this one has been read
           if (previous >= 0) release(previous);
           previous = stage;
@@ -294,11 +300,21 @@ __global__ void __launch_bounds__(Config::threads, 1)
       }
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
-      storer.store(acc, z, m, n);
+      if constexpr (Config::splits == 1) {
+        storer.store(acc, z, m, n);
+      } else {
+        typename Config::Acc sums[Config::waves][Config::stored_n / 2];
+        sum_parts<Config>(acc, sums, shared_address(shared), static_cast<int>(part));
+        int const first_column = static_cast<int>(part) * Config::stored_n;
+        if (first_column < Config::tile_n) storer.store(sums, z, m, n + first_column);
+        break;  // there is a cluster for every tile
+      }
     }
     if (threadIdx.x % 128 == 0) tma_store_wait_read<0>();
   }
-  if constexpr (Config::cluster > 1)
+  if constexpr (Config::splits > 1)
+    if (group == 0) cluster_sync();  // sum_parts' in the consumers
+  if constexpr (Config::blocks > 1)
     cluster_sync();  // no block leaves while another may arrive at it
 #endif
 }

@@ -94,22 +94,28 @@ struct Wgmma;
 #define ATTIKOS_NO_EXTRA
 #define ATTIKOS_TRANS_EXTRA , "n"(TransA), "n"(TransB)
 
-#define ATTIKOS_WGMMA_16(T, TYPES)                                                                \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 16, ATTIKOS_L1, ATTIKOS_R8, "%8", "%9",     \
-                "%10", ", 1, 1, %11, %12", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 32, ATTIKOS_L2, ATTIKOS_R16, "%16", "%17",  \
-                "%18", ", 1, 1, %19, %20", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 48, ATTIKOS_L3, ATTIKOS_R24, "%24", "%25",  \
-                "%26", ", 1, 1, %27, %28", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 64, ATTIKOS_L4, ATTIKOS_R32, "%32", "%33",  \
-                "%34", ", 1, 1, %35, %36", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 96, ATTIKOS_L6, ATTIKOS_R48, "%48", "%49",  \
-                "%50", ", 1, 1, %51, %52", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 112, ATTIKOS_L7, ATTIKOS_R56, "%56", "%57", \
-                "%58", ", 1, 1, %59, %60", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 128, ATTIKOS_L8, ATTIKOS_R64, "%64", "%65", \
-                "%66", ", 1, 1, %67, %68", ATTIKOS_TRANS_EXTRA);                                  \
-  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 256, ATTIKOS_L16, ATTIKOS_R128, "%128",     \
+#define ATTIKOS_WGMMA_16(T, TYPES)                                                                 \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 16, ATTIKOS_L1, ATTIKOS_R8, "%8", "%9",      \
+                "%10", ", 1, 1, %11, %12", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 32, ATTIKOS_L2, ATTIKOS_R16, "%16", "%17",   \
+                "%18", ", 1, 1, %19, %20", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 48, ATTIKOS_L3, ATTIKOS_R24, "%24", "%25",   \
+                "%26", ", 1, 1, %27, %28", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 64, ATTIKOS_L4, ATTIKOS_R32, "%32", "%33",   \
+                "%34", ", 1, 1, %35, %36", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 96, ATTIKOS_L6, ATTIKOS_R48, "%48", "%49",   \
+                "%50", ", 1, 1, %51, %52", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 112, ATTIKOS_L7, ATTIKOS_R56, "%56", "%57",  \
+                "%58", ", 1, 1, %59, %60", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 128, ATTIKOS_L8, ATTIKOS_R64, "%64", "%65",  \
+                "%66", ", 1, 1, %67, %68", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 144, ATTIKOS_L9, ATTIKOS_R72, "%72", "%73",  \
+                "%74", ", 1, 1, %75, %76", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 192, ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", \
+                "%98", ", 1, 1, %99, %100", ATTIKOS_TRANS_EXTRA);                                  \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 224, ATTIKOS_L14, ATTIKOS_R112, "%112",      \
+                "%113", "%114", ", 1, 1, %115, %116", ATTIKOS_TRANS_EXTRA);                        \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 256, ATTIKOS_L16, ATTIKOS_R128, "%128",      \
                 "%129", "%130", ", 1, 1, %131, %132", ATTIKOS_TRANS_EXTRA)
 #define ATTIKOS_WGMMA_8(TA, TB, TYPES, ACC, C, TAIL)                                               \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 16, ATTIKOS_L1, ATTIKOS_R8, "%8", "%9", "%10", TAIL, \
@@ -126,6 +132,12 @@ struct Wgmma;
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 128, ATTIKOS_L8, ATTIKOS_R64, "%64", "%65", "%66",   \
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 144, ATTIKOS_L9, ATTIKOS_R72, "%72", "%73", "%74",   \
+                TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 192, ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", "%98",  \
+                TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 224, ATTIKOS_L14, ATTIKOS_R112, "%112", "%113",      \
+                "%114", TAIL, ATTIKOS_NO_EXTRA);                                                   \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 256, ATTIKOS_L16, ATTIKOS_R128, "%128", "%129",      \
                 "%130", TAIL, ATTIKOS_NO_EXTRA)
 
@@ -136,8 +148,6 @@ ATTIKOS_WGMMA_8(__nv_fp8_e4m3, __nv_fp8_e5m2, "f32.e4m3.e5m2", float, ATTIKOS_F,
 ATTIKOS_WGMMA_8(__nv_fp8_e5m2, __nv_fp8_e4m3, "f32.e5m2.e4m3", float, ATTIKOS_F, ", 1, 1");
 ATTIKOS_WGMMA_8(__nv_fp8_e5m2, __nv_fp8_e5m2, "f32.e5m2.e5m2", float, ATTIKOS_F, ", 1, 1");
 ATTIKOS_WGMMA_8(std::int8_t, std::int8_t, "s32.s8.s8", int, ATTIKOS_I, "");
-ATTIKOS_WGMMA(__nv_fp8_e4m3, __nv_fp8_e4m3, "k32", "f32.e4m3.e4m3", float, ATTIKOS_F, 192,
-              ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", "%98", ", 1, 1", ATTIKOS_NO_EXTRA);
 
 #undef ATTIKOS_WGMMA
 #undef ATTIKOS_WGMMA_16

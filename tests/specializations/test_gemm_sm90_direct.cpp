@@ -242,13 +242,12 @@ TEST(Sm90Runs, ShapesInt8) {
 /// Factors that change every 128 along K, with row and column factors of the other operand, in all
 /// configurations and from registers, however they lie.
 TEST(Sm90Runs, BlockScales) {
+  std::array<std::int64_t, 3> const sizes[] = {
+      {200, 300, 720}, {8, 520, 1104}, {130, 40, 400}, {500, 264, 128}};
   int turn = 0;
   for (auto [rows, columns] :
        {std::array<std::int64_t, 2>{1, 128}, {128, 128}, {128, 1}, {1, 1}, {1, 0}, {0, 128}})
-    for (auto [m, n, k] : {std::array<std::int64_t, 3>{200, 300, 720},
-                           {8, 520, 1104},
-                           {130, 40, 400},
-                           {500, 264, 128}})
+    for (auto [m, n, k] : sizes)
       for (int layout = 0; layout < 3; ++layout) {
         Case t{m, n, k};
         t.block_rows = rows, t.block_columns = columns, t.batch = 2;
@@ -384,27 +383,37 @@ TEST(Sm90Runs, NarrowTiles) {
   run<__half, __half, __half>(t);
   t.trans_a = true, t.trans_b = false;
   run<__nv_bfloat16, __nv_bfloat16, float>(t);
+  for (int layout : {1, 2, 3}) {  // broad ones in turns, on 8 multiprocessors
+    t.n = 1152, t.k = 200, t.trans_a = layout != 1, t.trans_b = layout == 3;
+    run<__half, __half, __half>(t);
+  }
 }
 
-/// Tiles 48, 96 and 112 columns wide, which come out even on 8 multiprocessors, with whole and
-/// with cut last tiles, stored by vectors and one by one.
+/// Tiles of 48 ... 224 columns, even on 8 multiprocessors, whole and cut, by vectors or one by one.
 TEST(Sm90Runs, EvenTiles) {
-  std::int64_t const extents[][2] = {{128, 384}, {128, 376}, {256, 384}, {250, 380}, {512, 384},
-                                     {512, 376}, {128, 896}, {120, 890}, {256, 896}, {250, 890}};
-  for (auto [m, n] : extents)
+  std::int64_t const sizes[][2] = {{128, 384}, {128, 376}, {256, 384}, {250, 380},
+                                   {512, 384}, {512, 376}, {128, 896}, {120, 890},
+                                   {256, 896}, {250, 890}, {1000, 1144}};
+  for (auto [m, n] : sizes)
     for (bool bias : {false, true}) {
       Case t{m, n, 200};
       t.bias = bias;
       run<__half, __half, __half>(t);
       run<__nv_bfloat16, __nv_bfloat16, float>(t);
+      t.fast = true;
+      run<E4, E4, __nv_bfloat16>(t);
     }
 }
 
-/// 65 to 128 columns of a long operand, of which two blocks share out K.
+/// 65 to 128 columns of a long operand, of which two blocks share out K; of a very long one, four.
 TEST(Sm90Runs, SharedKOfWideTiles) {
   for (std::int64_t m : {128, 100}) {
     run<__half, __half, __half>({m, 256, 2100});
     run<std::int8_t, std::int8_t, int>({m, 250, 4112});
+    Case t{m, m + 16, 12304};
+    t.bias = m == 100, t.fast = true;
+    run<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(t);
+    run<E4, E4, __nv_bfloat16>(t);
   }
 }
 
