@@ -120,7 +120,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
   bool const copies = Config::copied_places != 0 && p.block_factors == BlockFactors::copied;
 
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
-  std::uint32_t const rank = Config::blocks == 1 ? 0 : cluster_rank();
+  // Not worth a register: read afresh.
+  auto const rank = [] { return Config::blocks == 1 ? 0 : cluster_rank(); };
   if (threadIdx.x == 0) {
     for (int s = 0; s < Config::stages; ++s) {
       mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
@@ -145,14 +146,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto const locate = [&](int tile, int& z, int& m,
                           int& n) {  // this block's first row, column
     p.tiles.locate(tile, z, m, n);
-    m = (m * Config::cluster + (Config::splits > 1 ? 0 : static_cast<int>(rank))) * Config::tile_m;
+    m = (m * Config::cluster + (Config::splits > 1 ? 0 : static_cast<int>(rank()))) *
+        Config::tile_m;
     n *= Config::out_n;
   };
   // Where a block's part of K begins.
   auto const begin = [&](std::uint32_t part) {
     return static_cast<int>(part) * p.k_blocks / Config::splits;
   };
-  std::uint32_t const part = Config::splits > 1 ? rank : 0;
+  std::uint32_t const part = Config::splits > 1 ? rank() : 0;
   int stage = 0;
   std::uint32_t phase = 0;
   auto const next_stage = [&] {
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     if (threadIdx.x / 32 == 0 && elect_one()) {
       prefetch_tensor_map(&p.a);
       prefetch_tensor_map(&p.b);
-      Sm90Loader<Config> const loader{p, rank};
+      Sm90Loader<Config> const loader{p, rank()};
       Sm90FactorRing<Config> ring;
       int const ring_bytes = copies ? Sm90FactorRing<Config>::bytes(p) : 0;
       for (int tile = first; tile < count; tile += step) {
