@@ -224,7 +224,10 @@ class Sm90Storer {
       if constexpr (!Config::plain) finish(acc, z, row0, column0);
     } else if (bytes() || (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors)) {
       if constexpr (!Config::gated && !Config::plain) {
-        if (sizeof(typename Config::A) == 1 && !bytes() && p_.epilogue.only_lines)
+        // Beside an A in registers the widest tiles have none for factors read ahead.
+        constexpr bool ahead =
+            sizeof(typename Config::A) == 1 && !(Config::registers_a && Config::tile_n == 256);
+        if (ahead && !bytes() && p_.epilogue.only_lines)
           store_lines(acc, z, row0, column0);
         else
           store_finished(acc, z, row0, column0);
