@@ -353,6 +353,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) init_signals<Config>(signals);
+  if (threadIdx.x == 32) {
+    prefetch_tensor_map(&p.q);
+    prefetch_tensor_map(&p.k);
+    prefetch_tensor_map(&p.v);
+  }
   __syncthreads();
   allow_next_launch();
   wait_for_previous_launch();
@@ -368,6 +373,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
     } else if constexpr (Config::copies_bias) {
       if (warp <= Config::consumers && elect_one())
         produce_bias<Config>(p, bias_ring, signals, warp - 1);
+    } else if (warp == 1) {
+      if (elect_one()) produce_tiles<Config>(p, q_ring, signals);
     }
   } else {
     increase_registers<Config::consumer_registers>();

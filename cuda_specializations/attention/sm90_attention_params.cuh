@@ -112,6 +112,8 @@ struct Sm90AttentionConfig {
                 65536 / threads / 8 * 8 * (1 + Consumers));
   static constexpr int transposers = transposes ? 3 : 0;       ///< warps of the producer
   static constexpr int bias_producers = Bias ? Consumers : 0;  ///< likewise
+  /// A warp of the producer finds tiles and brings queries; else that which brings keys does.
+  static constexpr bool finds_apart = transposers + bias_producers == 0;
   static constexpr int signal_bytes = 640;
   /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
   /// products.

@@ -57,7 +57,8 @@ __device__ __forceinline__ void init_signals(Sm90AttentionSignals<Config>& signa
   }
   for (int s = 0; s < 4; ++s) {
     mbarrier_init(&signals.full_tile[s], 1);
-    mbarrier_init(&signals.empty_tile[s], warps + Config::transposers + Config::bias_producers);
+    mbarrier_init(&signals.empty_tile[s],
+                  warps + Config::transposers + Config::bias_producers + Config::finds_apart);
   }
   if constexpr (Config::transposes)
     for (int s = 0; s < Config::raw_stages; ++s) {
