@@ -88,8 +88,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   std::uint32_t const v0 = operand_word(v_ring, n_size * 128);
   // A thread's first query in a tile, worked out where it is needed: registers are scarce.
   auto const own_row = [] {
-    int const thread = fresh_thread() - 128;
-    return thread / 32 * 16 + thread % 32 / 4;
+    unsigned const thread = static_cast<unsigned>(fresh_thread()) - 128;
+    return static_cast<int>(thread / 32 * 16 + thread % 32 / 4);
   };
   int const next = consumer + 1 == Config::consumers ? 0 : consumer + 1;
   float c = Config::terms ? 1.0f : p.scale * log2_e;  // of this tile
@@ -141,7 +141,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   auto const store = [&](std::uint32_t n) {
     auto const& t = signals.tile[n % 4];
     bool const masked = uniform(t.end > t.whole_end || t.first < t.whole_from) != 0;
-    return store_rows<Config>(p, t, o, rows, c, t.row0 + own_row(), masked);
+    return store_rows<Config>(p, t, o, rows, c, own_row(), masked);
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
     auto const& t = signals.tile[n % 4];

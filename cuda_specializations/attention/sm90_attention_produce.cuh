@@ -68,6 +68,7 @@ __device__ __forceinline__ typename Config::Tile const& show_tile(
   do t.row0 = -1;
   while (step >= 0 && !find_tile<Config>(p, signals.order, step, t));
   if (t.row0 >= 0) {
+    add_results(p, t);
     if constexpr (Config::scaled) add_factors<Config>(p, t);
     if constexpr (Config::forms) add_slope<Config>(p, t);
   }

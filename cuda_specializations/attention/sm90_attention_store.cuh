@@ -91,74 +91,114 @@ struct BrokenRows {
   float factor[2], reference[2];
 };
 
-/// Stores the sums of this thread's two queries, the first of which is i, times `factor`.
+/// Stores to device memory where `wanted` is not 0, without a branch.
+__device__ __forceinline__ void store_global_if(bool wanted, void* to, float x) {
+  asm volatile(
+      "{\n.reg .pred wanted;\n"
+      "setp.ne.s32 wanted, %0, 0;\n"
+      "@wanted st.global.f32 [%1], %2;\n}" ::"r"(static_cast<int>(wanted)),
+      "l"(__cvta_generic_to_global(to)), "f"(x)
+      : "memory");
+}
+__device__ __forceinline__ void store_global_if(bool wanted, void* to, uint2 x) {
+  asm volatile(
+      "{\n.reg .pred wanted;\n"
+      "setp.ne.s32 wanted, %0, 0;\n"
+      "@wanted st.global.v2.u32 [%1], {%2, %3};\n}" ::"r"(static_cast<int>(wanted)),
+      "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y)
+      : "memory");
+}
+
+/// Stores the sums of this thread's two queries times `factor`; they are rows `row` and `row` + 8
+/// behind `to`, as far as `existing` rows from the first on exist. `broken`: whether an element of
+/// either query is infinite or NaN.
 template <class Config, class Out>
-__device__ __forceinline__ void store_sums(AttentionParams const& p, typename Config::Tile const& t,
+__device__ __forceinline__ void store_sums(AttentionParams const& p, void* to,
                                            float const (&o)[Config::dv / 2],
-                                           float const (&factor)[2], int i) {
+                                           float const (&factor)[2], int row, int existing,
+                                           bool (&broken)[2]) {
+  using Pair = std::conditional_t<std::is_same_v<Out, __half>, __half2, __nv_bfloat162>;
   abi::AttentionArgs const& g = p.args;
-  int const q = fresh_thread() % 4;
-  std::int64_t const b = max(t.batch, 0), h = t.head;
-  int const dv = static_cast<int>(g.head_dim_v);
-  Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
-  Out* const out_0 = out + (std::int64_t{t.begin_q} + i) * g.out_stride[2];
+  int const q = fresh_thread() % 4, dv = static_cast<int>(g.head_dim_v);
+  Out* const out_0 = static_cast<Out*>(to) + static_cast<unsigned>(row) * g.out_stride[2];
   Out* const out_1 = out_0 + 8 * g.out_stride[2];
-  bool const stored_0 = i < t.rows, stored_1 = i + 8 < t.rows;
+  bool const stored_0 = existing > 0, stored_1 = existing > 8;
+  Pair probe[2] = {};  // 0 times all elements
+  // Products of neighbouring columns, in a word.
+  constexpr int to_second = Config::transposes ? 4 : 1, to_next = Config::transposes ? 1 : 4;
+  auto const pack = [&](int r) {
+    int const half = r / 2 % 2;
+    std::uint32_t const x = pack_pair<Out>(o[r] * factor[half], o[r + to_second] * factor[half]);
+    probe[half] = __hfma2(reinterpret_cast<Pair const&>(x), Pair{}, probe[half]);
+    return x;
+  };
   if (__builtin_expect(p.vectors, 1)) {
     // Neighbouring lanes swap halves of two blocks of eight columns: each has four columns then, a
     // quad 32 bytes of a row. Of transposed values they have them as it is.
     bool const odd = q % 2 != 0;
     int const column = Config::transposes ? q * 4 : q % 2 * 8 + q / 2 * 4;
-    auto const store = [&](Out* at, bool stored, int r, float scale) {
-      uint2 four;
-      if constexpr (Config::transposes) {
-        four.x = pack_pair<Out>(o[r] * scale, o[r + 4] * scale);
-        four.y = pack_pair<Out>(o[r + 1] * scale, o[r + 5] * scale);
-      } else {
-        std::uint32_t const x = pack_pair<Out>(o[r] * scale, o[r + 1] * scale);
-        std::uint32_t const y = pack_pair<Out>(o[r + 4] * scale, o[r + 5] * scale);
-        std::uint32_t const got = __shfl_xor_sync(0xffffffff, odd ? x : y, 1);
-        four = make_uint2(odd ? got : x, odd ? y : got);
-      }
-      if (stored && r / 8 * 16 + column < dv)
-        *reinterpret_cast<uint2*>(at + column + r / 8 * 16) = four;
-    };
+    int const left_0 = stored_0 ? dv - column : 0, left_1 = stored_1 ? dv - column : 0;
+    Out *at_0 = out_0 + column, *at_1 = out_1 + column;
+    asm volatile("" : "+l"(at_0), "+l"(at_1));  // addresses of all stores are these and a constant
+    // Of 64 columns at a time, all exchanges are under way together.
+    constexpr int together = Config::dv / 2 < 32 ? Config::dv / 2 : 32;
 #pragma unroll
-    for (int r = 0; r < Config::dv / 2; r += 8) {
-      store(out_0, stored_0, r, factor[0]);
-      store(out_1, stored_1, r + 2, factor[1]);
+    for (int from = 0; from < Config::dv / 2; from += together) {
+      uint2 four[together / 4];
+      std::uint32_t got[together / 4];
+#pragma unroll
+      for (int n = 0; n < together / 4 && from + 4 * n < Config::dv / 2; ++n) {
+        int const r = from + n / 2 * 8 + n % 2 * 2;
+        four[n] = make_uint2(pack(r), pack(r + to_next));
+        if constexpr (!Config::transposes)
+          got[n] = __shfl_xor_sync(0xffffffff, odd ? four[n].x : four[n].y, 1);
+      }
+#pragma unroll
+      for (int n = 0; n < together / 4 && from + 4 * n < Config::dv / 2; ++n) {
+        if constexpr (!Config::transposes) (odd ? four[n].x : four[n].y) = got[n];
+        int const first = from * 2 + n / 2 * 16;
+        store_global_if(first < (n % 2 == 0 ? left_0 : left_1), (n % 2 == 0 ? at_0 : at_1) + first,
+                        four[n]);
+      }
     }
   } else {
+    constexpr int run = Config::transposes ? 4 : 2;  // columns side by side
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (!(half == 0 ? stored_0 : stored_1)) continue;
-      // This thread's columns: 2 q and the next of every eight, or 4 q and the next three of every
-      // sixteen, half of them in the neighbouring block.
-      constexpr int run = Config::transposes ? 4 : 2;
       Out* at = (half == 0 ? out_0 : out_1) + run * q * g.out_stride[3];
 #pragma unroll
-      for (int r = 0; r < Config::dv / 4; ++r) {
-        int const from = Config::transposes ? r / 4 * 8 + r % 2 * 4 + r / 2 % 2 : r / 2 * 4 + r % 2;
-        if (r / run * 4 * run + run * q + r % run < dv)
-          *at = static_cast<Out>(o[from + half * 2] * factor[half]);
-        at += r % run != run - 1 ? g.out_stride[3] : (3 * run + 1) * g.out_stride[3];
-        asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+      for (int n = 0; n < Config::dv / 8; ++n) {
+        int const column = n / 2 * 16 + n % 2 * (Config::transposes ? 2 : 8);
+        std::uint32_t const x = pack(n / 2 * 8 + n % 2 * to_next + 2 * half);
+        auto const& pair = reinterpret_cast<Pair const&>(x);
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          if (column + run * q + e < dv) *at = e == 0 ? pair.x : pair.y;
+          bool const on = e == 0 || (Config::transposes && n % 2 == 0);
+          at += on ? g.out_stride[3] : (3 * run + 1) * g.out_stride[3];
+          asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+        }
       }
     }
   }
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    broken[half] = !(widen(probe[half].x) + widen(probe[half].y) == 0);
 }
 
-/// Stores the sums of this thread's two queries, the first of which is i, divided by the sums of
-/// their weights. `masked`: the tile's blocks have keys that a query must not see.
+/// Stores the sums of this thread's two queries, the first of which is row `row` of the tile,
+/// divided by the sums of their weights. `masked`: the tile's blocks have keys that a query must
+/// not see.
 template <class Config>
 __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
                                                  typename Config::Tile const& t,
-                                                 float (&o)[Config::dv / 2], SoftmaxRows& rows,
-                                                 float c, int i, bool masked) {
+                                                 float (&o)[Config::dv / 2],
+                                                 SoftmaxRows const& rows, float c, int row,
+                                                 bool masked) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
-  int const q = fresh_thread() % 4;
-  std::int64_t const b = max(t.batch, 0), h = t.head;
+  int const existing = t.rows - t.row0 - row, attending = t.len_q - t.row0 - row;
   BrokenRows broken{};
   float sum[2], top[2], factor[2];
   bool empty[2];
@@ -167,14 +207,14 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     float x = rows.sum[half];
     x += __shfl_xor_sync(0xffffffff, x, 1);
     sum[half] = x + __shfl_xor_sync(0xffffffff, x, 2);
-    empty[half] = i + 8 * half >= t.len_q || sum[half] == 0;
+    empty[half] = 8 * half >= attending || sum[half] == 0;
     top[half] =
         rows.largest[half] == minus_infinity() ? 0.0f : rows.largest[half] * c - top_exponent<T>;
     broken.reference[half] = top[half];
     factor[half] = 1;
   }
-  if (g.sinks != nullptr) {
-    float const sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
+  if (__builtin_expect(g.sinks != nullptr, 0)) {
+    float const sink = load_float(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (empty[half]) continue;
@@ -184,32 +224,18 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
       sum[half] = fmaf(sum[half], factor[half], power_of_2(sink - top[half]));
     }
   }
-  if (g.lse != nullptr) {
-    float* const lse = static_cast<float*>(g.lse) + b * g.lse_stride[0] + h * g.lse_stride[1];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      int const row = i + 8 * half;
-      if (q == 0 && row < t.rows)
-        lse[(std::int64_t{t.begin_q} + row) * g.lse_stride[2]] =
-            empty[half] ? minus_infinity() : (top[half] + __log2f(sum[half])) * 0.6931471805599453f;
-    }
+  if (t.lse != nullptr) {  // lanes 0 and 1 of four that share two queries store one each
+    int const q = fresh_thread() % 4;
+    float const of = q == 0 ? sum[0] : sum[1], from = q == 0 ? top[0] : top[1];
+    bool const none = q == 0 ? empty[0] : empty[1];
+    store_global_if(q < 2 && 8 * q < existing,
+                    t.lse + static_cast<unsigned>(row + 8 * q) * g.lse_stride[2],
+                    none ? minus_infinity() : (from + __log2f(of)) * 0.6931471805599453f);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) factor[half] = __fdividef(factor[half], sum[half]);
   if constexpr (Config::scaled) factor[0] *= t.value_scale, factor[1] *= t.value_scale;
   broken.factor[0] = factor[0], broken.factor[1] = factor[1];
-  if (masked) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      float probe[4] = {};
-#pragma unroll
-      for (int r = 0; r < Config::dv / 4; ++r)
-        probe[r % 4] = fmaf(o[r / 2 * 4 + half * 2 + r % 2], 0.0f, probe[r % 4]);
-      float const all = (probe[0] + probe[1]) + (probe[2] + probe[3]);
-      broken.lanes[half] =
-          __ballot_sync(0xffffffff, !empty[half] && sum[half] == sum[half] && all != all);
-    }
-  }
   if (__any_sync(0xffffffff, empty[0] || empty[1])) {
 #pragma unroll
     for (int r = 0; r < Config::dv / 2; ++r)
@@ -218,10 +244,16 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     for (int half = 0; half < 2; ++half)
       if (empty[half]) factor[half] = 0;
   }
-
+  bool bad[2];
   with_out_type<T>(p, [&](auto* type) {
-    store_sums<Config, std::remove_pointer_t<decltype(type)>>(p, t, o, factor, i);
+    store_sums<Config, std::remove_pointer_t<decltype(type)>>(p, t.out, o, factor, row, existing,
+                                                              bad);
   });
+  if (masked) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      broken.lanes[half] = __ballot_sync(0xffffffff, bad[half] && sum[half] == sum[half]);
+  }
   return broken;
 }
 
