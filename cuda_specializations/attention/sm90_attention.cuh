@@ -62,6 +62,15 @@ __device__ __forceinline__ void multiply_values(float (&o)[Config::dv / 2],
   wgmma_commit();
 }
 
+/// Weights that a product has read become the next ones.
+template <int Count>
+__device__ __forceinline__ void replace(std::uint32_t (&weights)[Count],
+                                        std::uint32_t const (&fresh)[Count]) {
+#pragma unroll
+  for (int r = 0; r < Count; ++r)
+    asm volatile("mov.b32 %0, %1;" : "=r"(weights[r]) : "r"(fresh[r]) : "memory");
+}
+
 constexpr int turn_barrier = 1;  // to 3: whose turn it is to multiply
 constexpr int own_barrier = 4;   // to 6: the threads of one warpgroup
 
@@ -73,8 +82,10 @@ __device__ __forceinline__ void clear_values(unsigned char* v, int length, int c
   named_barrier_sync(own_barrier + consumer, 128);
 }
 
-/// What one warpgroup of consumers does all the time. The last product of a tile and the first of
-/// the next one are started together, so that rows are stored beside products.
+/// What one warpgroup of consumers does all the time. The first product of a tile and the last of
+/// the one before are started together, as those of two blocks are. Rows are stored once the first
+/// weights of the next tile are made; where there are no registers for that, beside its first
+/// product.
 template <class Config>
 __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,
@@ -120,28 +131,29 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   float s[n_size / 2], o[Config::dv / 2];
   std::uint32_t weights[Config::weight_words];
   SoftmaxRows rows{};
-  // Whether the next tile has a query that sees a key. Waits until the tile is known.
-  auto const tile_has_keys = [&] {
-    mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
-    auto const& t = signals.tile[tiles % 4];
+  // Whether tile n has a query that sees a key. Waits until the tile is known.
+  auto const tile_has_keys = [&](std::uint32_t n) {
+    mbarrier_wait(&signals.full_tile[n % 4], n / 4 % 2);
+    auto const& t = signals.tile[n % 4];
     return uniform(t.row0 >= 0 && t.end > t.first) != 0;
   };
   std::uint32_t q = 0;  // descriptor of this tile's queries
-  auto const start_keys = [&] {
+  auto const start_keys = [&](std::uint32_t block) {
     mbarrier_wait(&signals.full_q[q_slot], q_phase);
-    mbarrier_wait(&signals.full_k[blocks % 2], phase(blocks));
+    mbarrier_wait(&signals.full_k[block % 2], phase(block));
     q = at_stage(q0, q_slot, Config::q_bytes);
     wgmma_fence();
-    multiply_keys<Config>(s, q, at_stage(k0, blocks % 2, Config::k_bytes));
+    multiply_keys<Config>(s, q, at_stage(k0, block % 2, Config::k_bytes));
   };
   auto const start_values = [&](bool accumulate) {
     mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
     multiply_values<Config>(o, weights, at_stage(v0, blocks % 2, Config::v_bytes), accumulate);
   };
-  auto const store = [&](std::uint32_t n) {
+  // Stores the rows of tile n, whose weights were made with `by`.
+  auto const store = [&](std::uint32_t n, SoftmaxRows const& by) {
     auto const& t = signals.tile[n % 4];
     bool const masked = uniform(t.end > t.whole_end || t.first < t.whole_from) != 0;
-    return store_rows<Config>(p, t, o, rows, c, own_row(), masked);
+    return store_rows<Config>(p, t, o, by, c, own_row(), masked);
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
     auto const& t = signals.tile[n % 4];
@@ -153,21 +165,26 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   // what masks need, and read it anew each time.
   constexpr bool kept = Config::keeps_keys;
   int first = 0, end = 0;
+  [[maybe_unused]] bool goes_on = false;  // the next tile has keys, too
+  [[maybe_unused]] int poisoned = 0;
   [[maybe_unused]] int whole_from = 0, whole_end = 0, seen_end[2] = {};
   auto const read_tile = [&] {
     auto const& t = signals.tile[tiles % 4];
     first = uniform(t.first), end = uniform(t.end);
     if constexpr (Config::keeps_blocks)
-      whole_from = uniform(t.whole_from), whole_end = uniform(t.whole_end);
+      whole_from = uniform(t.whole_from), whole_end = uniform(t.whole_end),
+      poisoned = uniform(t.poisoned_tail);
     if constexpr (kept) {
       int const i = t.row0 + own_row(), j = fresh_thread() % 4 * 2;
       seen_end[0] = t.seen_end(i) - j, seen_end[1] = t.seen_end(i + 8) - j;
     }
     if constexpr (Config::scaled && !Config::terms) c = t.scale > 0 ? t.scale * log2_e : 1.0f;
+    if constexpr (Config::overlaps_store && Config::keeps_blocks)
+      goes_on = tile_has_keys(tiles + 1);
   };
 
   while (true) {
-    while (!tile_has_keys()) {
+    while (!tile_has_keys(tiles)) {
       auto const& t = signals.tile[tiles % 4];
       if (uniform(t.row0) < 0) return;
       store_nothing<Config>(p, t);
@@ -176,10 +193,13 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     }
     begin_turn();
     pin(s);
-    start_keys();
+    start_keys(blocks);
     end_turn();
     read_tile();
     wgmma_wait<0>();
+    // Whether rows of the tile before are still to be stored, and what with.
+    [[maybe_unused]] bool open = false;
+    [[maybe_unused]] SoftmaxRows before{};
     while (true) {
       pin(s);
       release(&signals.empty_k[blocks % 2]);
@@ -215,23 +235,35 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         }
       };
       if (end - 1 == first) release(&signals.empty_q[q_slot]);
+      [[maybe_unused]] std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::k_bytes);
+      [[maybe_unused]] std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
       float factor[2];
       score(block_at(t, end - 1));
-      if constexpr (Config::spare_weights) {
+      [[maybe_unused]] std::uint32_t first_weights[Config::weight_words];
+      if constexpr (Config::stores_late) {
+        first_softmax<T>(s, rows, c, first_weights);
+      } else if constexpr (Config::spare_weights) {
         first_softmax<T>(s, rows, c, weights);
       } else {
         rows = {{minus_infinity(), minus_infinity()}, {0, 0}};
         online_softmax_in_place(s, rows, c, factor);
         pack_weights();
       }
-      if (!Config::transposes && t.poisoned_tail) {
+      if constexpr (Config::stores_late) {
+        wgmma_wait<0>();
+        if (open) {
+          pin(o);
+          release(&signals.empty_v[(blocks - 1) % 2]);
+          repair(tiles - 1, store(tiles - 1, before));
+        }
+        replace(weights, first_weights);
+      }
+      if (!Config::transposes && (Config::keeps_blocks ? poisoned : t.poisoned_tail) != 0) {
         mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
         clear_values<Config>(v_ring + blocks % 2 * Config::raw_bytes,
                              max(0, t.len_kv - (end - 1) * n_size), consumer);
       }
       if constexpr (Config::spare_weights) {
-        std::uint32_t k = at_stage(k0, (blocks + 1) % 2, Config::k_bytes);
-        std::uint32_t v = at_stage(v0, blocks % 2, Config::v_bytes);
         for (int n = end - 2; n >= first; --n) {
           [[maybe_unused]] BlockPlace place;  // worked out beside the wait for the turn
           if constexpr (Config::forms)
@@ -266,9 +298,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           pin(o);
           release(&signals.empty_v[blocks % 2]);
           ++blocks;
-#pragma unroll
-          for (int r = 0; r < Config::weight_words; ++r)
-            asm volatile("mov.b32 %0, %1;" : "=r"(weights[r]) : "r"(fresh[r]) : "memory");
+          replace(weights, fresh);
           if (rescale) {
 #pragma unroll
             for (int r = 0; r < Config::dv / 2; ++r) o[r] *= factor[r / 2 % 2];
@@ -308,7 +338,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         q_phase ^= 1;
       }
       std::uint32_t const last = tiles++;
-      if (!Config::overlaps_store || !tile_has_keys()) {
+      if (!Config::overlaps_store || !(Config::keeps_blocks ? goes_on : tile_has_keys(tiles))) {
         begin_turn();
         pin(o);
         start_values(end - 1 != first);
@@ -317,24 +347,34 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         pin(o);
         release(&signals.empty_v[blocks % 2]);
         ++blocks;
-        repair(last, store(last));
+        repair(last, store(last, rows));
         break;
       }
       begin_turn();
-      pin(o);
       pin(s);
-      start_values(end - 1 != first);
-      ++blocks;
-      start_keys();
-      end_turn();
-      wgmma_wait<1>();
       pin(o);
-      release(&signals.empty_v[(blocks - 1) % 2]);
-      BrokenRows const broken = store(last);
-      read_tile();
-      wgmma_wait<0>();
-      pin(s);
-      repair(last, broken);
+      if constexpr (Config::stores_late) {
+        start_keys(blocks + 1);
+        start_values(end - 1 != first);
+        end_turn();
+        ++blocks;
+        open = true;
+        before = rows;
+        read_tile();
+        wgmma_wait<1>();
+      } else {
+        start_values(end - 1 != first);
+        ++blocks;
+        start_keys(blocks);
+        end_turn();
+        wgmma_wait<1>();
+        pin(o);
+        release(&signals.empty_v[(blocks - 1) % 2]);
+        BrokenRows const broken = store(last, rows);
+        read_tile();
+        wgmma_wait<0>();
+        repair(last, broken);
+      }
     }
   }
 }

@@ -104,6 +104,8 @@ struct Sm90AttentionConfig {
   /// Registers for what tells which blocks have masked keys, and which keys the rows see.
   static constexpr bool keeps_blocks = Consumers == 2 && !full;
   static constexpr bool keeps_keys = keeps_blocks && Dv < 256;
+  /// Registers to make the first weights of the next tile before rows are stored.
+  static constexpr bool stores_late = Consumers == 2 && sizeof(T) == 2 && !(Terms || Bias);
   /// Registers to store rows beside the first product of the next tile.
   static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || full);
   static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
