@@ -8,6 +8,7 @@
 /// column(c); the lanes that share its queries differ in the bits `shared` of their number.
 #pragma once
 
+#include "attention_repair.cuh"
 #include "f32_attention_params.cuh"
 #include "sm90_attention_scores.cuh"
 
@@ -161,41 +162,39 @@ __device__ __forceinline__ float one_f32_score(F32AttentionParams const& p, Atte
 }
 
 /// Computes row i of a tile once more, by one warp: sum over the keys whose score is not -inf of
-/// factor·2^(score - reference) times the value. In a product of matrices an excluded key's value
-/// is multiplied by 0, and so turns a row into NaN where it is infinite or NaN itself.
+/// factor·2^(score - reference) times the value. Keys were taken in blocks of `tile_n`.
 __device__ __noinline__ void repair_f32_row(F32AttentionParams const& p, AttentionTile const& t,
-                                            int i, float reference, float factor) {
+                                            int tile_n, int i, float reference, float factor) {
   abi::AttentionArgs const& g = p.args;
-  int const lane = static_cast<int>(threadIdx.x) % 32;
-  int const d = static_cast<int>(g.head_dim), dv = static_cast<int>(g.head_dim_v);
   std::int64_t const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
-  float const* const q = static_cast<float const*>(g.q) + b * g.q_stride[0] + h * g.q_stride[1] +
-                         (std::int64_t{t.begin_q} + i) * g.q_stride[2];
+  auto const row_of = [&](void const* base, std::int64_t const(&stride)[4], int j) {
+    return static_cast<float const*>(base) + h_kv * stride[1] + F32Rows{g, t, stride}.offset(j);
+  };
+  RepairedQuery<float> const query{static_cast<float const*>(g.q) + b * g.q_stride[0] +
+                                       h * g.q_stride[1] +
+                                       (std::int64_t{t.begin_q} + i) * g.q_stride[2],
+                                   g.q_stride[3],
+                                   g.k_stride[3],
+                                   g.v_stride[3],
+                                   static_cast<int>(g.head_dim),
+                                   static_cast<int>(g.head_dim_v),
+                                   p.whole_k && p.whole_v && (g.head_dim | g.head_dim_v) % 8 == 0};
+  ScoreTerms const terms = score_terms(p, t);
+  auto const value = [&](int j) { return row_of(g.v, g.v_stride, j); };
+  int const from = t.seen_from(i), end = t.seen_end(i);
+  if (query.whole && !p.excludes &&
+      !excludes_nan<4>(query, t.first * tile_n, from, end, min(t.end * tile_n, t.len_kv), value))
+    return;
+  float sums[8];
+  sum_row_again<4>(
+      query, from, end, reference, [&](int j) { return row_of(g.k, g.k_stride, j); }, value,
+      [&](float product, int j) { return one_f32_score(p, t, terms, product, i, j); }, sums);
   float* const out = static_cast<float*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
                      (std::int64_t{t.begin_q} + i) * g.out_stride[2];
-  ScoreTerms const terms = score_terms(p, t);
-  int const from = t.seen_from(i), end = t.seen_end(i);
-#pragma unroll 1
-  for (int c0 = 0; c0 < dv; c0 += 32) {
-    int const c = c0 + lane;
-    float sum = 0;
-#pragma unroll 1
-    for (int j = from; j < end; ++j) {
-      float const* const k = static_cast<float const*>(g.k) + h_kv * g.k_stride[1] +
-                             F32Rows{g, t, g.k_stride}.offset(j);
-      float const* const v = static_cast<float const*>(g.v) + h_kv * g.v_stride[1] +
-                             F32Rows{g, t, g.v_stride}.offset(j);
-      float dot = 0;
-#pragma unroll 1
-      for (int l = lane; l < d; l += 32)
-        dot = fmaf(q[l * g.q_stride[3]], k[l * g.k_stride[3]], dot);
-      for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffff, dot, step);
-      float const s = one_f32_score(p, t, terms, dot, i, j);
-      if (s != minus_infinity() && c < dv)
-        sum = fmaf(power_of_2(s - reference), v[c * g.v_stride[3]], sum);
-    }
-    if (c < dv) out[c * g.out_stride[3]] = sum * factor;
-  }
+  int const c = fresh_thread() % 32 * 8;
+#pragma unroll
+  for (int e = 0; e < 8; ++e)
+    if (c + e < g.head_dim_v) out[(c + e) * g.out_stride[3]] = sums[e] * factor;
 }
 
 /// Stores the sums of a thread's queries, the first of which is i0, divided by the sums of their
@@ -266,7 +265,7 @@ __device__ __forceinline__ void store_f32_rows(F32AttentionParams const& p, Atte
         int const lane = __ffs(static_cast<int>(broken)) - 1;
         for (int l = 0; l < 32; ++l)  // all that share the row
           if ((l & ~Layout::shared) == (lane & ~Layout::shared)) broken &= ~(1u << l);
-        repair_f32_row(p, t, __shfl_sync(0xffffffff, row, lane),
+        repair_f32_row(p, t, Layout::tile_n, __shfl_sync(0xffffffff, row, lane),
                        __shfl_sync(0xffffffff, reference, lane),
                        __shfl_sync(0xffffffff, factor, lane));
       }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// From the sums of a warp to rows of out and the log-sum-exp; and rows again, key by key, where a
-/// NaN may have come from a value that has no weight.
+/// From the sums of a warp to rows of out and the log-sum-exp; and rows again where a NaN may have
+/// come from a value that has no weight.
 #pragma once
 
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
+#include "attention_repair.cuh"
 #include "short_scores.cuh"
 #include "sm80_tiles.cuh"
 
@@ -30,41 +31,39 @@ __device__ __forceinline__ T from_bits(std::uint32_t bits) {
 }
 
 /// Sums query i of a tile once more, by one warp, over the keys that it sees: the values' weights
-/// are 2^(score - reference). The row of out goes to the shared address `to`. In a product of
-/// matrices an excluded key's value is multiplied by 0, and so makes a NaN of a row where it is
-/// infinite or NaN itself.
+/// are 2^(score - reference). The row of out goes to row r of a warp's at the shared address `to`.
 template <class Config>
 __device__ __forceinline__ void repair_short(ShortParams const& p, ShortTile const& t, int i,
                                              float reference, float factor, std::uint32_t to,
                                              int r) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
-  int const lane = fresh_thread() % 32, h_kv = t.head / p.group;
+  int const h_kv = t.head / p.group;
   std::int64_t const b = t.batch;  // strides are 0 where tensors are packed
-  T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + t.head * g.q_stride[1] +
-                     (std::int64_t{t.begin_q} + i) * g.q_stride[2];
-  T const* const k = static_cast<T const*>(g.k) + b * g.k_stride[0] + h_kv * g.k_stride[1];
-  T const* const v = static_cast<T const*>(g.v) + b * g.v_stride[0] + h_kv * g.v_stride[1];
-  float sums[4] = {};
-#pragma unroll 1
-  for (int j = t.seen_from(i); j < t.seen_end(i); ++j) {
-    std::int64_t const row = std::int64_t{t.begin_kv} + j;
-    float dot = 0;
-#pragma unroll 1
-    for (int c = lane; c < g.head_dim; c += 32)
-      dot = fmaf(widen(q[c]), widen(k[row * g.k_stride[2] + c]), dot);
-    for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffff, dot, step);
-    float const weight = power_of_2(fmaf(dot, p.scale * log2_e, -reference));
-    if (4 * lane < g.head_dim_v) {
+  T const* const k = static_cast<T const*>(g.k) + b * g.k_stride[0] + h_kv * g.k_stride[1] +
+                     t.begin_kv * g.k_stride[2];
+  T const* const v = static_cast<T const*>(g.v) + b * g.v_stride[0] + h_kv * g.v_stride[1] +
+                     t.begin_kv * g.v_stride[2];
+  RepairedQuery<T> const query{static_cast<T const*>(g.q) + b * g.q_stride[0] +
+                                   t.head * g.q_stride[1] +
+                                   (std::int64_t{t.begin_q} + i) * g.q_stride[2],
+                               1,
+                               1,
+                               1,
+                               static_cast<int>(g.head_dim),
+                               static_cast<int>(g.head_dim_v),
+                               true};
+  float sums[8];
+  sum_row_again<8>(
+      query, t.seen_from(i), t.seen_end(i), reference, [&](int j) { return k + j * g.k_stride[2]; },
+      [&](int j) { return v + j * g.v_stride[2]; },
+      [&](float product, int) { return product * (p.scale * log2_e); }, sums);
+  int const chunk = fresh_thread() % 32;
+  if (chunk >= Config::chunks) return;
+  to += Config::place(r, chunk);
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        sums[e] = fmaf(weight, widen(v[row * g.v_stride[2] + 4 * lane + e]), sums[e]);
-    }
-  }
-  if (4 * lane >= Config::d) return;
-  to += Config::place(r, lane / 2) + lane % 2 * 8;
-  store_shared_4(to, pack_pair<T>(sums[0] * factor, sums[1] * factor));
-  store_shared_4(to + 4, pack_pair<T>(sums[2] * factor, sums[3] * factor));
+  for (int e = 0; e < 8; e += 2)
+    store_shared_4(to + 2 * e, pack_pair<T>(sums[e] * factor, sums[e + 1] * factor));
 }
 
 /// Where a tile's results go: query row0 of out and of the log-sum-exp, null if that is not wanted.
@@ -177,6 +176,12 @@ __device__ __forceinline__ void store_short(ShortParams const& p, ShortTile cons
                            __shfl_sync(0xffffffff, r < 8 ? factor[0] : factor[1], first), own, r);
     }
     __syncwarp();
+    // Of no use any more, which the products that begin the next sums may not tell the compiler: it
+    // would keep them meanwhile.
+#pragma unroll
+    for (int c = 0; c < d / 8; ++c)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) o[c][e] = 0;
   }
 
   int const c = lane % chunks, r0 = lane / chunks;

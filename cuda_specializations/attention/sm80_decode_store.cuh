@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// From the sums of a block's warps to rows of out or to partial states; rows again, key by key,
-/// where a NaN may have come from a value that has no weight; and the launch that joins the states.
+/// From the sums of a block's warps to rows of out or to partial states; rows again where a NaN may
+/// have come from a value that has no weight; and the launch that joins the states.
 #pragma once
 
 #include "../ptx/cluster.cuh"
+#include "attention_repair.cuh"
 #include "sm80_decode_scores.cuh"
 
 namespace attikos {
@@ -106,25 +107,16 @@ __device__ __forceinline__ void store_nothing(Sm80DecodeParams const& p, DecodeT
 }
 
 /// Sums a row of a block once more, by one warp: elements 4 lane ... of each 128, over the keys
-/// whose score is not -inf, of 2^(score - reference) times the value. In a product of matrices an
-/// excluded key's value is multiplied by 0, and so makes a NaN of a row where it is infinite or NaN
-/// itself.
+/// whose score is not -inf, of 2^(score - reference) times the value. Leaves the sums as they are
+/// if no value that was left out is infinite or NaN.
 template <class T, int Fours>
 __device__ __noinline__ void sum_again(Sm80DecodeParams const& p, DecodeTile const& t,
                                        DecodeKeys const& keys, int r, float reference,
                                        float (&sums)[Fours][4]) {
   abi::AttentionArgs const& g = p.args;
-  int const lane = static_cast<int>(threadIdx.x) % 32;
-  int const d = static_cast<int>(g.head_dim), dv = static_cast<int>(g.head_dim_v);
   int const head = t.head_of(r), i = t.query_of(r), h_kv = t.head / p.group;
   std::int64_t const b = g.cu_seqlens_q.data == nullptr ? t.batch : 0;
-  T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + head * g.q_stride[1] +
-                     (std::int64_t{t.begin_q} + i) * g.q_stride[2];
-  for (auto& four : sums)
-    for (float& x : four) x = 0;
-  int const end = min(keys.end, t.seen_end(i));
-#pragma unroll 1
-  for (int j = max(keys.begin, t.seen_from(i)); j < end; ++j) {
+  auto const row_of = [&](void const* base, std::int64_t const(&stride)[4], int j) {
     std::int64_t page = t.batch, row = std::int64_t{t.begin_kv} + j;
     if (g.page_table != nullptr) {
       page = clamped(
@@ -132,24 +124,35 @@ __device__ __noinline__ void sum_again(Sm80DecodeParams const& p, DecodeTile con
           0, static_cast<int>(g.num_pages) - 1);
       row = j % g.page_size;
     }
-    T const* const k = static_cast<T const*>(g.k) + page * g.k_stride[0] + h_kv * g.k_stride[1] +
-                       row * g.k_stride[2];
-    T const* const v = static_cast<T const*>(g.v) + page * g.v_stride[0] + h_kv * g.v_stride[1] +
-                       row * g.v_stride[2];
-    float dot = 0;
-    for (int c = lane; c < d; c += 32) dot = fmaf(widen(q[c]), widen(k[c]), dot);
-    for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffff, dot, step);
-    float const s = one_decode_score(p, t, dot, head, i, j);
-    if (s == minus_infinity()) continue;
-    float const weight = power_of_2(s - reference);
+    return static_cast<T const*>(base) + page * stride[0] + h_kv * stride[1] + row * stride[2];
+  };
+  RepairedQuery<T> const query{static_cast<T const*>(g.q) + b * g.q_stride[0] +
+                                   head * g.q_stride[1] +
+                                   (std::int64_t{t.begin_q} + i) * g.q_stride[2],
+                               1,
+                               1,
+                               1,
+                               static_cast<int>(g.head_dim),
+                               static_cast<int>(g.head_dim_v),
+                               true};
+  auto const value = [&](int j) { return row_of(g.v, g.v_stride, j); };
+  int const from = max(keys.begin, t.seen_from(i)), end = min(keys.end, t.seen_end(i));
+  if (g.mask == nullptr && g.bias == nullptr &&
+      !excludes_nan<1>(query, keys.begin, from, end, keys.end, value))
+    return;
+  float eight[8];
+  sum_row_again<4>(
+      query, from, end, reference, [&](int j) { return row_of(g.k, g.k_stride, j); }, value,
+      [&](float product, int j) { return one_decode_score(p, t, product, head, i, j); }, eight);
+  int const lane = fresh_thread() % 32;
 #pragma unroll
-    for (int f = 0; f < Fours; ++f)
+  for (int f = 0; f < Fours; ++f)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        int const c = 128 * f + 4 * lane + e;
-        if (c < dv) sums[f][e] = fmaf(weight, widen(v[c]), sums[f][e]);
-      }
-  }
+    for (int e = 0; e < 4; ++e) {
+      float const even = __shfl_sync(0xffffffff, eight[e], 16 * f + lane / 2);
+      float const odd = __shfl_sync(0xffffffff, eight[e + 4], 16 * f + lane / 2);
+      sums[f][e] = lane % 2 == 0 ? even : odd;
+    }
 }
 
 /// Joins the sums of the warps that had the same rows, always in the same order, and stores rows of

@@ -156,8 +156,17 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     return store_rows<Config>(p, t, o, by, c, own_row(), masked);
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
-    auto const& t = signals.tile[n % 4];
-    repair_rows<Config>(p, t, broken, t.row0 + own_row());
+    if ((broken.lanes[0] | broken.lanes[1]) != 0) {
+      auto const& t = signals.tile[n % 4];
+      if constexpr (Config::stores_late)
+        call_repair_rows<Config>(p, t, broken, t.row0 + own_row());
+      else
+        repair_rows<Config>(p, t, broken, t.row0 + own_row());
+        // Of no use any more, which the products that begin the next sums do not tell the compiler:
+        // it would keep them meanwhile.
+#pragma unroll
+      for (int r = 0; r < Config::dv / 2; ++r) o[r] = 0;
+    }
     leave_tile(n);
   };
 
@@ -338,7 +347,10 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         q_phase ^= 1;
       }
       std::uint32_t const last = tiles++;
-      if (!Config::overlaps_store || !(Config::keeps_blocks ? goes_on : tile_has_keys(tiles))) {
+      bool const alone =
+          !Config::overlaps_store || !(Config::keeps_blocks ? goes_on : tile_has_keys(tiles));
+      [[maybe_unused]] BrokenRows broken;
+      if (alone) {
         begin_turn();
         pin(o);
         start_values(end - 1 != first);
@@ -347,33 +359,40 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         pin(o);
         release(&signals.empty_v[blocks % 2]);
         ++blocks;
-        repair(last, store(last, rows));
-        break;
-      }
-      begin_turn();
-      pin(s);
-      pin(o);
-      if constexpr (Config::stores_late) {
-        start_keys(blocks + 1);
-        start_values(end - 1 != first);
-        end_turn();
-        ++blocks;
-        open = true;
-        before = rows;
-        read_tile();
-        wgmma_wait<1>();
+        broken = store(last, rows);
+        if constexpr (Config::stores_late) {
+          repair(last, broken);
+          break;
+        }
       } else {
-        start_values(end - 1 != first);
-        ++blocks;
-        start_keys(blocks);
-        end_turn();
-        wgmma_wait<1>();
+        begin_turn();
+        pin(s);
         pin(o);
-        release(&signals.empty_v[(blocks - 1) % 2]);
-        BrokenRows const broken = store(last, rows);
-        read_tile();
-        wgmma_wait<0>();
+        if constexpr (Config::stores_late) {
+          start_keys(blocks + 1);
+          start_values(end - 1 != first);
+          end_turn();
+          ++blocks;
+          open = true;
+          before = rows;
+          read_tile();
+          wgmma_wait<1>();
+        } else {
+          start_values(end - 1 != first);
+          ++blocks;
+          start_keys(blocks);
+          end_turn();
+          wgmma_wait<1>();
+          pin(o);
+          release(&signals.empty_v[(blocks - 1) % 2]);
+          broken = store(last, rows);
+          read_tile();
+          wgmma_wait<0>();
+        }
+      }
+      if constexpr (!Config::stores_late) {
         repair(last, broken);
+        if (alone) break;
       }
     }
   }

@@ -1,55 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// From the sums of a warpgroup to rows of out and the log-sum-exp; and rows again, key by key,
-/// where a NaN may have come from a value that has no weight.
+/// From the sums of a warpgroup to rows of out and the log-sum-exp; and rows again where a NaN may
+/// have come from a value that has no weight.
 #pragma once
 
+#include "attention_repair.cuh"
 #include "sm90_attention_scores.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Computes row i of a tile once more, by one warp: sum over the keys whose score is not -inf of
-/// factor·2^(score - reference) times the value. In a product of matrices an excluded key's value
-/// is multiplied by 0, and so turns a row into NaN where it is infinite or NaN itself.
-template <class T, class Out, class Tile>
-__device__ __forceinline__ void repair_row(Sm90AttentionParams const& p, Tile const& t, int i,
-                                           float reference, float factor) {
-  abi::AttentionArgs const& g = p.args;
-  int const lane = static_cast<int>(threadIdx.x) % 32;
-  int const d = static_cast<int>(g.head_dim), dv = static_cast<int>(g.head_dim_v);
-  std::int64_t const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
-  T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + h * g.q_stride[1] +
-                     (std::int64_t{t.begin_q} + i) * g.q_stride[2];
-  T const* const k = static_cast<T const*>(g.k) + b * g.k_stride[0] + h_kv * g.k_stride[1];
-  T const* const v = static_cast<T const*>(g.v) + b * g.v_stride[0] + h_kv * g.v_stride[1];
-  Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
-                   (std::int64_t{t.begin_q} + i) * g.out_stride[2];
-  ScoreTerms const terms = score_terms(p, t, scale_of(p, t));
-  int const from = t.seen_from(i), end = t.seen_end(i);
-#pragma unroll 1
-  for (int c0 = 0; c0 < dv; c0 += 32) {
-    int const c = c0 + lane;
-    float sum = 0;
-#pragma unroll 1
-    for (int j = from; j < end; ++j) {
-      std::int64_t const row = std::int64_t{t.begin_kv} + j;
-      float dot = 0;
-#pragma unroll 1
-      for (int l = lane; l < d; l += 32)
-        dot = fmaf(widen(q[l * g.q_stride[3]]), widen(k[row * g.k_stride[2] + l * g.k_stride[3]]),
-                   dot);
-      for (int step = 16; step > 0; step /= 2) dot += __shfl_xor_sync(0xffffffff, dot, step);
-      float const s = one_score(p, t, terms, dot, i, j);
-      if (s != minus_infinity() && c < dv)
-        sum =
-            fmaf(power_of_2(s - reference), widen(v[row * g.v_stride[2] + c * g.v_stride[3]]), sum);
-    }
-    if (c < dv) out[c * g.out_stride[3]] = static_cast<Out>(sum * factor);
-  }
-}
 
 /// Calls f with a null pointer to the type of out: that of q, or of 16 bits as the call says.
 template <class T, class F>
@@ -257,25 +218,86 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
   return broken;
 }
 
-/// Repairs the rows of a warp that came out as NaN though their weights are none.
+/// Computes the rows of a warp once more that came out as NaN though their weights are none, if a
+/// key that they do not see has a value that is no number.
 template <class Config>
 __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
-                                            typename Config::Tile const& t,
-                                            BrokenRows const& broken, int i) {
+                                            typename Config::Tile const& t, BrokenRows const broken,
+                                            int i) {
   using T = typename Config::Element;
-  if ((broken.lanes[0] | broken.lanes[1]) == 0) return;
+  constexpr int together = Config::consumers == 3 ? 4 : 8;  // as registers allow
   __syncwarp();
+  abi::AttentionArgs const& g = p.args;
+  std::int64_t const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
+  T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + h * g.q_stride[1];
+  auto const row_of = [&](void const* base, std::int64_t const(&stride)[4], int j) {
+    std::int64_t outer = b, row = std::int64_t{t.begin_kv} + j;
+    if (p.page_rows != 0) {
+      int const entry =
+          g.page_table[b * g.page_table_stride[0] + (j >> p.page_shift) * g.page_table_stride[1]];
+      outer = min(max(entry, 0), static_cast<int>(g.num_pages) - 1);
+      row = j & (static_cast<int>(g.page_size) - 1);
+    }
+    return static_cast<T const*>(base) + outer * stride[0] + h_kv * stride[1] + row * stride[2];
+  };
+  auto const key = [&](int j) { return row_of(g.k, g.k_stride, j); };
+  auto const value = [&](int j) { return row_of(g.v, g.v_stride, j); };
+  RepairedQuery<T> query{q,
+                         g.q_stride[3],
+                         g.k_stride[3],
+                         g.v_stride[3],
+                         static_cast<int>(g.head_dim),
+                         static_cast<int>(g.head_dim_v),
+                         (g.head_dim | g.head_dim_v) % 8 == 0};
+  int const first = __shfl_sync(0xffffffff, i, 0), begin = t.first * Config::tile_n;
+  int const end = min(t.end * Config::tile_n, t.len_kv);
+  // Keys that some of the rows do not see lie at both ends; a bias may exclude any.
+  int before = 0x7fffffff, behind = -1;
+  bool const looks = query.whole && g.bias == nullptr;
+#pragma unroll 1
+  for (int side = 0; looks && side < 2; ++side) {
+    KeySpan const bad =
+        keys_without_numbers<together>(query, side == 0 ? begin : max(begin, t.seen_end(first)),
+                                       side == 0 ? min(t.seen_from(first + 15), end) : end, value);
+    if (side == 0)
+      before = bad.first;
+    else
+      behind = bad.last;
+  }
+  ScoreTerms const terms = score_terms(p, t, scale_of(p, t));
 #pragma unroll 1
   for (int row = 0; row < 16; ++row) {  // lanes 4·(row % 8) on hold row row % 8, then row + 8
     int const half = row / 8, lane = row % 8 * 4;
     if (((half == 0 ? broken.lanes[0] : broken.lanes[1]) >> lane & 15) == 0) continue;
+    int const own = first + row, from = t.seen_from(own);
+    if (looks && before >= from && behind < t.seen_end(own)) continue;
+    query.q = q + (std::int64_t{t.begin_q} + own) * g.q_stride[2];
+    float const factor =
+        __shfl_sync(0xffffffff, half == 0 ? broken.factor[0] : broken.factor[1], lane);
+    float sums[8];
+    sum_row_again<together>(
+        query, from, t.seen_end(own),
+        __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane), key,
+        value, [&](float product, int j) { return one_score(p, t, terms, product, own, j); }, sums);
     with_out_type<T>(p, [&](auto* type) {
-      repair_row<T, std::remove_pointer_t<decltype(type)>>(
-          p, t, __shfl_sync(0xffffffff, i + 8 * half, lane),
-          __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane),
-          __shfl_sync(0xffffffff, half == 0 ? broken.factor[0] : broken.factor[1], lane));
+      using Out = std::remove_pointer_t<decltype(type)>;
+      Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
+                       (std::int64_t{t.begin_q} + own) * g.out_stride[2];
+      int const c = fresh_thread() % 32 * 8;
+#pragma unroll
+      for (int e = 0; e < 8; ++e)
+        if (c + e < g.head_dim_v)
+          out[(c + e) * g.out_stride[3]] = static_cast<Out>(sums[e] * factor);
     });
   }
+}
+
+/// The same as a function, where it is needed in two places.
+template <class Config>
+__device__ __noinline__ void call_repair_rows(Sm90AttentionParams const& p,
+                                              typename Config::Tile const& t,
+                                              BrokenRows const broken, int i) {
+  repair_rows<Config>(p, t, broken, i);
 }
 
 }  // namespace

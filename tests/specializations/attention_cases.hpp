@@ -201,6 +201,59 @@ void each_bad_key(std::int64_t d, Run run) {
   }
 }
 
+/// Padding that is NaN or infinite behind lengths around those of tiles and others.
+template <class C, class Run>
+void each_poison(std::int64_t d, Run run) {
+  for (int round = 0; round < 4; ++round) {
+    C t{.batch = 8,
+        .heads = 2,
+        .heads_kv = 1,
+        .len_q = 260,
+        .len_kv = 280,
+        .d = d,
+        .dv = d,
+        .causal = round % 3 != 0,
+        .top_left = round % 3 == 2,
+        .lengths_q = {1, 63, 64, 127, 128, 129, 201, 30},
+        .lengths_kv = {1, 129, 64, 128, 127, 193, 80, 279}};
+    t.infinite = round % 2 != 0;
+    run(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+/// Values of which one feature or all are NaN, and which some rows of a tile see and others do not.
+template <class C, class Run>
+void each_bad_value(std::int64_t d, Run run) {
+  for (int bad : {2, 97, 190}) {
+    C t{.batch = 2,
+        .heads = 2,
+        .heads_kv = 1,
+        .len_q = 130,
+        .len_kv = 251,
+        .d = d,
+        .dv = d,
+        .causal = true,
+        .bad_keys = {bad}};
+    t.bad_feature = bad % d;
+    run(t);
+    STOP_AT_FAILURE;
+    t.bad_feature = d - 1, t.top_left = t.sinks = true, t.len_q = 230, t.lengths_q = {229, 60};
+    t.lengths_kv = {bad + 1, 100};
+    run(t);
+    STOP_AT_FAILURE;
+    t.causal = false, t.left = 70, t.right = 3, t.bad_keys = {bad / 2, bad}, t.bad_feature = 0;
+    t.d = bad % 2 == 0 ? d - 8 : d - 3, t.dv = bad % 2 == 0 ? d - 16 : d - 5;
+    t.order = Order::padded;
+    run(t);
+    STOP_AT_FAILURE;
+    C packed = packed_case<C>(2, 1, d, 1);
+    packed.bad_keys = {bad + 9, bad + 300}, packed.bad_feature = bad == 97 ? -1 : d / 2;
+    run(packed);
+    STOP_AT_FAILURE;
+  }
+}
+
 /// `below(n)` draws from 0 to n - 1.
 template <class C, class Below>
 void draw_window(C& t, Below below, int longest) {

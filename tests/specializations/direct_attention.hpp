@@ -93,9 +93,16 @@ struct Tensor4 {
       return wide(x);
     }
   }
-  void poison(std::int64_t b, std::int64_t h, std::int64_t s) {
-    for (std::int64_t d = 0; d < extent[3]; ++d)
-      std::memset(static_cast<void*>(&at(b, h, s, d)), 0xFF, sizeof(T));
+  /// A position becomes NaN, or infinite, in one feature or, -1, all.
+  void poison(std::int64_t b, std::int64_t h, std::int64_t s, bool infinite = false,
+              std::int64_t feature = -1) {
+    for (std::int64_t d = 0; d < extent[3]; ++d) {
+      if (feature >= 0 && d != feature) continue;
+      if (infinite)
+        at(b, h, s, d) = T(std::numeric_limits<float>::infinity());
+      else
+        std::memset(static_cast<void*>(&at(b, h, s, d)), 0xFF, sizeof(T));
+    }
   }
   void forget() { std::fill(host.begin(), host.end(), 0xFF); }
   void upload() {
@@ -137,6 +144,8 @@ struct Case {
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
   bool wide = false;               ///< offsets of 64 bits, of which every other one counts
   std::vector<int> bad_keys = {};  ///< whose values are NaN in the first head
+  std::int64_t bad_feature = -1;   ///< the only one of theirs that is; -1: all
+  bool infinite = false;           ///< instead of NaN: bad keys' values and what no sequence owns
   int descale = 0;                 ///< float8 factors; 1: one for all, 2: per batch and key head
   float factor_q = 1;              ///< on top of that of q
 };
@@ -286,11 +295,11 @@ void run(Case const& t) {
                   (e.batch >= 0 && (packed || e.batch == b) && s >= begin && s < begin + length);
         }
         if (!owned)
-          for (std::int64_t h = 0; h < x.extent[1]; ++h) x.poison(b, h, s);
+          for (std::int64_t h = 0; h < x.extent[1]; ++h) x.poison(b, h, s, t.infinite);
       }
   };
   keep(q, packed_q, true), keep(k, packed_kv, false), keep(v, packed_kv, false);
-  for (int j : t.bad_keys) v.poison(0, 0, j);
+  for (int j : t.bad_keys) v.poison(0, 0, j, t.infinite, t.bad_feature);
   std::vector<float> slopes, sinks;
   for (std::int64_t h = 0; h < t.heads; ++h) {
     slopes.push_back(0.25f / static_cast<float>(h + 1));

@@ -39,6 +39,8 @@ struct DecodeCase {
   Order order = Order::heads_first, order_out = Order::heads_first;
   std::vector<int> lengths_q = {}, lengths_kv = {}, cu_q = {}, cu_kv = {};
   std::vector<int> bad_keys = {};  ///< whose values are NaN in the first sequence and head
+  std::int64_t bad_feature = -1;   ///< the only one of theirs that is; -1: all
+  bool infinite = false;           ///< instead of NaN: bad keys' values and what no sequence owns
   double units = 1;                ///< what the unit of roundings is multiplied by
 };
 
@@ -110,9 +112,10 @@ struct DecodeProblem {
                         : (b + n) % 2 == 0 ? -7
                                            : 1 << 30);
     poison_unowned();
-    for (int j : t.bad_keys)
-      for (std::int64_t c2 = 0; c2 < t.dv; ++c2)
-        std::memset(static_cast<void*>(&value_at(0, 0, j, c2)), 0xFF, sizeof(T));
+    for (int j : t.bad_keys) {
+      auto const [outer, row] = place(0, 0, j);
+      v.poison(outer, 0, row, t.infinite, t.bad_feature);
+    }
     for (std::int64_t h = 0; h < t.heads; ++h) {
       slopes.push_back(0.25f / static_cast<float>(h + 1));
       sinks.push_back(static_cast<float>(h) * 1.5f - 1.0f);
@@ -141,10 +144,6 @@ struct DecodeProblem {
     if (!paged) return {packed_kv ? 0 : b, begin + j};
     return {table[static_cast<std::size_t>(b * max_pages + j / t.page_size)], j % t.page_size};
   }
-  T& value_at(std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t c) {
-    auto const [outer, row] = place(b, 0, j);
-    return v.at(outer, h, row, c);
-  }
   /// What no sequence owns is NaN: rows of q, positions of the cache, whole pages.
   void poison_unowned() {
     std::vector<bool> owned_q(static_cast<std::size_t>(q.extent[0] * t.len_q));
@@ -161,12 +160,13 @@ struct DecodeProblem {
     }
     for (std::size_t n = 0; n < owned_q.size(); ++n)
       for (std::int64_t h = 0; h < t.heads && !owned_q[n]; ++h)
-        q.poison(static_cast<std::int64_t>(n) / t.len_q, h, static_cast<std::int64_t>(n) % t.len_q);
+        q.poison(static_cast<std::int64_t>(n) / t.len_q, h, static_cast<std::int64_t>(n) % t.len_q,
+                 t.infinite);
     for (std::size_t n = 0; n < owned.size(); ++n)
       for (std::int64_t h = 0; h < t.heads_kv && !owned[n]; ++h) {
         auto const at = static_cast<std::int64_t>(n);
-        k.poison(at / k.extent[2], h, at % k.extent[2]);
-        v.poison(at / k.extent[2], h, at % k.extent[2]);
+        k.poison(at / k.extent[2], h, at % k.extent[2], t.infinite);
+        v.poison(at / k.extent[2], h, at % k.extent[2], t.infinite);
       }
   }
 

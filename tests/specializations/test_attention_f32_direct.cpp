@@ -224,6 +224,20 @@ TEST(AttentionF32Runs, NanBehindTheMask) {
     }
 }
 
+TEST(AttentionF32Runs, PaddingAndValuesThatSomeRowsSee) {
+  for (std::int64_t d : {64, 128, 256}) {
+    each_poison<DecodeCase>(d, run_attention);
+    STOP_AT_FAILURE;
+    int round = 0;
+    each_bad_value<DecodeCase>(d, [&](DecodeCase t) {
+      t.mask = t.cu_q.empty() && ++round % 3 == 0, t.alibi = round % 3 == 1;
+      t.softcap = round % 4 == 0 ? 5 : 0, t.page_size = !t.mask && t.cu_q.empty() ? 24 : 0;
+      run_attention(t);
+    });
+    STOP_AT_FAILURE;
+  }
+}
+
 TEST(AttentionF32Runs, RandomCases) {
   std::mt19937 random(20240611);
   auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

@@ -216,6 +216,9 @@ TEST(AttentionShortRuns, LengthsCutPoisonedPadding) {
       if (mask == 3) t.left = 20;
       run_short<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
+      t.infinite = true;
+      run_short<__half>(t);
+      STOP_AT_FAILURE;
       t.len_q = 24, t.lengths_q = {0, 1, 24, 16, 17, 3, 9, 0};
       run_short<__half>(t);
       STOP_AT_FAILURE;
@@ -271,6 +274,20 @@ TEST(AttentionShortRuns, NanBehindTheMask) {
                          .right = 11,
                          .sinks = true,
                          .bad_keys = {bad, 70}});
+      STOP_AT_FAILURE;
+      run_short<__nv_bfloat16>({.batch = 2,
+                                .heads = 4,
+                                .heads_kv = 2,
+                                .len_q = 120,
+                                .len_kv = 128,
+                                .d = d - 8,
+                                .dv = d == 32 ? 16 : d - 16,
+                                .causal = true,
+                                .lengths_q = {119, 120},
+                                .lengths_kv = {121, 90},
+                                .bad_keys = {bad},
+                                .bad_feature = bad % 16,
+                                .infinite = bad % 2 == 0});
       STOP_AT_FAILURE;
     }
 }

@@ -254,6 +254,15 @@ TEST(AttentionSm80Runs, NanBehindTheMask) {
     });
 }
 
+TEST(AttentionSm80Runs, PaddingAndValuesThatSomeRowsSee) {
+  for (std::int64_t d : {64, 128, 256}) {
+    each_poison<DecodeCase>(d, run_attention<__nv_bfloat16>);
+    STOP_AT_FAILURE;
+    each_bad_value<DecodeCase>(d, run_attention<__half>);
+    STOP_AT_FAILURE;
+  }
+}
+
 void random_cases(unsigned seed) {
   std::mt19937 random(seed);
   auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

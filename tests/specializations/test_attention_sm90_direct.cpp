@@ -327,6 +327,33 @@ TEST(AttentionSm90Runs, NanBehindTheMask) {
     }
 }
 
+TEST(AttentionSm90Runs, PaddingOfAllKinds) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
+    if (d % 64 == 0)
+      each_poison<Case>(d, run<__nv_bfloat16>);
+    else
+      each_poison<Case>(d, run<__half>);
+    STOP_AT_FAILURE;
+  }
+}
+
+// By all ways to scores in turn.
+TEST(AttentionSm90Runs, ValuesThatSomeRowsSee) {
+  int round = 0;
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
+    each_bad_value<Case>(d, [&](Case t) {
+      if (++round % 7 == 3) t.softcap = 5;
+      if (round % 7 == 4) t.alibi = true;
+      if (round % 7 == 5 && t.cu_q.empty()) t.bias = 3;
+      if (round % 2 == 0)
+        run<__half>(t);
+      else
+        run<__nv_bfloat16>(t);
+    });
+    STOP_AT_FAILURE;
+  }
+}
+
 // Sequences that are long enough for tiles of 192 queries.
 template <class T>
 void long_sequences() {

@@ -246,7 +246,8 @@ TEST(DecodeSm80Runs, NanBehindTheMask) {
                      .bad_keys = {bad}};
         run_decode<__nv_bfloat16>(t);
         STOP_AT_FAILURE;
-        t.page_size = 20, t.softcap = 3;
+        t.page_size = 20, t.softcap = 3, t.bad_feature = bad % d, t.dv = d - 8;
+        if (t.bad_feature >= t.dv) t.bad_feature = 5;
         run_decode<__half>(t);
         STOP_AT_FAILURE;
       }
