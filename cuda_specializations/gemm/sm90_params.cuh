@@ -124,10 +124,10 @@ struct Sm90Config {
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
   static constexpr int group_panels = Panels;   ///< of a warpgroup, which it fills in turns
   static constexpr int panels = Panels * consumers;
-  /// Whether it finishes 8-bit elements in registers: 16-bit operands, and wide tiles beside an A
-  /// in registers, have none left for that.
+  /// Whether it finishes 8-bit elements in registers, 32 columns at a time: 16-bit operands, and
+  /// wide tiles beside an A in registers, have none left for that.
   static constexpr bool writes_bytes =
-      sizeof(A) == 1 && !Gated && !plain && !(registers_a && TileN > 128);
+      sizeof(A) == 1 && !Gated && !plain && TileN % 32 == 0 && !(registers_a && TileN > 128);
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
   static constexpr bool column_factors = TileN <= 64 || registers_a;
