@@ -59,8 +59,9 @@ __device__ __forceinline__ void weigh(float const (&s)[Blocks][4], float const (
 /// Scores, of a positive scale yet to be multiplied by c, become weights 2^(c·s - m). m need not be
 /// the largest score: as long as no sum of a thread's weights exceeds 2^13, float16 holds them and
 /// nothing is lost. A tile's first m is the largest score of a few keys; only if a sum turns out
-/// larger, or m is not set, is the largest score looked for. Returns whether m has changed, and
-/// what was summed must be scaled by `factor`. The same in all lanes.
+/// larger, or m is not set, is the largest score looked for; not for NaN, which padding may hold.
+/// Returns whether m has changed, and what was summed must be scaled by `factor`. The same in all
+/// lanes.
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4.
 template <class T, int Blocks>
@@ -74,7 +75,7 @@ __device__ __forceinline__ bool weigh_short(float const (&s)[Blocks][4], bool fi
     rows.sum[0] = rows.sum[1] = 0;
   }
   weigh<T>(s, rows.largest, c, weights, sum);
-  bool const raise = __any_sync(0xffffffff, !(sum[0] <= 8192.0f) || !(sum[1] <= 8192.0f) ||
+  bool const raise = __any_sync(0xffffffff, sum[0] > 8192.0f || sum[1] > 8192.0f ||
                                                 rows.largest[0] == minus_infinity() ||
                                                 rows.largest[1] == minus_infinity());
   if (raise) {

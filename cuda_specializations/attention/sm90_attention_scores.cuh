@@ -259,7 +259,8 @@ constexpr float sum_limit = 8192;
 /// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
 /// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
 /// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
-/// score looked for. Returns whether m has changed, and what was summed must be scaled by `factor`.
+/// score looked for; not for NaN, which no m would mend, and which padding may hold. Returns
+/// whether m has changed, and what was summed must be scaled by `factor`.
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4, which still looks
 /// for the largest score every time.
@@ -269,7 +270,7 @@ __device__ __forceinline__ bool online_softmax(float const (&s)[Count], SoftmaxR
                                                float (&factor)[2]) {
   float sum[2];
   weigh<T>(s, rows, c, weights, sum);
-  bool const beyond = !(sum[0] <= sum_limit) || !(sum[1] <= sum_limit) ||
+  bool const beyond = sum[0] > sum_limit || sum[1] > sum_limit ||
                       rows.largest[0] == minus_infinity() || rows.largest[1] == minus_infinity();
   bool const raise = __any_sync(0xffffffff, beyond);
   if (raise) {

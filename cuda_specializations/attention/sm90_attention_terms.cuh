@@ -105,7 +105,7 @@ __device__ __forceinline__ bool weigh_products(Sm90AttentionParams const& p,
     fits = weigh_capped<T>(s, rows, p.cap, weights, sum);
   else
     weigh_sloped<T>(s, rows, p.scale_log2, place.slope, place.ahead, weights, sum);
-  if (__any_sync(0xffffffff, !(fits && sum[0] <= sum_limit && sum[1] <= sum_limit))) return false;
+  if (__any_sync(0xffffffff, !fits || sum[0] > sum_limit || sum[1] > sum_limit)) return false;
   rows.sum[0] += sum[0], rows.sum[1] += sum[1];
   return true;
 }
