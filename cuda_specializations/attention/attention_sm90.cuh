@@ -80,43 +80,52 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
 
 /// Works out softcap's series; leaves one that stands for nothing if there is none.
 ///
-/// P is the polynomial of least relative error, 2^-23.3, for tanh(x) / x in x² up to 0.16.
+/// P is the polynomial of least relative error, 2^-19.7, for tanh(x) / x in x² up to 0.09: less
+/// than the products' own.
 inline void make_series(abi::AttentionArgs const& g, CapSeries& series) {
   series.exponent = ~0u;
-  double const ratio = g.softmax_scale / g.softcap, limit = 0.16 / (ratio * ratio);
+  double const ratio = g.softmax_scale / g.softcap, limit = 0.09 / (ratio * ratio);
   if (!(limit > 0x1p-60 && limit < 0x1p60)) return;
   int exponent;
   std::frexp(limit, &exponent);  // limit <= 2^exponent
   double const shift = std::ldexp(2.0, exponent) - limit, unit = g.softmax_scale * log2_e;
   // The polynomial in x² becomes one in s² + shift.
-  double a[4] = {0.99999990190407, -0.33331362468981623, 0.1327097681643206, -0.0475536033025802};
-  for (int k = 0; k < 4; ++k)
-    for (int r = 2; r >= k; --r) a[r] -= a[r + 1] * shift * ratio * ratio;
+  double a[3] = {0.9999988388724449, -0.333100216525011, 0.12633945961192697};
+  for (int k = 0; k < 3; ++k)
+    for (int r = 1; r >= k; --r) a[r] -= a[r + 1] * shift * ratio * ratio;
   series.shift = static_cast<float>(shift);
   series.exponent = static_cast<std::uint32_t>(127 + exponent);
   double power = unit;
-  for (int k = 0; k < 4; ++k, power *= ratio * ratio)
+  for (int k = 0; k < 3; ++k, power *= ratio * ratio)
     series.factor[k] = static_cast<float>(a[k] * power);
 }
 
+/// Whether terms can be added to products before they are scaled. 1/scale must leave biases room in
+/// a float32: one below -2^127·scale counts as -inf.
+inline bool adds_to_products(abi::AttentionArgs const& g) {
+  return !(g.softcap > 0) && g.softmax_scale >= 0x1p-24 && g.softmax_scale <= 0x1p24;
+}
+
+/// Whether scores are scale·q·k with a positive scale plus ALiBi, a bias that all queries of a head
+/// share, or both.
+inline bool has_columns(abi::AttentionArgs const& g) {
+  bool const shared = g.bias != nullptr && (g.seqlen_q <= 1 || g.bias_stride[2] == 0);
+  return adds_to_products(g) && (shared || (g.bias == nullptr && g.alibi != nullptr));
+}
+
 /// Whether scores are scale·q·k with a positive scale plus a bias that the copy engine can go
-/// through. 1/scale must leave biases room in a float32: one below -2^127·scale counts as -inf.
+/// through.
 inline bool copies_bias(abi::AttentionArgs const& g) {
-  if (g.bias == nullptr || g.seqlen_kv == 0 || g.softcap > 0 || g.alibi != nullptr ||
-      !(g.softmax_scale >= 0x1p-24) || !(g.softmax_scale <= 0x1p24))
+  if (g.bias == nullptr || g.seqlen_kv == 0 || g.alibi != nullptr || !adds_to_products(g))
     return false;
   std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
   std::int64_t const bytes = g.type_bias == DType::float32 ? 4 : 2;
-  std::int64_t stride[4];
-  std::copy(g.bias_stride, g.bias_stride + 4, stride);
-  if (stride[2] == 0) stride[2] = 16;  // one row for all queries, which it can go through too
-  return refuse_operand(g.bias, extent, stride, bytes, "", "", "") == nullptr;
+  return refuse_operand(g.bias, extent, g.bias_stride, bytes, "", "", "") == nullptr;
 }
 
 /// Describes the bias of a call to the copy engine and the kernel.
 inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParams& p) {
   std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
-  p.bias_factor = static_cast<float>(1 / g.softmax_scale);
   if (g.type_bias == DType::float32)
     return make_operand_map<float>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
   // Of 16 bits the copy engine has to know no more.
@@ -159,11 +168,10 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   std::int64_t const pairs_of_head = (p.tiles_m + 1) / 2, pairs = p.heads * pairs_of_head;
   std::int64_t const heads_left = std::min<std::int64_t>(p.heads, 4 * blocks / pairs_of_head);
   bool const held = heads_left / p.group_of_heads * bytes <= std::int64_t{48} << 20;
-  p.form = g.bias != nullptr || (g.softcap > 0 && g.alibi != nullptr) ? ScoreForm::general
-           : g.softcap > 0                                            ? ScoreForm::capped
-                                                                      : ScoreForm::sloped;
+  p.form = g.softcap > 0 && g.bias == nullptr && g.alibi == nullptr ? ScoreForm::capped
+                                                                    : ScoreForm::general;
   if (g.softcap > 0) make_series(g, p.cap);
-  p.scale_log2 = p.scale * log2_e;
+  p.bias_factor = static_cast<float>(1 / g.softmax_scale);
   p.rounds = -1;
   if (g.causal && p.window_left < 0 && !packed_q) {
     int const left = held || p.tiles_m > 64 ? 3 : p.tiles_m > 16 ? 1 : 0;
@@ -277,6 +285,19 @@ cudaError_t launch_with_bias(abi::AttentionArgs const& g, abi::Device const& dev
   return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, true>{});
 }
 
+/// The same with what tensor cores add as columns.
+template <class T>
+cudaError_t launch_with_columns(abi::AttentionArgs const& g, abi::Device const& device,
+                                CUstream_st* stream) {
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  auto const launch = [&](auto config) {
+    return launch_attention<decltype(config)>(g, device, stream);
+  };
+  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, false, 64, true>{});
+  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, false, 128, true>{});
+  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, false, 256, true>{});
+}
+
 template <class T>
 int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
                   CUstream_st* stream) noexcept {
@@ -290,6 +311,7 @@ int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
                  : launch_for_head_dim_of_bytes<T, false>(g, device, stream);
   else
     return launch_by_features<T>(g, 256, [&](abi::AttentionArgs const& part) {
+      if (has_columns(part)) return launch_with_columns<T>(part, device, stream);
       if (copies_bias(part)) return launch_with_bias<T>(part, device, stream);
       return terms ? launch_for_head_dim<T, true>(part, device, stream)
                    : launch_for_head_dim<T, false>(part, device, stream);

@@ -18,6 +18,7 @@
 #include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
 #include "sm90_attention_bias.cuh"
+#include "sm90_attention_columns.cuh"
 #include "sm90_attention_produce.cuh"
 #include "sm90_attention_ring.cuh"
 #include "sm90_attention_store.cuh"
@@ -29,7 +30,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Starts s = q·kᵀ of 64 queries and a block of keys.
+/// Starts s = q·kᵀ of 64 queries and a block of keys, or s += what comes first.
 template <class Config>
 __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], std::uint32_t q,
                                               std::uint32_t k) {
@@ -38,7 +39,8 @@ __device__ __forceinline__ void multiply_keys(float (&s)[Config::tile_n / 2], st
   for (int step = 0; step < Config::d * static_cast<int>(sizeof(T)) / 32; ++step)
     Wgmma<T, T, Config::tile_n, 0, 0>::multiply(
         s, descriptor(q, step / 4 * 64 * 128 + step % 4 * 32),
-        descriptor(k, step / 4 * Config::tile_n * 128 + step % 4 * 32), step != 0);
+        descriptor(k, step / 4 * Config::tile_n * 128 + step % 4 * 32),
+        step != 0 || Config::columns || Config::bias_first);
   wgmma_commit();
 }
 
@@ -89,7 +91,7 @@ __device__ __forceinline__ void clear_values(unsigned char* v, int length, int c
 template <class Config>
 __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,
-                                        unsigned char* bias_ring,
+                                        unsigned char* bias_ring, unsigned char* column_ring,
                                         Sm90AttentionSignals<Config>& signals, int consumer) {
   using T = typename Config::Element;
   constexpr int n_size = Config::tile_n;
@@ -97,6 +99,11 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   std::uint32_t const q0 = operand_word(q_ring, 16);
   std::uint32_t const k0 = operand_word(k_ring, 16);
   std::uint32_t const v0 = operand_word(v_ring, n_size * 128);
+  [[maybe_unused]] std::uint32_t own_columns = 0, columns_0 = 0;
+  if constexpr (Config::columns) {
+    own_columns = operand_word(column_ring + consumer * 32, 16);
+    columns_0 = operand_word(column_ring + query_column_bytes, 16 * column_pitch);
+  }
   // A thread's first query in a tile, worked out where it is needed: registers are scarce.
   auto const own_row = [] {
     unsigned const thread = static_cast<unsigned>(fresh_thread()) - 128;
@@ -138,11 +145,23 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     return uniform(t.row0 >= 0 && t.end > t.first) != 0;
   };
   std::uint32_t q = 0;  // descriptor of this tile's queries
+  // What products of block number n are added to, made ready beside the wait for the turn.
+  auto const read_bias = [&](std::uint32_t n) {
+    if constexpr (Config::bias_first)
+      add_copied_bias<Config>(p, s, bias_ring, signals, consumer, n);
+  };
+  // The same as a product.
+  auto const start_columns = [&](std::uint32_t n) {
+    if constexpr (Config::columns)
+      multiply_columns<Config>(s, own_columns,
+                               at_stage(columns_0, n % 2, Config::key_column_bytes));
+  };
   auto const start_keys = [&](std::uint32_t block) {
     mbarrier_wait(&signals.full_q[q_slot], q_phase);
     mbarrier_wait(&signals.full_k[block % 2], phase(block));
     q = at_stage(q0, q_slot, Config::q_bytes);
     wgmma_fence();
+    start_columns(block);
     multiply_keys<Config>(s, q, at_stage(k0, block % 2, Config::k_bytes));
   };
   auto const start_values = [&](bool accumulate) {
@@ -158,12 +177,13 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
     if ((broken.lanes[0] | broken.lanes[1]) != 0) {
       auto const& t = signals.tile[n % 4];
-      if constexpr (Config::stores_late)
+      if constexpr (Config::stores_late) {
         call_repair_rows<Config>(p, t, broken, t.row0 + own_row());
-      else
+      } else {
         repair_rows<Config>(p, t, broken, t.row0 + own_row());
-        // Of no use any more, which the products that begin the next sums do not tell the compiler:
-        // it would keep them meanwhile.
+      }
+      // Of no use any more, which the products that begin the next sums do not tell the compiler:
+      // it would keep them meanwhile.
 #pragma unroll
       for (int r = 0; r < Config::dv / 2; ++r) o[r] = 0;
     }
@@ -200,6 +220,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       leave_tile(tiles);
       ++tiles;
     }
+    read_bias(blocks);
     begin_turn();
     pin(s);
     start_keys(blocks);
@@ -217,8 +238,9 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       if constexpr (Config::terms && !Config::forms) terms = score_terms(p, t, scale_of(p, t));
       // From products to scores of block n.
       auto const score = [&](int n) {
-        if constexpr (Config::copies_bias)
+        if constexpr (Config::copies_bias && !Config::bias_first)
           add_copied_bias<Config>(p, s, bias_ring, signals, consumer, blocks + (n + 1 != end));
+        if constexpr (Config::columns) turn_distances<Config>(p, t, n, s);
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || left || (right && !kept)) {
@@ -274,14 +296,15 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       }
       if constexpr (Config::spare_weights) {
         for (int n = end - 2; n >= first; --n) {
-          [[maybe_unused]] BlockPlace place;  // worked out beside the wait for the turn
-          if constexpr (Config::forms)
-            place = block_place<Config>(p, t, block_at(t, n), t.row0 + own_row());
+          [[maybe_unused]] bool is_short_block = false;  // known before the wait for the turn
+          if constexpr (Config::forms) is_short_block = is_short<Config>(p, t, block_at(t, n));
+          read_bias(blocks + 1);
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
           pin(s);
           pin(o);
           wgmma_fence();
+          start_columns(blocks + 1);
           multiply_keys<Config>(s, q, k);
           mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           multiply_values<Config>(o, weights, v, n + 2 != end);
@@ -295,7 +318,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           // The product with the values still reads `weights`.
           std::uint32_t fresh[Config::weight_words];
           bool rescale = false, weighed = false;
-          if constexpr (Config::forms) weighed = weigh_products<Config>(p, place, s, rows, fresh);
+          if constexpr (Config::forms)
+            weighed = is_short_block && weigh_products<Config>(p, s, rows, fresh);
           if (!weighed) {
             score(block_at(t, n));
             if constexpr (Config::transposes)
@@ -315,11 +339,13 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         }
       } else {
         for (int n = end - 2; n >= first; --n) {
+          read_bias(blocks + 1);
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
           pin(s);
           pin(o);
           wgmma_fence();
+          start_columns(blocks + 1);
           multiply_keys<Config>(s, q, at_stage(k0, (blocks + 1) % 2, Config::k_bytes));
           start_values(n + 2 != end);
           end_turn();
@@ -327,7 +353,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           pin(s);
           release(&signals.empty_k[(blocks + 1) % 2]);
           if (n == first) release(&signals.empty_q[q_slot]);
-          score(n);
+          score(block_at(t, n));
           bool const rescale = online_softmax_in_place(s, rows, c, factor);
           wgmma_wait<0>();
           pin(o);
@@ -365,6 +391,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           break;
         }
       } else {
+        read_bias(blocks + 1);
         begin_turn();
         pin(s);
         pin(o);
@@ -407,8 +434,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   unsigned char* const v_ring = k_ring + Config::stages * Config::k_bytes;
   unsigned char* const raw_ring = v_ring + Config::stages * Config::v_bytes;
   unsigned char* const bias_ring = raw_ring + Config::raw_stages * Config::raw_bytes;
-  auto& signals = *reinterpret_cast<Sm90AttentionSignals<Config>*>(
-      bias_ring + Config::bias_producers * Config::bias_stages * Config::bias_bytes);
+  unsigned char* const column_ring =
+      bias_ring + Config::bias_producers * Config::bias_stages * Config::bias_bytes;
+  auto& signals =
+      *reinterpret_cast<Sm90AttentionSignals<Config>*>(column_ring + Config::column_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
   if (threadIdx.x == 0) init_signals<Config>(signals);
@@ -434,10 +463,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
         produce_bias<Config>(p, bias_ring, signals, warp - 1);
     } else if (warp == 1) {
       if (elect_one()) produce_tiles<Config>(p, q_ring, signals);
+    } else if constexpr (Config::columns) {
+      if (warp == 2) produce_columns<Config>(p, column_ring, signals);
     }
   } else {
     increase_registers<Config::consumer_registers>();
-    consume<Config>(p, q_ring, k_ring, v_ring, bias_ring, signals, group - 1);
+    consume<Config>(p, q_ring, k_ring, v_ring, bias_ring, column_ring, signals, group - 1);
   }
 #endif
 }

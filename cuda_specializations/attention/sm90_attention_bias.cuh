@@ -82,9 +82,9 @@ __device__ __forceinline__ std::uint32_t lane_address_32(std::uint32_t thread) {
   return (thread / 32 * 16 + g) * 128 + (((q / 2 ^ g) << 4 | q % 2 << 3) ^ g % 2 << 6);
 }
 
-/// Adds a box of 16-bit biases of 64 keys, times `factor`, to products. Returns bits of all that
-/// was read, as add_box_32() does.
-template <class B>
+/// Adds a box of 16-bit biases of 64 keys, times `factor`, to products, or puts it where they will
+/// be added if it comes first. Returns bits of all that was read, as add_box_32() does.
+template <class B, bool First>
 __device__ __forceinline__ std::uint32_t add_box_16(float* s, std::uint32_t at, float factor) {
   std::uint32_t seen = 0;
 #pragma unroll
@@ -96,13 +96,15 @@ __device__ __forceinline__ std::uint32_t add_box_16(float* s, std::uint32_t at, 
     for (int w = 0; w < 4; ++w) {
       float2 const x = widen_pair<B>(words[w]);
       float* const pair = s + 8 * step + 2 * w;
-      pair[0] = fmaf(x.x, factor, pair[0]), pair[1] = fmaf(x.y, factor, pair[1]);
+      pair[0] = fmaf(x.x, factor, First ? 0.0f : pair[0]);
+      pair[1] = fmaf(x.y, factor, First ? 0.0f : pair[1]);
     }
   }
   return seen;
 }
 
 /// The same of float32 biases of 32 keys.
+template <bool First>
 __device__ __forceinline__ std::uint32_t add_box_32(float* s, std::uint32_t at, float factor,
                                                     bool odd) {
   std::uint32_t seen = 0;
@@ -115,15 +117,16 @@ __device__ __forceinline__ std::uint32_t add_box_32(float* s, std::uint32_t at, 
       seen ^= __float_as_uint(x.x) ^ __float_as_uint(y.x);
       float* const low = s + 4 * step + 2 * half;
       float* const high = low + 8;
-      low[0] = fmaf(odd ? y.x : x.x, factor, low[0]);
-      low[1] = fmaf(odd ? y.y : x.y, factor, low[1]);
-      high[0] = fmaf(odd ? x.x : y.x, factor, high[0]);
-      high[1] = fmaf(odd ? x.y : y.y, factor, high[1]);
+      low[0] = fmaf(odd ? y.x : x.x, factor, First ? 0.0f : low[0]);
+      low[1] = fmaf(odd ? y.y : x.y, factor, First ? 0.0f : low[1]);
+      high[0] = fmaf(odd ? x.x : y.x, factor, First ? 0.0f : high[0]);
+      high[1] = fmaf(odd ? x.y : y.y, factor, First ? 0.0f : high[1]);
     }
   return seen;
 }
 
-/// Adds the bias to the products of block number `block` of a warpgroup, in units of the products.
+/// Adds the bias to the products of block number `block` of a warpgroup, in units of the products,
+/// or puts it where they will be added.
 template <class Config>
 __device__ __forceinline__ void add_copied_bias(Sm90AttentionParams const& p,
                                                 float (&s)[Config::tile_n / 2], unsigned char* ring,
@@ -147,7 +150,7 @@ __device__ __forceinline__ void add_copied_bias(Sm90AttentionParams const& p,
     std::uint32_t seen = 0;
 #pragma unroll
     for (int box = 0; box < boxes; ++box)
-      seen ^= add_box_16<std::remove_pointer_t<decltype(type)>>(
+      seen ^= add_box_16<std::remove_pointer_t<decltype(type)>, Config::bias_first>(
           s + 32 * box, at + box * bias_box_bytes, p.bias_factor);
     release(stage, seen);
   };
@@ -159,8 +162,9 @@ __device__ __forceinline__ void add_copied_bias(Sm90AttentionParams const& p,
       std::uint32_t seen = 0;
 #pragma unroll
       for (int box = 0; box < boxes; ++box)
-        seen ^= add_box_32(s + 16 * (boxes * stage + box), at + box * bias_box_bytes, p.bias_factor,
-                           thread % 8 >= 4);
+        seen ^= add_box_32<Config::bias_first>(s + 16 * (boxes * stage + box),
+                                               at + box * bias_box_bytes, p.bias_factor,
+                                               thread % 8 >= 4);
       release(static_cast<std::uint32_t>(stage), seen);
     }
   } else if (p.args.type_bias == DType::bfloat16) {

@@ -20,14 +20,13 @@ namespace cuda {
 /// What scores come to, in the cases that have a shortcut from products to weights.
 enum class ScoreForm : int {
   general,
-  sloped,  ///< scale·s - slope·|query - key|
-  capped   ///< cap·tanh(scale / cap·s)
+  capped  ///< cap·tanh(scale / cap·s)
 };
 
-/// cap·tanh(scale / cap·s) in units of the base-2 exponent as s·P(s² + shift), P of degree 3, to
-/// 2^-22 of itself as long as the float s² + shift has the given exponent bits.
+/// cap·tanh(scale / cap·s) in units of the base-2 exponent as s·P(s² + shift), P of degree 2, to
+/// 2^-19.6 of itself as long as the float s² + shift has the given exponent bits.
 struct CapSeries {
-  float factor[4], shift;
+  float factor[3], shift;
   std::uint32_t exponent;
 };
 
@@ -37,7 +36,6 @@ struct Sm90AttentionParams : AttentionParams {
   int q_steps[2], k_steps[2], v_steps[2], bias_steps[2];
   ScoreForm form;
   CapSeries cap;
-  float scale_log2;           ///< scale·log2(e)
   float bias_factor;          ///< from biases to products of queries and keys
   std::uint32_t bias_none;    ///< 0, which the compiler does not know
   int page_rows, page_shift;  ///< positions of a page's box; of a page, a power of 2. 0: no pages
@@ -57,10 +55,10 @@ struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile {
   float value_scale;  ///< of values
 };
 
-/// A tile of scores with ALiBi. Its blocks are taken from the diagonal down, then from the last
-/// down to the diagonal: scores rise towards it, and every block would have a new largest.
+/// A tile of scores that may have ALiBi. Its blocks are taken from the diagonal down, then from the
+/// last down to the diagonal: scores rise towards it, and every block would have a new largest.
 struct alignas(16) Sm90AttentionSlopedTile : Sm90AttentionTile {
-  float slope;  ///< in units of the base-2 exponent
+  float slope;  ///< in units of the base-2 exponent; of columns in those of products
   int turned;   ///< blocks after the diagonal, which are left until last
 };
 
@@ -84,18 +82,22 @@ __device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
 /// dimensions up to `D` of queries and keys and `Dv` of values. `Turns`: the warpgroups multiply in
 /// turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
 /// scale·q·k with a positive scale; twice the instantiations. `Bias`: that and a bias, which the
-/// copy engine brings.
+/// copy engine brings. `Columns`: that and ALiBi or a bias that all queries share, see
+/// sm90_attention_columns.cuh.
 ///
 /// Products of 8-bit types take values with the keys of one feature side by side: warps of the
 /// producer bring them into that order, from the ring of raw values to that of values.
 template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false,
-          bool Bias = false, int Dv = D>
+          bool Bias = false, int Dv = D, bool Columns = false>
 struct Sm90AttentionConfig {
   using Element = T;
   static constexpr int d = D, dv = Dv, consumers = Consumers, tile_n = TileN, stages = 2;
   static constexpr bool turns = Turns, terms = Terms, copies_bias = Bias;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
-  using Tile = std::conditional_t<scaled, Sm90AttentionScaledTile, Sm90AttentionTile>;
+  static constexpr bool columns = Columns;
+  using Tile =
+      std::conditional_t<scaled, Sm90AttentionScaledTile,
+                         std::conditional_t<Columns, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
   static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
@@ -105,19 +107,22 @@ struct Sm90AttentionConfig {
   static constexpr bool keeps_blocks = Consumers == 2 && !full;
   static constexpr bool keeps_keys = keeps_blocks && Dv < 256;
   /// Registers to make the first weights of the next tile before rows are stored.
-  static constexpr bool stores_late = Consumers == 2 && sizeof(T) == 2 && !(Terms || Bias);
+  static constexpr bool stores_late =
+      Consumers == 2 && sizeof(T) == 2 && !(Terms || Bias || Columns);
   /// Registers to store rows beside the first product of the next tile.
   static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || full);
   static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
   static constexpr int tile_m = 64 * Consumers;
   static constexpr int threads = 128 * (1 + Consumers);
   /// Of all threads, they are no more than a block of two or three consumers starts with.
-  static constexpr int producer_registers = Consumers == 3 ? 32 : transposes && !full ? 40 : 24;
-  static constexpr int consumer_registers = Consumers == 3 ? 160 : transposes && !full ? 232 : 240;
+  static constexpr bool busy_producer = (transposes && !full) || (Columns && D < 256);
+  static constexpr int producer_registers = Consumers == 3 ? 32 : busy_producer ? 40 : 24;
+  static constexpr int consumer_registers = Consumers == 3 ? 160 : busy_producer ? 232 : 240;
   static_assert(producer_registers + Consumers * consumer_registers <=
                 65536 / threads / 8 * 8 * (1 + Consumers));
   static constexpr int transposers = transposes ? 3 : 0;       ///< warps of the producer
   static constexpr int bias_producers = Bias ? Consumers : 0;  ///< likewise
+  static constexpr int column_producers = Columns ? 1 : 0;     ///< likewise
   /// A warp of the producer finds tiles and brings queries; else that which brings keys does.
   static constexpr bool finds_apart = transposers + bias_producers == 0;
   static constexpr int signal_bytes = 640;
@@ -131,8 +136,14 @@ struct Sm90AttentionConfig {
   static constexpr int raw_stages = transposes ? 2 : 0;
   /// One warpgroup's biases of a block: in 16 bits, in 32 of half a block.
   static constexpr int bias_bytes = 64 * TileN * 2, bias_stages = 2;
+  /// Products are added to biases, which are made ready beside the wait for the turn, not biases to
+  /// products; three warpgroups have no registers for that.
+  static constexpr bool bias_first = Bias && Consumers == 2;
+  /// What keys of a block and queries have in 16 columns of their own.
+  static constexpr int key_column_bytes = Columns ? 16 * TileN * 2 : 0;
+  static constexpr int column_bytes = Columns ? 64 * 128 + stages * key_column_bytes : 0;
   static constexpr int ring_bytes = stages * (k_bytes + v_bytes) + raw_stages * raw_bytes +
-                                    bias_producers * bias_stages * bias_bytes;
+                                    bias_producers * bias_stages * bias_bytes + column_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.
   static constexpr int room = 232448 - ring_bytes - signal_bytes;
@@ -147,11 +158,12 @@ struct Sm90AttentionConfig {
   static_assert(D % 16 == 0 && Dv % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
   static_assert(!transposes || (Dv % 32 == 0 && TileN % 32 == 0));
   static_assert(!Bias || (!Terms && !transposes && TileN % 64 == 0));
+  static_assert(!Columns || (!Terms && !Bias && !transposes && TileN % 64 == 0));
   static_assert(shared_bytes <= 232448);
 };
 
-/// The shape of a kernel for scores with a softcap, ALiBi or a scale that is not positive, but no
-/// bias: it makes weights straight from products where it can.
+/// The shape of a kernel for scores with a softcap or a scale that is not positive, but no bias: it
+/// makes weights straight from products where it can.
 template <class T, int D, int TileN, bool Turns>
 struct Sm90AttentionFormConfig : Sm90AttentionConfig<T, D, 2, TileN, Turns, true> {
   static constexpr bool forms = true, keeps_keys = false;
@@ -268,7 +280,7 @@ __device__ __forceinline__ float slope_of(AttentionParams const& p, AttentionTil
 template <class Config>
 __device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
                                           Sm90AttentionSlopedTile& t) {
-  t.slope = slope_of(p, t);
+  t.slope = slope_of(p, t) * (Config::columns ? p.bias_factor * 0.6931471805599453f : 1.0f);
   int const last = min(t.row0 + Config::tile_m, t.len_q) - 1;
   int const nearest = max(t.first, min(t.end - 1, (last + t.offset) / Config::tile_n));
   t.turned = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;

@@ -50,15 +50,15 @@ template <class Config>
 __device__ __forceinline__ void init_signals(Sm90AttentionSignals<Config>& signals) {
   constexpr int warps = 4 * Config::consumers;
   for (int s = 0; s < Config::stages; ++s) {
-    mbarrier_init(&signals.full_k[s], 1);
+    mbarrier_init(&signals.full_k[s], 1 + Config::column_producers);
     mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);
     mbarrier_init(&signals.empty_k[s], warps);
     mbarrier_init(&signals.empty_v[s], warps);
   }
   for (int s = 0; s < 4; ++s) {
     mbarrier_init(&signals.full_tile[s], 1);
-    mbarrier_init(&signals.empty_tile[s],
-                  warps + Config::transposers + Config::bias_producers + Config::finds_apart);
+    mbarrier_init(&signals.empty_tile[s], warps + Config::transposers + Config::bias_producers +
+                                              Config::column_producers + Config::finds_apart);
   }
   if constexpr (Config::transposes)
     for (int s = 0; s < Config::raw_stages; ++s) {

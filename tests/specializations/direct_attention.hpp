@@ -195,7 +195,9 @@ constexpr BiasKind bias_kinds[] = {
     {DType::float32, false, true, true, Order::heads_first, true},
     {DType::bfloat16, true, true, false, Order::padded},
     {DType::float16, true, true, true, Order::positions_first, true},
-    {DType::float16, false, false, true, Order::odd, true}};
+    {DType::float16, false, false, true, Order::odd, true},
+    {DType::float32, true, false, false, Order::odd, true},
+    {DType::float16, false, true, false, Order::odd, true}};
 constexpr int last_bias = static_cast<int>(std::size(bias_kinds)) - 1;
 
 /// The bias of a case; what no pair of a sequence owns is NaN.

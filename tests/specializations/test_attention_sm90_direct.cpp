@@ -179,7 +179,7 @@ void biases() {
   std::size_t n = 0;
   for (std::int64_t d : {40, 64, 128, 256})
     for (int bias = 1; bias <= last_bias; ++bias)
-      for (int which = 0; which < 5; ++which) {
+      for (int which = 0; which < 7; ++which) {
         auto const [q, kv] = lengths[n++ % std::size(lengths)];
         Case t{.batch = 2, .len_q = q, .len_kv = kv, .d = d, .dv = d, .bias = bias};
         if (which == 1) t.causal = t.sinks = true;
@@ -188,6 +188,7 @@ void biases() {
         if (which == 4)
           t.batch = 3, t.lengths_q = {q / 2, q, 0}, t.lengths_kv = {kv, kv / 3, kv / 7};
         if (which == 4) t.causal = t.top_left = true;
+        if (which >= 5) t.alibi = true, t.causal = which == 5, t.sinks = which == 6;
         run<T>(t);
         STOP_AT_FAILURE;
       }
