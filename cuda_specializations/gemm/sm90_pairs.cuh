@@ -44,8 +44,8 @@ class Sm90LineFactors {
     Sm90Epilogue const& e = p.epilogue;
     float const all = e.alpha * (e.factor != nullptr ? e.scale * *e.factor : e.scale);
 #pragma unroll
-    for (int i = 0; i < 2 * Config::waves; ++i) {
-      int const row = min(row0 + i / 2 * 64 + line_of_sum<Config>(i % 2, thread), p.m - 1);
+    for (int i = 0; i < 2; ++i) {
+      int const row = min(row0 + line_of_sum<Config>(i, thread), p.m - 1);
       rows_[i] = all;
       if (e.row_factors != nullptr)
         rows_[i] *= e.row_factors[z * e.row_factors_batch + row * e.row_factors_stride];
@@ -63,18 +63,17 @@ class Sm90LineFactors {
     for (int b = 0; b < Blocks; ++b) factor[b].x = factor[b].y = one;
   }
 
-  /// Sum number `r` of a thread's sums of these columns and of wave `wave`.
+  /// Sum number `r` of a thread's sums of these columns.
   template <int Blocks>
-  __device__ __forceinline__ float apply(float sum, int wave, int r,
-                                         float2 const (&factor)[Blocks]) const {
-    return sum * rows_[2 * wave + r / 2 % 2] * (r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y);
+  __device__ __forceinline__ float apply(float sum, int r, float2 const (&factor)[Blocks]) const {
+    return sum * rows_[r / 2 % 2] * (r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y);
   }
 
  private:
   Sm90Params const& p_;
   float const* const columns_;
   int const first_;
-  float rows_[2 * Config::waves];
+  float rows_[2];
 };
 
 /// What 16-bit elements of C or of a residual a thread adds to its sums of 64 rows and `Columns`

@@ -3,122 +3,13 @@
 /// From the accumulators of a warpgroup to C, through panels of shared memory.
 #pragma once
 
-#include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
-#include "sm90_pairs.cuh"
+#include "sm90_stage.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Puts 32 columns of 32-bit values, or fewer in multiples of 16, into a panel of 64 rows of 128
-/// bytes, swizzled as the copy engine does.
-template <class Config, int Columns, class Value>
-__device__ __forceinline__ void stage_words(Value const* v, unsigned char* panel, int thread) {
-  using Two = std::conditional_t<std::is_same_v<Value, int>, int2, float2>;
-  int const lane = thread % 32;
-#pragma unroll
-  for (int block = 0; block < Columns / 8; ++block) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      int const r = 4 * block + 2 * i;
-      int const line = line_of_sum<Config>(i, thread), chunk = 2 * block + (lane % 4) / 2;
-      unsigned char* const at = panel + line * 128 + ((chunk ^ (line % 8)) * 16) + (lane % 2) * 8;
-      *reinterpret_cast<Two*>(at) = Two{v[r], v[r + 1]};
-    }
-  }
-}
-
-/// The same for 64 columns of 16-bit elements, or fewer, from the panel's 16-byte group
-/// `first_chunk` on.
-template <class Config, int Columns>
-__device__ __forceinline__ void stage_halves(float const* v, unsigned char* panel, DType type,
-                                             int thread, int first_chunk = 0) {
-  int const lane = thread % 32, i = lane / 8 & 1;
-  int const line = 16 * (thread / 32) + (Config::registers_a ? lane % 8 * 2 + i : i * 8 + lane % 8);
-  std::uint32_t const base = shared_address(panel) + line * 128;
-#pragma unroll
-  for (int pair = 0; pair < Columns / 16; ++pair) {
-    float const* const w = v + 8 * pair;
-    int const chunk = first_chunk + 2 * pair + lane / 16;
-    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack(type, w[0], w[1]),
-                   pack(type, w[2], w[3]), pack(type, w[4], w[5]), pack(type, w[6], w[7]));
-  }
-}
-
-/// The same for 32 columns of 8-bit elements from column `first` of the panel on.
-template <class Config>
-__device__ __forceinline__ void stage_bytes(float const (&v)[16], unsigned char* panel, DType type,
-                                            int thread, int first) {
-  std::uint32_t words[4];
-  auto const round_by = [&](auto round) {
-#pragma unroll
-    for (int block = 0; block < 4; ++block) {
-      float const* const w = v + 4 * block;
-      words[block] = round(float4{w[0], w[1], w[2], w[3]});
-    }
-  };
-  if (type == DType::int8)
-    round_by([](float4 x) { return round_to_int8(x); });
-  else if (type == DType::float8_e4m3)
-    round_by([](float4 x) { return round_to_float8<__NV_E4M3>(x); });
-  else
-    round_by([](float4 x) { return round_to_float8<__NV_E5M2>(x); });
-#pragma unroll
-  for (int block = 0; block < 4; ++block) {
-    int const column = first + 8 * block + thread % 4 * 2;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      int const line = line_of_sum<Config>(i, thread);
-      *reinterpret_cast<std::uint16_t*>(panel + line * 128 + ((column / 16 ^ (line % 8)) * 16) +
-                                        column % 16) =
-          static_cast<std::uint16_t>(words[block] >> 16 * i);
-    }
-  }
-}
-
-/// Where a thread's first sum of column 2 q + j goes in a panel whose lines are columns of C:
-/// `position` along M, in bytes. Eight columns on lies 1024 bytes further.
-__device__ __forceinline__ unsigned char* along_m_address(unsigned char* panel, int thread, int j,
-                                                          int position) {
-  int const line = thread % 4 * 2 + j;
-  return panel + line * 128 + ((position / 16 ^ line) * 16) + position % 16;
-}
-
-/// As stage_words, for a C whose unit stride is along M: 32 columns, of which one half of the panel
-/// holds lines 0 ... 31, the other 32 ... 63. A thread's sums of rows g and g + 8 are neighbours.
-template <class Config, class Value>
-__device__ __forceinline__ void stage_words_along_m(Value const* v, unsigned char* panel,
-                                                    int thread) {
-  using Two = std::conditional_t<std::is_same_v<Value, int>, int2, float2>;
-  int const line = line_of_sum<Config>(0, thread);
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    unsigned char* const at = along_m_address(panel + line / 32 * 4096, thread, j, line % 32 * 4);
-#pragma unroll
-    for (int block = 0; block < 4; ++block) {
-      int const r = 4 * block + j;
-      *reinterpret_cast<Two*>(at + block * 1024) = Two{v[r], v[r + 2]};
-    }
-  }
-}
-
-/// As stage_halves, for a C whose unit stride is along M: `Columns` lines from `first_line` on.
-template <class Config, int Columns>
-__device__ __forceinline__ void stage_halves_along_m(float const* v, unsigned char* panel,
-                                                     DType type, int thread, int first_line = 0) {
-#pragma unroll
-  for (int j = 0; j < 2; ++j) {
-    unsigned char* const at =
-        along_m_address(panel + first_line * 128, thread, j, line_of_sum<Config>(0, thread) * 2);
-#pragma unroll
-    for (int block = 0; block < Columns / 8; ++block) {
-      int const r = 4 * block + j;
-      *reinterpret_cast<std::uint32_t*>(at + block * 1024) = pack(type, v[r], v[r + 2]);
-    }
-  }
-}
 
 /// Finishes a staged panel of 64 × `columns` sums and stores it element by element, 128 threads
 /// along C's unit stride.
@@ -224,13 +115,15 @@ class Sm90Storer {
       if constexpr (!Config::plain) finish(acc, z, row0, column0);
     } else if (bytes() || (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors)) {
       if constexpr (!Config::gated && !Config::plain) {
-        // Beside an A in registers the widest tiles have none for factors read ahead.
-        constexpr bool ahead =
-            sizeof(typename Config::A) == 1 && !(Config::registers_a && Config::tile_n == 256);
-        if (ahead && !bytes() && p_.epilogue.only_lines)
-          store_lines(acc, z, row0, column0);
-        else
+        // Beside an A in registers there are none for factors read ahead.
+        constexpr bool ahead = sizeof(typename Config::A) == 1 && !Config::registers_a;
+        if (ahead && !bytes() && p_.epilogue.only_lines) {
+#pragma unroll
+          for (int wave = 0; wave < Config::waves; ++wave)
+            store_lines(acc[wave], z, row0 + 64 * wave, column0);
+        } else {
           store_finished(acc, z, row0, column0);
+        }
       }
     } else {
       Sm90Factors const factors(p_.epilogue, z);
@@ -317,42 +210,38 @@ class Sm90Storer {
 
   /// As store_halves() with factors of rows and columns. Those of a panel's columns are read before
   /// the panel ahead of it is staged.
-  __device__ __forceinline__ void store_lines(Acc const (&acc)[Config::waves][Config::tile_n / 2],
-                                              int z, int row0, int column0) {
-    constexpr int panels = (Config::out_n + 63) / 64;
+  __device__ __forceinline__ void store_lines(Acc const (&acc)[Config::tile_n / 2], int z, int row0,
+                                              int column0) {
+    constexpr int panels = (Config::out_n + 63) / 64, left = rest<64>;
     Sm90LineFactors<Config> const factors(p_, thread_, z, row0, column0);
     float2 next[8];
     factors.load(0, next);
 #pragma unroll
     for (int s = 0; s < panels; ++s) {
-      constexpr int left = rest<64>;
       float2 column[8];
 #pragma unroll
       for (int b = 0; b < 8; ++b) column[b] = next[b];
       if (s + 1 < panels) factors.load(64 * (s + 1), next);
       if (column0 + 64 * s >= p_.n) continue;
-#pragma unroll
-      for (int wave = 0; wave < Config::waves; ++wave) {
-        if (left != 0 && s + 1 == panels)
-          store_line_panel<left == 0 ? 64 : left>(acc[wave], factors, column, wave, z, row0,
-                                                  column0, s);
-        else
-          store_line_panel<64>(acc[wave], factors, column, wave, z, row0, column0, s);
-      }
+      if (left != 0 && s + 1 == panels)
+        store_line_panel<left == 0 ? 64 : left>(acc + 32 * s, factors, column, z, row0,
+                                                column0 + 64 * s);
+      else
+        store_line_panel<64>(acc + 32 * s, factors, column, z, row0, column0 + 64 * s);
     }
   }
   template <int Columns>
-  __device__ __forceinline__ void store_line_panel(Acc const (&acc)[Config::tile_n / 2],
+  __device__ __forceinline__ void store_line_panel(Acc const* sums,
                                                    Sm90LineFactors<Config> const& factors,
-                                                   float2 const (&column)[8], int wave, int z,
-                                                   int row0, int column0, int s) {
+                                                   float2 const (&column)[8], int z, int row0,
+                                                   int column0) {
     float v[Columns / 2];
 #pragma unroll
     for (int r = 0; r < Columns / 2; ++r)
-      v[r] = factors.apply(static_cast<float>(acc[32 * s + r]), wave, r, column);
+      v[r] = factors.apply(static_cast<float>(sums[r]), r, column);
     unsigned char* const panel = begin_panel();
     stage<Columns>(v, panel);
-    end_halves(panel, z, row0 + 64 * wave, column0 + 64 * s, Columns);
+    end_halves(panel, z, row0, column0, Columns);
   }
 
   /// 16-bit elements from column `first` of a panel on.
