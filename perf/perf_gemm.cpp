@@ -4,9 +4,9 @@
 //
 // Case names: gemm/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._<op(A)><op(B)>/<cold
 // or warm>, with /fast, /tf32 or /tf32x3 before the last part. On CUDA other families follow:
-// gemm_bandwidth, gemm_batched, gemm_grouped, gemm_scaled, gemm_block_scales, gated_mlp, each with a
-// file of its own. `--benchmark_filter=^gemm/` runs one of them; report_gemm.py prints the goals and
-// what was reached from the JSON file.
+// gemm_bandwidth, gemm_batched, gemm_grouped, gemm_scaled, gemm_block_scales, gated_mlp, each with
+// a file of its own. `--benchmark_filter=^gemm/` runs one of them; report_gemm.py prints the goals
+// and what was reached from the JSON file.
 #include <support/gemm_operands.hpp>
 #if !defined(KOKKOS_ENABLE_CUDA)
 #include <support/openblas.hpp>
