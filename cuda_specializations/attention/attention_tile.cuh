@@ -46,7 +46,24 @@ struct alignas(16) AttentionTile {
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
 
+/// A tile, and where the results of its first query go.
+struct AttentionResultTile : AttentionTile {
+  void* out;
+  float* lse;  ///< null: nowhere
+};
+
 namespace {
+
+/// Adds to a tile where its results go. Elements of out have 16 bits, whatever those of queries.
+__device__ __forceinline__ void add_results(AttentionParams const& p, AttentionResultTile& t) {
+  abi::AttentionArgs const& g = p.args;
+  std::int64_t const b = max(t.batch, 0), h = t.head, row = std::int64_t{t.begin_q} + t.row0;
+  t.out = static_cast<std::uint16_t*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
+          row * g.out_stride[2];
+  t.lse = g.lse == nullptr ? nullptr
+                           : static_cast<float*>(g.lse) + b * g.lse_stride[0] +
+                                 h * g.lse_stride[1] + row * g.lse_stride[2];
+}
 
 /// Pair of batch and head and tile of number `index`: the tiles of a group of heads in turn, those
 /// at the end, which under a causal mask are the longest, first.

@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
   for (int m = 0; m < row_tiles; ++m)
     store_rows<Config>(p, t, o[m], rows[m], exponent_factor(),
-                       own_row<Config>(t, fresh_thread()) + 16 * m, false);
+                       own_row<Config>(t, fresh_thread()) - t.row0 + 16 * m, false);
 }
 
 }  // namespace

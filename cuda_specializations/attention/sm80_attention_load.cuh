@@ -213,7 +213,7 @@ struct RowCopier {
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
 
 /// A tile of queries and where its head's keys and values begin: with key 0, or with page 0.
-struct alignas(16) Sm80AttentionTile : AttentionTile {
+struct alignas(16) Sm80AttentionTile : AttentionResultTile {
   void const *k, *v;
 
   template <class T>

@@ -25,9 +25,10 @@ template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Bl
           bool QueriesKept, bool Plain = false>
 struct Sm80AttentionConfig {
   using Element = T;
-  using Tile = AttentionTile;
+  using Tile = AttentionResultTile;
   static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
-  static constexpr int d = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN, stages = Stages;
+  static constexpr int d = D, dv = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN,
+                       stages = Stages;
   static constexpr int blocks = Blocks, threads = 32 * Warps, tile_m = 16 * RowTiles * Warps;
   static constexpr bool asynchronous = true, turned = true;  ///< copies, and chunks of rows
   static constexpr int row_bytes = D * static_cast<int>(sizeof(T)), pitch = row_bytes;

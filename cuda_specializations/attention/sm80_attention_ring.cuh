@@ -18,10 +18,12 @@ __device__ __forceinline__ bool take_tile(Sm80AttentionParams const& p, Sm80Atte
   if (threadIdx.x == 0) {
     int z, slot;
     tile_of_index(p, static_cast<int>(blockIdx.x), z, slot);
-    if (locate_tile<Config>(p, z, slot, t))
+    if (locate_tile<Config>(p, z, slot, t)) {
       t.find_keys<typename Config::Element>(p);
-    else
+      if constexpr (sizeof(typename Config::Element) == 2) add_results(p, t);
+    } else {
       t.rows = 0;
+    }
   }
   __syncthreads();
   return t.rows != 0;

@@ -43,11 +43,7 @@ struct Sm90AttentionParams : AttentionParams {
   int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };
 
-/// A tile, and where the results of its first query go.
-struct Sm90AttentionTile : AttentionTile {
-  void* out;
-  float* lse;  ///< null: nowhere
-};
+using Sm90AttentionTile = AttentionResultTile;
 
 /// A tile of float8 tensors, whose elements stand for themselves times a factor.
 struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile {
@@ -255,17 +251,6 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   }
   slot = is_long ? p.tiles_m - 1 - pair : pair;
   return is_long || pair != p.tiles_m - 1 - pair;
-}
-
-/// Adds to a tile where its results go. Elements of out have 16 bits, whatever those of queries.
-__device__ __forceinline__ void add_results(AttentionParams const& p, Sm90AttentionTile& t) {
-  abi::AttentionArgs const& g = p.args;
-  std::int64_t const b = max(t.batch, 0), h = t.head, row = std::int64_t{t.begin_q} + t.row0;
-  t.out = static_cast<std::uint16_t*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
-          row * g.out_stride[2];
-  t.lse = g.lse == nullptr ? nullptr
-                           : static_cast<float*>(g.lse) + b * g.lse_stride[0] +
-                                 h * g.lse_stride[1] + row * g.lse_stride[2];
 }
 
 /// ALiBi's slope in a tile, in units of the base-2 exponent.
