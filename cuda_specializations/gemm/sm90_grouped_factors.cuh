@@ -68,7 +68,7 @@ class GroupedScales {
   __device__ __forceinline__ GroupedScales(bool blocks, std::uint32_t slots, int bytes)
       : blocks_(blocks), slots_(slots), bytes_(bytes) {}
 
-  __device__ __forceinline__ float4 read(int place) const {
+  __device__ __forceinline__ float4 read(int place, bool) const {
     return {blocks_ ? load_shared_word(slots_ + place * bytes_ + 8 * factor_threads) : 1, 0, 0, 0};
   }
 
