@@ -4,28 +4,16 @@
 //
 // Case names: gemm_block_scales/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._nt/<rows
 // or columns>/cold: how A's factors [m, k/128] lie.
-#include <random>
 #include <support/gemm_operands.hpp>
 
 namespace attikos::measure {
 namespace {
 
-using Float8Operands = Operands<float8_e4m3, float8_e4m3, bfloat16>;
 using Factors = Kokkos::View<float*, Memory>;
 template <class Layout>
 using Blocks = Kokkos::View<float**, Layout, Memory>;
 
 std::size_t blocks_of(int extent) { return static_cast<std::size_t>((extent + 127) / 128); }
-
-/// Factors between 1/4 and 4.
-template <class View>
-void fill_factors(View const& view, unsigned seed) {
-  auto const host = Kokkos::create_mirror_view(view);
-  std::mt19937 generator(seed);
-  for (std::size_t i = 0; i < host.span(); ++i)
-    host.data()[i] = std::exp2(static_cast<float>(generator() % 4096) / 1024 - 2);
-  Kokkos::deep_copy(view, host);
-}
 
 template <class Layout>
 struct BlockFactors {

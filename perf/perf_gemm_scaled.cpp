@@ -4,24 +4,18 @@
 //
 // Case names: gemm_scaled/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._nt/<tensor or
 // rows>/cold, with /fast after the shape where sums are left to the tensor cores.
-#include <random>
 #include <support/gemm_operands.hpp>
 
 namespace attikos::measure {
 namespace {
 
-using Float8Operands = Operands<float8_e4m3, float8_e4m3, bfloat16>;
 using Factors = Kokkos::View<float*, Memory>;
 
-/// Factors between 1/4 and 4, as many as `count`.
+/// As many as `count`.
 Factors factors(int count, unsigned seed) {
   Factors const result(Kokkos::view_alloc("factors", Kokkos::WithoutInitializing),
                        static_cast<std::size_t>(count));
-  auto const host = Kokkos::create_mirror_view(result);
-  std::mt19937 generator(seed);
-  for (std::size_t i = 0; i < host.extent(0); ++i)
-    host(i) = std::exp2(static_cast<float>(generator() % 4096) / 1024 - 2);
-  Kokkos::deep_copy(result, host);
+  fill_factors(result, seed);
   return result;
 }
 

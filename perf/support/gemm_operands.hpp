@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -125,6 +126,18 @@ double check_result(std::string const& side, Shape const& s, Operands<A, B, C> c
 }
 
 #if defined(ATTIKOS_PERF_CUBLASLT)
+using Float8Operands = Operands<float8_e4m3, float8_e4m3, bfloat16>;
+
+/// Factors between 1/4 and 4.
+template <class View>
+void fill_factors(View const& view, unsigned seed) {
+  auto const host = Kokkos::create_mirror_view(view);
+  std::mt19937 generator(seed);
+  for (std::size_t i = 0; i < host.span(); ++i)
+    host.data()[i] = std::exp2(static_cast<float>(generator() % 4096) / 1024 - 2);
+  Kokkos::deep_copy(view, host);
+}
+
 /// Number of the heuristic with the least time of three blocks; `run(heuristic, set)`.
 template <class Run>
 std::size_t fastest(Exec const& exec, std::size_t candidates, std::size_t sets, Run const& run) {
