@@ -14,6 +14,7 @@
 #include <attikos/abi/gemm.hpp>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 #include <vector>
 
@@ -153,6 +154,36 @@ double activate(Activation activation, double x) {
   if (activation == Activation::silu) return x / (1 + std::exp(-x));
   if (activation == Activation::none) return x;
   return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+/// Compares C on the device, extents [batch, m, n], with what its elements, the last dimension
+/// first, should be and by how much they may be off; what lies between them must be as it was
+/// uploaded. `worst`: the largest error over its bound.
+template <class C>
+void compare_result(Matrix<C> const& c, std::int64_t batch, std::int64_t m, std::int64_t n,
+                    std::vector<double> const& expected, std::vector<double> const& bounds,
+                    double& worst) {
+  std::vector<unsigned char> result(c.host.size());
+  ASSERT_CUDA(cudaMemcpy(result.data(), c.device, result.size(), cudaMemcpyDeviceToHost));
+  auto untouched = c.host;
+  std::size_t at = 0;
+  worst = 0;
+  for (std::int64_t l = 0; l < batch; ++l)
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j, ++at) {
+        auto const index = static_cast<std::size_t>(c.offset(l, i, j)) * sizeof(C);
+        C got;
+        std::memcpy(&got, &result[index], sizeof got);
+        std::memcpy(&untouched[index], &got, sizeof got);
+        double const difference = std::abs(wide(got) - expected[at]);
+        double const ratio = difference == 0 ? 0 : difference / bounds[at];
+        if (!(ratio <= 1) && worst <= 1) {
+          ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
+                        << ", expected " << expected[at] << " ± " << bounds[at];
+        }
+        worst = std::max(worst, std::isnan(ratio) ? INFINITY : ratio);
+      }
+  EXPECT_EQ(untouched, result) << "memory around C was written";
 }
 
 }  // namespace
