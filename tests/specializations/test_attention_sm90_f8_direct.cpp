@@ -54,6 +54,10 @@ TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
   };
   EXPECT_EQ(with([](AttentionArgs&) {}), "");
   EXPECT_EQ(with([](AttentionArgs& g) {
+              g.page_table = static_cast<int const*>(g.q), g.page_size = 16, g.num_pages = 3;
+            }),
+            "it reads no pages");
+  EXPECT_EQ(with([](AttentionArgs& g) {
               g.descale_q = g.descale_k = g.descale_v = somewhere, g.type_out = DType::float16;
             }),
             "");
