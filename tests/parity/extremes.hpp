@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Values up to the edge of what a type holds: results are within the bounds, or the infinity that
 // rounding gives, and never NaN where the formula is finite. The limit of what is promised is the
-// accumulator: sums and products of the formula, as written, must fit into it.
+// accumulator: sums and products of the formula, as written, must fit into it. Compiled attention
+// kernels promise less, see attention().
 #pragma once
 
 #include <limits>

@@ -110,10 +110,13 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
 /// head dims are at most 256, and double to `attention/sm80_mma_f64`, where head_dim is at most
 /// 128; float16 on sm_75 goes to `attention/sm75_wmma_f16`, which takes what
-/// `attention/sm80_mma_f16` does; functors stay with the portable kernels. Determinism: run to run,
-/// and for any number of host threads. Throws ShapeError, StrideError, UnsupportedError,
-/// ResourceError before anything is launched or written. Source: T. Dao et al., "FlashAttention",
-/// arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
+/// `attention/sm80_mma_f16` does; functors stay with the portable kernels. Range: scores and
+/// sums of the formula as it stands must fit into the accumulator; compiled kernels, which keep
+/// scores as exponents of 2 relative to one that the largest may exceed, take scores up to 2^29
+/// (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must fit.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
+/// UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et al.,
+/// "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
