@@ -9,6 +9,7 @@
 #include "../common/check.cuh"
 #include "product.cuh"
 #include "sm80_mma.cuh"
+#include "tile_choice.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -61,6 +62,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   bool const bytes = dtype_size(g.type_a) == 1;
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
+  rest.tile = {};
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
   if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
@@ -133,26 +135,62 @@ double sm80_cost(abi::GemmArgs const& g, abi::Device const& device) {
          Config::tile_n * Config::slack;
 }
 
-/// Of two shapes takes the one whose busiest multiprocessor has less to do.
+/// Of two shapes takes the one whose busiest multiprocessor has less to do, or lists their tiles.
 template <class Large, class Small>
-int launch_cheaper(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  return sm80_cost<Large>(g, device) <= sm80_cost<Small>(g, device) ? launch_sm80<Large>(g, stream)
-                                                                    : launch_sm80<Small>(g, stream);
+cudaError_t launch_cheaper(abi::GemmArgs const& g, abi::Device const& device,
+                           Destination const& to) {
+  constexpr abi::GemmTile tiles[] = {{Large::tile_m, Large::tile_n, Large::tile_k},
+                                     {Small::tile_m, Small::tile_n, Small::tile_k}};
+  double const costs[] = {sm80_cost<Large>(g, device), sm80_cost<Small>(g, device)};
+  int const best = choose_tile(g, tiles, costs, to);
+  if (to.tiles != nullptr) return cudaSuccess;
+  return best == 0   ? launch_sm80<Large>(g, to.stream)
+         : best == 1 ? launch_sm80<Small>(g, to.stream)
+                     : cudaErrorInvalidValue;
 }
 
-/// The same with C's unit stride along N, for the layouts of A and B.
+/// The same for the layouts of A and B.
+template <template <bool, bool> class Large, template <bool, bool> class Small>
+cudaError_t launch_layout_sm80(abi::GemmArgs const& g, abi::Device const& device,
+                               Destination const& to) {
+  bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
+  if (mn_a)
+    return mn_b ? launch_cheaper<Large<true, true>, Small<true, true>>(g, device, to)
+                : launch_cheaper<Large<true, false>, Small<true, false>>(g, device, to);
+  return mn_b ? launch_cheaper<Large<false, true>, Small<false, true>>(g, device, to)
+              : launch_cheaper<Large<false, false>, Small<false, false>>(g, device, to);
+}
+
+/// Kernels run with C's unit stride along N.
+inline bool is_turned_sm80(abi::GemmArgs const& g) { return g.c_n != 1 && g.c_m == 1; }
+
+/// The tiles that a call with this verdict can have.
+template <template <bool, bool> class Large, template <bool, bool> class Small>
+abi::GemmTiles list_tiles_sm80(abi::Verdict const& verdict, abi::GemmArgs const& args,
+                               abi::Device const& device) {
+  abi::GemmTiles list;
+  if (!verdict.ok || args.m == 0 || args.n == 0 || args.batch == 0) return list;
+  bool const turns = is_turned_sm80(args);
+  launch_layout_sm80<Large, Small>(turns ? transposed(args) : args, device, {nullptr, &list});
+  return turns ? turned(list) : list;
+}
+
+/// Adds to a verdict on everything else whether there is a tile as the caller wants it.
+template <template <bool, bool> class Large, template <bool, bool> class Small>
+abi::Verdict with_tile(abi::Verdict const& verdict, abi::GemmArgs const& g,
+                       abi::Device const& device) {
+  if (!verdict.ok || g.tile == abi::GemmTile{}) return verdict;
+  return list_tiles_sm80<Large, Small>(verdict, g, device).count == 0 ? abi::refused(no_such_tile)
+                                                                      : verdict;
+}
+
 template <template <bool, bool> class Large, template <bool, bool> class Small>
 int run_sm80(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  abi::GemmArgs const g = args.c_n != 1 && args.c_m == 1 ? transposed(args) : args;
-  bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
-  if (mn_a)
-    return mn_b ? launch_cheaper<Large<true, true>, Small<true, true>>(g, device, stream)
-                : launch_cheaper<Large<true, false>, Small<true, false>>(g, device, stream);
-  return mn_b ? launch_cheaper<Large<false, true>, Small<false, true>>(g, device, stream)
-              : launch_cheaper<Large<false, false>, Small<false, false>>(g, device, stream);
+  return launch_layout_sm80<Large, Small>(is_turned_sm80(args) ? transposed(args) : args, device,
+                                          {stream, nullptr});
 }
 
 template <class Type>

@@ -6,7 +6,14 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
 Verdict GemmSm80MmaF16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_sm80<cuda::HalfElement>(args, device);
+  using Shapes = cuda::Shapes<cuda::HalfElement>;
+  return cuda::with_tile<Shapes::Large, Shapes::Small>(
+      cuda::accepts_sm80<cuda::HalfElement>(args, device), args, device);
+}
+
+GemmTiles GemmSm80MmaF16::tiles(GemmArgs const& args, Device const& device) noexcept {
+  using Shapes = cuda::Shapes<cuda::HalfElement>;
+  return cuda::list_tiles_sm80<Shapes::Large, Shapes::Small>(accepts(args, device), args, device);
 }
 
 int GemmSm80MmaF16::launch(GemmArgs const& args, Device const& device,
@@ -17,7 +24,14 @@ int GemmSm80MmaF16::launch(GemmArgs const& args, Device const& device,
 }
 
 Verdict GemmSm80MmaBf16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_sm80<cuda::BfloatElement>(args, device);
+  using Shapes = cuda::Shapes<cuda::BfloatElement>;
+  return cuda::with_tile<Shapes::Large, Shapes::Small>(
+      cuda::accepts_sm80<cuda::BfloatElement>(args, device), args, device);
+}
+
+GemmTiles GemmSm80MmaBf16::tiles(GemmArgs const& args, Device const& device) noexcept {
+  using Shapes = cuda::Shapes<cuda::BfloatElement>;
+  return cuda::list_tiles_sm80<Shapes::Large, Shapes::Small>(accepts(args, device), args, device);
 }
 
 int GemmSm80MmaBf16::launch(GemmArgs const& args, Device const& device,

@@ -17,7 +17,13 @@ using SmallDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 64, 64, 32, 32, 4, 3,
 namespace abi {
 
 Verdict GemmSm80MmaF64::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_sm80<cuda::DoubleElement<1>>(args, device);
+  return cuda::with_tile<cuda::LargeDouble, cuda::SmallDouble>(
+      cuda::accepts_sm80<cuda::DoubleElement<1>>(args, device), args, device);
+}
+
+GemmTiles GemmSm80MmaF64::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::list_tiles_sm80<cuda::LargeDouble, cuda::SmallDouble>(accepts(args, device), args,
+                                                                     device);
 }
 
 int GemmSm80MmaF64::launch(GemmArgs const& args, Device const& device,

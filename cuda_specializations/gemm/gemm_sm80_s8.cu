@@ -6,7 +6,14 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
 Verdict GemmSm80MmaS8::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::accepts_sm80<cuda::ByteElement>(args, device);
+  using Shapes = cuda::Shapes<cuda::ByteElement>;
+  return cuda::with_tile<Shapes::Large, Shapes::Small>(
+      cuda::accepts_sm80<cuda::ByteElement>(args, device), args, device);
+}
+
+GemmTiles GemmSm80MmaS8::tiles(GemmArgs const& args, Device const& device) noexcept {
+  using Shapes = cuda::Shapes<cuda::ByteElement>;
+  return cuda::list_tiles_sm80<Shapes::Large, Shapes::Small>(accepts(args, device), args, device);
 }
 
 int GemmSm80MmaS8::launch(GemmArgs const& args, Device const& device,

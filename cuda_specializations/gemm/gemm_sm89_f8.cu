@@ -26,7 +26,15 @@ Verdict GemmSm89MmaF8::accepts(GemmArgs const& args, Device const& device) noexc
   if (!cuda::writable(args.type_c)) return refused("it does not write C's element type");
   char const* reason = cuda::refuse_quantized(args);
   if (reason == nullptr) reason = cuda::refuse_mma(args, device, 89);
-  return reason == nullptr ? accepted() : refused(reason);
+  using Shapes = cuda::Shapes<cuda::Float8Element>;
+  return cuda::with_tile<cuda::LargeFloat8, Shapes::Small>(
+      reason == nullptr ? accepted() : refused(reason), args, device);
+}
+
+GemmTiles GemmSm89MmaF8::tiles(GemmArgs const& args, Device const& device) noexcept {
+  using Shapes = cuda::Shapes<cuda::Float8Element>;
+  return cuda::list_tiles_sm80<cuda::LargeFloat8, Shapes::Small>(accepts(args, device), args,
+                                                                 device);
 }
 
 int GemmSm89MmaF8::launch(GemmArgs const& args, Device const& device,

@@ -5,13 +5,13 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 
 #include "../common/tensor_map.cuh"
 #include "product.cuh"
 #include "sm90_cost.cuh"
 #include "sm90_split.cuh"
 #include "sm90_wgmma.cuh"
+#include "tile_choice.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -89,6 +89,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   }
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
+  rest.tile = {};
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
     return sizeof(A) == 1 && (factors_fit(s, of_a) || (!integer && along_blocks(s, of_a)));
@@ -246,16 +247,18 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
                          Config::shared_bytes, stream, p);
 }
 
+/// Launches the cheapest configuration, or lists the tiles of all of them.
 template <class... Configs>
-cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream,
-                            GatedPart const* gated = nullptr) {
+cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device,
+                            Destination const& to, GatedPart const* gated = nullptr) {
   bool const plain = stored_plainly(g);
-  double const costs[] = {Configs::plain && !plain ? std::numeric_limits<double>::infinity()
-                                                   : sm90_cost<Configs>(g, device)...};
-  int const best = static_cast<int>(std::min_element(costs, costs + sizeof...(Configs)) - costs);
-  cudaError_t status = cudaErrorInvalidValue;
+  double const costs[] = {Configs::plain && !plain ? unusable : sm90_cost<Configs>(g, device)...};
+  constexpr abi::GemmTile tiles[] = {
+      {Configs::tile_m * Configs::cluster, Configs::out_n, Configs::tile_k}...};
+  int const best = choose_tile(g, tiles, costs, to);
+  cudaError_t status = to.tiles != nullptr ? cudaSuccess : cudaErrorInvalidValue;
   int index = 0;
-  ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, stream, gated)) : void()),
+  ((index++ == best ? (void)(status = launch_sm90<Configs>(g, device, to.stream, gated)) : void()),
    ...);
   return status;
 }
@@ -263,10 +266,12 @@ cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device, C
 /// Launches with as many stages as let two blocks share a multiprocessor, or with all of its shared
 /// memory where each has one block.
 template <class Pair, class Deep>
-cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device,
+                           Destination const& to) {
+  if (to.tiles != nullptr) return cudaSuccess;  // there is no choice of tiles
   SplitPlan const plan = plan_split<Pair>(g, device);
-  return plan.one_each ? launch_split<Deep>(g, plan.splits, plan.wave_rows, stream)
-                       : launch_split<Pair>(g, plan.splits, plan.wave_rows, stream);
+  return plan.one_each ? launch_split<Deep>(g, plan.splits, plan.wave_rows, to.stream)
+                       : launch_split<Pair>(g, plan.splits, plan.wave_rows, to.stream);
 }
 
 /// Stages of 64 rows of A and `width` columns of B that fit into so many bytes; an MN-major B comes
@@ -279,14 +284,14 @@ constexpr int stages_within(int bytes, int width, bool mn_b, int steps, bool pro
 
 template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
 cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
-                             CUstream_st* stream) {
+                             Destination const& to) {
   constexpr int steps = Width == 16 && !Promoted ? 2 : 1;
   constexpr int half = 113 * 1024 - 2048, whole = 226 * 1024 - 2048;
   return launch_planned<
       Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1, Promoted), 2,
                       Promoted>,
       Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(whole, Width, MnB, steps, Promoted),
-                      1, Promoted, steps>>(g, device, stream);
+                      1, Promoted, steps>>(g, device, to);
 }
 
 /// Element types of products whose tiles come in parts of K and in all widths.
@@ -320,34 +325,37 @@ inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
 
 /// The product as the kernels want it: an 8-bit operand whose unit stride is not along K first,
 /// fewer columns than rows where there are few, else C's unit stride along n.
-inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
+inline bool is_turned(abi::GemmArgs const& g, abi::Device const& device) {
   bool const bytes = dtype_size(g.type_a) == 1;
-  if (bytes && major_b(g) == Major::mn) return transposed(g);
-  if (bytes && major_a(g) == Major::mn) return g;
-  bool const turn = few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
-  return turn ? transposed(g) : g;
+  if (bytes && major_b(g) == Major::mn) return true;
+  if (bytes && major_a(g) == Major::mn) return false;
+  return few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
+}
+inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
+  return is_turned(g, device) ? transposed(g) : g;
 }
 
 /// Chooses and launches for one pair of element types and one pair of layouts.
 template <class A, class B, bool MnA, bool MnB, bool Promoted>
-cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device,
+                          Destination const& to) {
   if constexpr (!MnA && !MnB && !Promoted && many_shapes<A, B>) {
     if (takes_parts(g, device))
-      return launch_sm90<Sm90Config<A, B, false, false, 128, 144, 1, 5, Schedule::cooperative,
-                                    false, false, 2, 4>>(g, device, stream);
+      return launch_cheapest<Sm90Config<A, B, false, false, 128, 144, 1, 5, Schedule::cooperative,
+                                        false, false, 2, 4>>(g, device, to);
   }
-  if (g.n <= 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, stream);
-  if (g.n <= 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, stream);
+  if (g.n <= 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, to);
+  if (g.n <= 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, to);
   // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
   // (Promoted sums would need more registers than two blocks leave.)
   if constexpr (!Promoted) {
     if (g.n > 64 && g.n <= 128 && few_columns(g, device) &&
         blocks_of(g.m, 64) * g.batch * 3 > device.sm_count)
-      return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, stream);
+      return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, to);
   }
   // Tiles of 64 × 64 too, as long as every one has a place at once.
   if (g.n <= 64 || blocks_of(g.m, 64) * blocks_of(g.n, 64) * g.batch <= device.sm_count)
-    return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, stream);
+    return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, to);
   constexpr auto turns = Schedule::ping_pong;
   using Alone = Sm90Config<A, B, MnA, MnB, 128, 128, 1, 5, turns, false, false, 4>;
   using Wide = Sm90Config<A, B, MnA, MnB, 128, 256, 2, 4>;
@@ -357,12 +365,12 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
     using Narrow = Sm90Config<A, B, false, false, 128, 64, 1, 7, together, true>;
     using Single = Sm90Config<A, B, false, false, 128, 128, 1, 5, together, true>;
     if (along_blocks(g.scale_b, false) && factors_by_column(g.scale_b))
-      return launch_sm90<Narrow>(g, device, stream);
+      return launch_cheapest<Narrow>(g, device, to);
     // Pairs are slower with factors: 0.85 against 0.90 of the rate without at 4096 x 4096 x 7168.
     if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
-      return launch_cheapest<Single, Narrow>(g, device, stream);
+      return launch_cheapest<Single, Narrow>(g, device, to);
     return launch_cheapest<Single, Sm90Config<A, B, false, false, 128, 128, 2, 5, together, true>,
-                           Narrow>(g, device, stream);
+                           Narrow>(g, device, to);
   } else if constexpr (sizeof(A) == 1 && many_shapes<A, B>) {
     return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, turns>,
                            Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, turns>, Broad,
@@ -371,11 +379,11 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
                            Sm90Config<A, B, false, false, 128, 96, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 112, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 192, 1, 4>,
-                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, stream);
+                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, to);
   } else if constexpr (sizeof(A) == 1) {
     return launch_cheapest<Sm90Config<A, B, MnA, MnB, 128, 128, 1, 6, turns>,
                            Sm90Config<A, B, MnA, MnB, 128, 128, 2, 6, turns>,
-                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, stream);
+                           Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device, to);
   } else if constexpr (!MnA && !MnB) {
     // Widths that come out even where 128, 256 or 512 rows meet the multiprocessors of the device.
     return launch_cheapest<Alone, Wide, Broad, Sm90Config<A, B, false, false, 128, 64, 1, 8>,
@@ -383,67 +391,90 @@ cudaError_t launch_layout(abi::GemmArgs const& g, abi::Device const& device, CUs
                            Sm90Config<A, B, false, false, 128, 96, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 112, 1, 6>,
                            Sm90Config<A, B, false, false, 128, 192, 1, 4>,
-                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, stream);
+                           Sm90Config<A, B, false, false, 128, 224, 1, 4>>(g, device, to);
   } else {
     return launch_cheapest<Alone, Wide, Broad, Sm90Config<A, B, MnA, MnB, 128, 64, 1, 8>>(g, device,
-                                                                                          stream);
+                                                                                          to);
   }
 }
 
 /// The same for an 8-bit A whose unit stride is along M.
 template <class A, class B, bool Promoted>
 cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
-                             CUstream_st* stream) {
+                             Destination const& to) {
   constexpr auto together = Schedule::cooperative;
   using Square = Sm90Config<A, B, true, false, 128, 128, 1, Promoted ? 5 : 6, together, Promoted>;
   if constexpr (std::is_same_v<A, std::int8_t>) {
     // The wide tile has to finish 8-bit elements from shared memory; along M both have to.
-    if (has_8_bits(g.type_c) && g.c_n == 1) return launch_sm90<Square>(g, device, stream);
+    if (has_8_bits(g.type_c) && g.c_n == 1) return launch_cheapest<Square>(g, device, to);
     return launch_cheapest<Square, Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(
-        g, device, stream);
+        g, device, to);
   } else {  // wider tiles of float32 sums would not leave enough registers
-    return launch_sm90<Square>(g, device, stream);
+    return launch_cheapest<Square>(g, device, to);
   }
 }
 
 template <class A, class B>
-cudaError_t launch_8bit(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+cudaError_t launch_8bit(abi::GemmArgs const& g, abi::Device const& device, Destination const& to) {
   bool const along_m = major_a(g) == Major::mn;
   if constexpr (!std::is_same_v<A, std::int8_t>) {
     if (g.accumulate == abi::Accumulate::promoted || along_blocks(g.scale_a, true) ||
         along_blocks(g.scale_b, false))
-      return along_m ? launch_registers<A, B, true>(g, device, stream)
-                     : launch_layout<A, B, false, false, true>(g, device, stream);
+      return along_m ? launch_registers<A, B, true>(g, device, to)
+                     : launch_layout<A, B, false, false, true>(g, device, to);
   }
-  return along_m ? launch_registers<A, B, false>(g, device, stream)
-                 : launch_layout<A, B, false, false, false>(g, device, stream);
+  return along_m ? launch_registers<A, B, false>(g, device, to)
+                 : launch_layout<A, B, false, false, false>(g, device, to);
+}
+
+/// Launches a call that is accepted and has elements to write, or lists its tiles.
+template <class A, class B>
+cudaError_t launch_product(abi::GemmArgs const& g, abi::Device const& device,
+                           Destination const& to) {
+  if constexpr (sizeof(A) == 1) {
+    if (g.type_a == TensorMapElement<A>::dtype && g.type_b == TensorMapElement<B>::dtype)
+      return launch_8bit<A, B>(g, device, to);
+    return launch_8bit<B, A>(g, device, to);  // turned
+  } else {
+    bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
+    if (mn_a)
+      return mn_b ? launch_layout<A, B, true, true, false>(g, device, to)
+                  : launch_layout<A, B, true, false, false>(g, device, to);
+    return mn_b ? launch_layout<A, B, false, true, false>(g, device, to)
+                : launch_layout<A, B, false, false, false>(g, device, to);
+  }
+}
+
+/// The tiles that a call can have, all else about which is accepted.
+template <class A, class B>
+abi::GemmTiles tiles_of_sm90(abi::GemmArgs const& args, abi::Device const& device) {
+  abi::GemmTiles list;
+  if (args.m == 0 || args.n == 0 || args.batch == 0) return list;
+  launch_product<A, B>(oriented(args, device), device, {nullptr, &list});
+  return is_turned(args, device) ? turned(list) : list;
 }
 
 template <class A, class B>
 abi::Verdict accepts_sm90(abi::GemmArgs const& g, abi::Device const& device) {
-  char const* const reason = refuse_sm90<A, B>(g, device);
+  char const* reason = refuse_sm90<A, B>(g, device);
+  if (reason == nullptr && g.tile != abi::GemmTile{} && tiles_of_sm90<A, B>(g, device).count == 0)
+    reason = no_such_tile;
   return reason == nullptr ? abi::accepted() : abi::refused(reason);
 }
 
 template <class A, class B>
+abi::GemmTiles list_tiles_sm90(abi::GemmArgs const& g, abi::Device const& device) {
+  return refuse_sm90<A, B>(g, device) == nullptr ? tiles_of_sm90<A, B>(g, device)
+                                                 : abi::GemmTiles{};
+}
+
+template <class A, class B>
 int run_sm90(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
-  if (refuse_sm90<A, B>(args, device) != nullptr) return cudaErrorInvalidValue;
+  if (!accepts_sm90<A, B>(args, device).ok) return cudaErrorInvalidValue;
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  abi::GemmArgs const g = oriented(args, device);
-  if constexpr (sizeof(A) == 1) {
-    if (g.type_a == TensorMapElement<A>::dtype && g.type_b == TensorMapElement<B>::dtype)
-      return launch_8bit<A, B>(g, device, stream);
-    return launch_8bit<B, A>(g, device, stream);  // turned
-  } else {
-    bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
-    if (mn_a)
-      return mn_b ? launch_layout<A, B, true, true, false>(g, device, stream)
-                  : launch_layout<A, B, true, false, false>(g, device, stream);
-    return mn_b ? launch_layout<A, B, false, true, false>(g, device, stream)
-                : launch_layout<A, B, false, false, false>(g, device, stream);
-  }
+  return launch_product<A, B>(oriented(args, device), device, {stream, nullptr});
 }
 
 }  // namespace

@@ -9,6 +9,10 @@ Verdict GemmSm90WgmmaF16::accepts(GemmArgs const& args, Device const& device) no
   return cuda::accepts_sm90<__half, __half>(args, device);
 }
 
+GemmTiles GemmSm90WgmmaF16::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::list_tiles_sm90<__half, __half>(args, device);
+}
+
 int GemmSm90WgmmaF16::launch(GemmArgs const& args, Device const& device,
                              CUstream_st* stream) noexcept {
   return cuda::run_sm90<__half, __half>(args, device, stream);

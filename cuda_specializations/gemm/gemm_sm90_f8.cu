@@ -11,6 +11,12 @@ Verdict GemmSm90WgmmaF8::accepts(GemmArgs const& args, Device const& device) noe
   });
 }
 
+GemmTiles GemmSm90WgmmaF8::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::with_float8(args, [&](auto a, auto b) {
+    return cuda::list_tiles_sm90<decltype(a), decltype(b)>(args, device);
+  });
+}
+
 int GemmSm90WgmmaF8::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
   return cuda::with_float8(args, [&](auto a, auto b) {

@@ -9,6 +9,10 @@ Verdict GemmSm90WgmmaS8::accepts(GemmArgs const& args, Device const& device) noe
   return cuda::accepts_sm90<std::int8_t, std::int8_t>(args, device);
 }
 
+GemmTiles GemmSm90WgmmaS8::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::list_tiles_sm90<std::int8_t, std::int8_t>(args, device);
+}
+
 int GemmSm90WgmmaS8::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
   return cuda::run_sm90<std::int8_t, std::int8_t>(args, device, stream);

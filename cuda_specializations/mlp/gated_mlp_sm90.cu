@@ -71,7 +71,7 @@ int launch(abi::GatedMlpArgs const& t, abi::Device const& device, CUstream_st* s
   constexpr auto turns = Schedule::ping_pong;
   return launch_cheapest<Sm90Config<T, T, false, false, 128, 128, 1, 6, turns, false, true>,
                          Sm90Config<T, T, false, false, 128, 128, 2, 6, turns, false, true>>(
-      gate, device, stream, &gated);
+      gate, device, {stream, nullptr}, &gated);
 }
 
 }  // namespace

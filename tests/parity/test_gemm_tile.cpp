@@ -217,12 +217,71 @@ TYPED_TEST(GemmTileChecks, SmallProductsHaveNoTileUnlessOneIsSet) {
   EXPECT_EQ(empty.tile(portable), TileConfig{});
 }
 
+#if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
+// Every tile that a compiled kernel lists keeps the call there, is used, and gives the same result.
+TYPED_TEST(GemmTile, CompiledKernelsHaveTiles) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+    // Enough rows for 16 bits to have a choice, few enough for the others not to go where is none.
+    std::int64_t const m = sizeof(T) == 2 ? 1032 : 136, n = sizeof(T) == 2 ? 776 : 144, k = 64;
+    Tensor<T, 3, Exec> a({1, m, k}), b({1, k, n}), c({1, m, n});
+    Random random(5);
+    a.fill_uniform(random);
+    b.fill_uniform(random);
+    GemmOptions const plain{.compute = Compute::tf32x3};
+    auto const run = [&](GemmOptions const& options) {
+      c.fill(3);
+      gemm(Exec(), a.const_view(), b.const_view(), c.view(), options);
+      c.download();
+      return c.elements();
+    };
+    auto const why = [&](GemmOptions const& options) {
+      return explain(op::gemm, Exec(), a.const_view(), b.const_view(), c.view(), options);
+    };
+    auto const tile = [&](GemmOptions const& options) {
+      return gemm_tile(Exec(), a.const_view(), b.const_view(), c.view(), options);
+    };
+    std::string const kernel = why(plain).kernel;
+    ASSERT_NE(kernel, "portable");
+    auto const args = detail::gemm_arguments<Exec>(a.const_view(), b.const_view(), c.view(), plain);
+    auto const tiles = detail::gemm_kernel_tiles<T, T, T>(Exec(), args, "");
+    ASSERT_GE(tiles.size(), 2u) << kernel;
+    EXPECT_EQ(tile(plain), tiles.front());
+    auto const want = run(plain);
+    EXPECT_TRUE(same_bits(run(with_tile(plain, tiles.front())), want));
+    for (TileConfig const& one : tiles) {
+      GemmOptions const options = with_tile(plain, one);
+      EXPECT_EQ(why(options).kernel, kernel) << to_string(one);
+      EXPECT_EQ(tile(options), one);
+      EXPECT_EQ(tile(with_tile(plain, {one.tile_m, one.tile_n, 0})), one);
+      GemmCase p{.batch = 1, .m = m, .n = n, .k = k};
+      p.options = options;
+      check_gemm<Exec, T>(p);
+    }
+    TileConfig const none{tiles.front().tile_m, tiles.front().tile_n + 1, 0};
+    GemmOptions demanded = with_tile(plain, none);
+    demanded.kernel = kernel.c_str();
+    expect_error<UnsupportedError>([&] { why(demanded); },
+                                   {kernel, "it has no such tile for this call"});
+    tune::TileCache cache;
+    auto const best = autotune_gemm(Exec(), a.const_view(), b.const_view(), c.view(), plain, cache);
+    EXPECT_NE(std::find(tiles.begin(), tiles.end(), best), tiles.end()) << to_string(best);
+    EXPECT_EQ(cache.size(), 1u);
+    c.fill(3);
+    EXPECT_EQ(autotune_gemm(Exec(), a.const_view(), b.const_view(), c.view(), plain, cache), best);
+    c.download();
+    EXPECT_TRUE(c.unchanged()) << "the cache answers";
+  }
+}
+#endif
+
 // A kernel that does not know tiles must not take the call.
 TEST(GemmTileDispatch, OtherKernelsRefuseATile) {
   EXPECT_EQ(abi::beyond_plain_gemm(abi::GemmArgs{}), nullptr);
   for (int extent = 0; extent < 3; ++extent) {
     abi::GemmArgs g{};
-    (extent == 0 ? g.tile_m : extent == 1 ? g.tile_n : g.tile_k) = 4;
+    (extent == 0 ? g.tile.m : extent == 1 ? g.tile.n : g.tile.k) = 4;
     ASSERT_NE(abi::beyond_plain_gemm(g), nullptr);
     EXPECT_EQ(std::string(abi::beyond_plain_gemm(g)), "its tile cannot be set");
   }

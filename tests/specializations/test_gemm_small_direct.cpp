@@ -394,7 +394,7 @@ TEST(SmallRefuses, WhatItCannotDo) {
   EXPECT_EQ(
       reason([](GemmArgs& g, Device&) { g.counts = reinterpret_cast<int const*>(somewhere); }),
       "it does not count the rows of each matrix");
-  EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.tile_m = 8; }), "its tile cannot be set");
+  EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.tile.m = 8; }), "its tile cannot be set");
   GemmArgs g;
   EXPECT_STREQ(abi::GemmSm80SmallF64::accepts(g, device).reason,
                "it multiplies other element types");

@@ -31,6 +31,26 @@ using ::attikos::ATTIKOS_VERSION_NAMESPACE::Activation;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::BiasAlong;
 using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
 
+/// Rows, columns and depth of a kernel's tile; rows of all blocks of a cluster together. In what a
+/// caller asks for, 0 leaves an extent to the kernel.
+struct GemmTile {
+  int m = 0, n = 0, k = 0;
+  friend constexpr bool operator==(GemmTile const&, GemmTile const&) = default;
+};
+
+/// Tiles that a kernel may choose from for a call, best first by its own rule, each once.
+struct GemmTiles {
+  static constexpr int most = 16;
+  GemmTile tile[most];
+  int count = 0;
+
+  constexpr void add(GemmTile const& one) noexcept {
+    for (int i = 0; i < count; ++i)
+      if (tile[i] == one) return;
+    if (count < most) tile[count++] = one;
+  }
+};
+
 /// One batched product, D = act(scale·(alpha·A·B + beta·C) + bias) + residual, written into C.
 ///
 /// A is [batch, m, k], B is [batch, k, n], C is [batch, m, n]. Transposition is folded into the
@@ -97,8 +117,8 @@ struct GemmArgs {
   std::int64_t counts_stride = 0;
   /// The product is summed over this many pairs of matrices, the strides from one to the next.
   std::int64_t outer = 1, a_outer = 0, b_outer = 0;
-  /// Extents of the tile that the caller chose; 0: left to the kernel.
-  int tile_m = 0, tile_n = 0, tile_k = 0;
+  /// Tile that the caller chose.
+  GemmTile tile;
 };
 
 /// The first thing that a call asks for beyond the plain product and its epilogue, as a reason to
@@ -116,7 +136,7 @@ constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
   if (g.offsets != nullptr) return "it does not multiply groups of rows";
   if (g.counts != nullptr) return "it does not count the rows of each matrix";
   if (g.outer != 1) return "it does not sum over several products";
-  if (g.tile_m != 0 || g.tile_n != 0 || g.tile_k != 0) return "its tile cannot be set";
+  if (g.tile != GemmTile{}) return "its tile cannot be set";
   return nullptr;
 }
 
@@ -173,6 +193,8 @@ struct GemmSm75WmmaF16 {
 /// registers unless
 ///   `accumulate` is fast. alpha, beta and scale are rounded to float32, in which the epilogue
 ///   computes.
+/// - `tiles` lists what tiles the kernel has for a call, that which it would take first; the call
+///   may ask for one of them. None where rows or columns are so few that it has no choice.
 /// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
 /// allocates nothing, may be
 ///   captured, and is deterministic. It may begin before the launch ahead of it in the stream has
@@ -183,24 +205,28 @@ struct GemmSm75WmmaF16 {
 struct GemmSm90WgmmaF16 {
   static constexpr char const* name = "gemm/sm90_wgmma_f16";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaBf16 {
   static constexpr char const* name = "gemm/sm90_wgmma_bf16";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaF8 {
   static constexpr char const* name = "gemm/sm90_wgmma_f8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaS8 {
   static constexpr char const* name = "gemm/sm90_wgmma_s8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
@@ -260,6 +286,7 @@ struct GemmSm90MmaF64 {
 /// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
 ///   `device_scale` is read. alpha, beta and scale are rounded to float32, in which the epilogue
 ///   computes, but for float64.
+/// - `tiles` as in GemmSm90WgmmaF16.
 /// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3. A tf32x3 product with an
 ///   infinite factor is NaN, as is one with a factor above 2^128·(1 − 2^-12).
 /// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
@@ -275,42 +302,49 @@ struct GemmSm90MmaF64 {
 struct GemmSm80MmaF16 {
   static constexpr char const* name = "gemm/sm80_mma_f16";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaBf16 {
   static constexpr char const* name = "gemm/sm80_mma_bf16";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaS8 {
   static constexpr char const* name = "gemm/sm80_mma_s8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaF64 {
   static constexpr char const* name = "gemm/sm80_mma_f64";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaTf32 {
   static constexpr char const* name = "gemm/sm80_mma_tf32";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaTf32x3 {
   static constexpr char const* name = "gemm/sm80_mma_tf32x3";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GemmSm80MmaF16.
 struct GemmSm89MmaF8 {
   static constexpr char const* name = "gemm/sm89_mma_f8";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 

@@ -47,6 +47,13 @@ struct CudaKernel {
     return Kernel::workspace_bytes(args, device_of(exec));
   }
 
+  /// Of kernels that have several tiles for a call: which.
+  template <class Args>
+  static auto tiles(Args const& args, Kokkos::Cuda const& exec) requires requires {
+    Kernel::tiles(args, abi::Device{});
+  }
+  { return Kernel::tiles(args, device_of(exec)); }
+
   template <class Args>
   static void run(Args const& args, Kokkos::Cuda const& exec) {
     std::string_view const full = name;

@@ -34,6 +34,7 @@ inline std::string gemm_tile_types(abi::GemmArgs const& g) {
   if (g.zero_point_a != nullptr || g.zero_point_b != nullptr) text += ", zero points";
   if (g.offsets != nullptr) text += ", groups " + std::to_string(g.groups);
   if (g.counts != nullptr) text += ", masked";
+  if (g.accumulate == Accumulate::fast) text += ", fast";
   return text;
 }
 
@@ -62,9 +63,10 @@ std::vector<tune::TileConfig> gemm_tile_candidates(abi::GemmArgs const& g,
 ///
 /// \param cache       asked first, and given what was measured; the caller saves it
 /// \param candidates  tiles to choose from, zeros in them filled in as gemm_tile() does. Without
-///                    any: the automatic one and up to 18 around it; and where the call has no
-///                    tile (see gemm_tile()), zeros come back and nothing is measured, since a tile
-///                    would only keep it from its kernel
+///                    any: those of the compiled kernel that takes the call; of the portable one
+///                    the automatic tile and up to 18 around it. Where the call has no tile (see
+///                    gemm_tile()), zeros come back and nothing is measured, since a tile would
+///                    only keep it from its kernel
 ///
 /// Give the result to with_tile(options, tile). `options`' own tile is not looked at. Measuring
 /// calls gemm() some ten times for each candidate and fences `exec`; C then holds a product of the
@@ -84,8 +86,15 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
   GemmOptions const untiled = with_tile(options, {});
   tune::TileConfig const automatic = gemm_tile(exec, a, b, c, untiled, extras...);
   auto const g = detail::gemm_arguments<Exec>(a, b, c, untiled, extras...);
+  std::string const kernel = explain(op::gemm, exec, a, b, c, untiled, extras...).kernel;
+  bool const portable = kernel == "portable";
   if (candidates.empty()) {
     if (automatic == tune::TileConfig{}) return {};
+    if (!portable)
+      candidates = detail::gemm_kernel_tiles<detail::gemm_element_t<A>, detail::gemm_element_t<B>,
+                                             detail::gemm_element_t<C>>(exec, g, options.kernel);
+  }
+  if (candidates.empty()) {
     bool const blocked = g.scale_a.col != 0 || g.scale_b.row != 0;
     candidates = detail::gemm_tile_candidates<detail::TileTraits<Exec, Acc>>(g, automatic, blocked);
   }
@@ -101,7 +110,9 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
     }
     whole.push_back(tile);
   }
-  auto const key = tune::make_key(exec, "gemm", detail::gemm_tile_types(g), g.batch, g.m, g.n, g.k);
+  std::string types = detail::gemm_tile_types(g);
+  if (!portable) types += ", " + kernel;
+  auto const key = tune::make_key(exec, "gemm", std::move(types), g.batch, g.m, g.n, g.k);
   return tune::autotune(exec, cache, key, whole, [&](tune::TileConfig const& tile) {
     gemm(exec, a, b, c, with_tile(untiled, tile), extras...);
   });

@@ -198,9 +198,7 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
   GemmOperands const given{checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
                            checked_output_operand<Exec>(op, "C", c)};
   abi::GemmArgs g = gemm_matrices(op, given, options, is_grouped);
-  g.tile_m = options.tile_m;
-  g.tile_n = options.tile_n;
-  g.tile_k = options.tile_k;
+  g.tile = {options.tile_m, options.tile_n, options.tile_k};
   g.alpha = checked_factor<Scalar>(op, "alpha", options.alpha);
   g.beta = checked_factor<Scalar>(op, "beta", options.beta);
   g.scale = checked_factor<Scalar>(op, "scale", options.scale);

@@ -27,9 +27,9 @@ struct GemmOptions {
   /// Least precision of float8 sums. The portable kernel always sums in IEEE float32.
   Accumulate accumulate = Accumulate::promoted;
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
-  /// Rows, columns and depth of the tile that a team of the portable kernel computes; 0 leaves that
-  /// extent to the library. Any that is set sends the call there: other kernels have tiles of their
-  /// own. gemm_tile() reads what a call uses, autotune_gemm() finds the fastest.
+  /// Rows, columns and depth of the tile that a team, or a cluster of blocks, computes; 0 leaves
+  /// that extent to the library. A tile that no compiled kernel has for the call sends it to the
+  /// portable one. gemm_tile() reads what a call uses, autotune_gemm() finds the fastest.
   int tile_m = 0, tile_n = 0, tile_k = 0;
 };
 

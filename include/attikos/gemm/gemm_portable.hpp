@@ -259,7 +259,7 @@ void set_gemm_tile(Kernel& kernel, Exec const& exec) {
   if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
   if (!has_tile(g)) return;
   auto const tile =
-      tune::completed({g.tile_m, g.tile_n, g.tile_k}, used_tile<Traits>(kernel.tile, g));
+      tune::completed({g.tile.m, g.tile.n, g.tile.k}, used_tile<Traits>(kernel.tile, g));
   tune::TileLimits limits{g.m, g.n, g.k, Traits::rows, Traits::cols, 1};
   limits.max_bytes =
       static_cast<std::size_t>(Kernel::Policy::scratch_size_max(Traits::scratch_level));

@@ -17,9 +17,7 @@ namespace detail {
 inline constexpr int small_gemm_extent = 32;
 
 /// Whether the caller chose any extent of the tile.
-inline bool has_tile(abi::GemmArgs const& g) {
-  return g.tile_m != 0 || g.tile_n != 0 || g.tile_k != 0;
-}
+inline bool has_tile(abi::GemmArgs const& g) { return g.tile != abi::GemmTile{}; }
 
 /// Whether the call is one of small products, which have no tile. Says nothing about how many there
 /// are: on a host the same products go the same way whatever the number of threads.

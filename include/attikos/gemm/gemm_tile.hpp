@@ -5,22 +5,50 @@
 
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/tune/tile_config.hpp>
+#include <type_traits>
+#include <vector>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
+namespace detail {
+
+/// Tiles of the compiled kernel that takes a call, that which it uses first; none where the
+/// portable kernel runs, or one that has no choice.
+template <class A, class B, class C, ExecutionSpace Exec>
+std::vector<tune::TileConfig> gemm_kernel_tiles(Exec const& exec, abi::GemmArgs const& args,
+                                                char const* kernel) {
+  std::vector<tune::TileConfig> list;
+  choose_kernel("gemm", typename Specializations<op::Gemm, Exec, A, B, C>::kernels{}, kernel, args,
+                exec, nullptr, [&]<class Kernel>(std::type_identity<Kernel>) {
+                  if constexpr (requires { Kernel::tiles(args, exec); }) {
+                    abi::GemmTiles const tiles = Kernel::tiles(args, exec);
+                    for (int i = 0; i < tiles.count; ++i)
+                      list.push_back({tiles.tile[i].m, tiles.tile[i].n, tiles.tile[i].k});
+                  }
+                });
+  return list;
+}
+
+}  // namespace detail
+
 /// The tile that gemm() would use for these arguments, with the extents that `options` leaves open
-/// filled in; zeros where the call has none: another kernel takes it, the product is empty, or it
-/// is one of a batch of small products. Setting what comes back gives the same bits on a host.
+/// filled in; zeros where the call has none: the product is empty, one of a batch of small
+/// products, or of a kernel that has one tile only. Rows of a compiled kernel's tile are those of
+/// all blocks of a cluster. Setting what comes back gives the same bits.
 /// Throws what gemm() would throw.
 template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 tune::TileConfig gemm_tile(Exec const& exec, A const& a, B const& b, C const& c,
                            GemmOptions const& options = {}, Extras const&... extras) {
-  if (explain(op::gemm, exec, a, b, c, options, extras...).kernel != "portable") return {};
-  return detail::gemm_portable_tile<detail::gemm_element_t<A>, detail::gemm_element_t<B>,
-                                    detail::gemm_element_t<C>>(
-      exec, detail::gemm_arguments<Exec>(a, b, c, options, extras...));
+  using TA = detail::gemm_element_t<A>;
+  using TB = detail::gemm_element_t<B>;
+  using TC = detail::gemm_element_t<C>;
+  bool const portable = explain(op::gemm, exec, a, b, c, options, extras...).kernel == "portable";
+  auto const args = detail::gemm_arguments<Exec>(a, b, c, options, extras...);
+  if (portable) return detail::gemm_portable_tile<TA, TB, TC>(exec, args);
+  auto const tiles = detail::gemm_kernel_tiles<TA, TB, TC>(exec, args, options.kernel);
+  return tiles.empty() ? tune::TileConfig{} : tiles.front();
 }
 
 /// The same for an instance of the default execution space.

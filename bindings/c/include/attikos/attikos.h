@@ -74,7 +74,7 @@ typedef struct attikos_gemm_options {
                                             b [groups, k, n]; read on the device and clamped */
   attikos_tensor const* row_counts;    /**< int32 [batch], or null: rows of a [batch, m, k] and c [batch, m, n]
                                             past these counts are neither read nor written */
-  int32_t tile_m; /**< extents of the tile of the portable kernel, which then takes the call; 0: the library's */
+  int32_t tile_m; /**< extents of the tile; a compiled kernel that has it, else the portable one; 0: the library's */
   int32_t tile_n;
   int32_t tile_k;
 } attikos_gemm_options;
