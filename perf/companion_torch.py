@@ -3,7 +3,9 @@
 
 import ctypes
 import itertools
+import os
 import statistics
+import subprocess
 
 import torch
 
@@ -103,3 +105,18 @@ def copy_call():
     source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)
     target = torch.empty_like(source)
     return lambda: target.copy_(source), 2 * source.numel()
+
+
+def context():
+    """What a file of results says of the machine; ATTIKOS_COMMIT names the state of the library."""
+    fields = "driver_version,clocks.sm,clocks.max.sm,clocks.max.memory,power.limit"
+    command = ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"]
+    values = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0].split(", ")
+    return {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "attikos_commit": os.environ.get("ATTIKOS_COMMIT", "unknown"),
+        **dict(zip(fields.split(","), values)),
+    }

@@ -15,7 +15,7 @@ import json
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import copy_call, times
+from companion_torch import context, copy_call, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADS, HEADS_KV, HEAD_DIM = 32, 8, 128
@@ -122,7 +122,7 @@ def main():
     arguments = parser.parse_args()
     function = ctypes.CDLL(arguments.companion).attikos_perf_decode
     torch.manual_seed(0)
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": []}
+    report = {**context(), "cases": []}
     for case in CASES:
         report["cases"].append(decode_case(function, *case))
         print(*(f"{key} {value}" for key, value in report["cases"][-1].items()), flush=True)

@@ -28,7 +28,7 @@ import statistics
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import Companion, copy_call, in_turn, times
+from companion_torch import Companion, context, copy_call, in_turn, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TOKENS, HIDDEN = 16384, 2048
@@ -344,7 +344,7 @@ def main():
     ours = Companion(arguments.companion)
     torch.manual_seed(0)
     random.seed(1)
-    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cases": []}
+    report = {**context(), "cases": []}
     before = product_rates()
     for case in cases(ours, arguments.families.split(","), arguments.quick):
         report["cases"].append(case())

@@ -98,6 +98,18 @@ std::string compiler_name() {
 #endif
 }
 
+#if defined(KOKKOS_ENABLE_CUDA)
+/// Of the kernel's module; "unknown" where it does not say.
+std::string driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string word;
+  while (file >> word)
+    if (word.find_first_not_of("0123456789.") == std::string::npos && word.find('.') != word.npos)
+      return word;
+  return "unknown";
+}
+#endif
+
 void add_context(Settings const& settings) {
   Exec const exec;
   auto const add = [](char const* key, std::string const& value) {
@@ -113,8 +125,16 @@ void add_context(Settings const& settings) {
   auto const& device = exec.cuda_device_prop();
   int driver = 0;
   static_cast<void>(cudaDriverGetVersion(&driver));
+  auto const attribute = [&](cudaDeviceAttr which) {
+    int value = 0;
+    static_cast<void>(cudaDeviceGetAttribute(&value, which, exec.cuda_device()));
+    return value;
+  };
   add("device", text(device.name, ", sm_", device.major * 10 + device.minor));
-  add("cuda_driver", std::to_string(driver));
+  add("cuda_driver", driver_version());
+  add("cuda_driver_api", std::to_string(driver));
+  add("max_sm_clock_mhz", std::to_string(attribute(cudaDevAttrClockRate) / 1000));
+  add("max_memory_clock_mhz", std::to_string(attribute(cudaDevAttrMemoryClockRate) / 1000));
   add("cuda_runtime", std::to_string(CUDART_VERSION));
   add("cuda_compiler", dotted(__CUDACC_VER_MAJOR__, __CUDACC_VER_MINOR__, __CUDACC_VER_BUILD__));
   add("host", processor_name());
