@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks which architectures a library of CUDA kernels carries.
+"""Checks which architectures a library of CUDA kernels carries, and how large it is.
 
 Machine code for one architecture may not load on another, so the lists are a promise worth a test.
 
@@ -138,13 +138,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("library")
     parser.add_argument("--expect", type=expectation, action="append", required=True, metavar="NAME=LIST")
+    parser.add_argument("--most-megabytes", type=float, default=float("inf"), metavar="MB")
     parser.add_argument("--cuobjdump", help="default: the one on the PATH, if there is one")
     options = parser.parse_args()
     try:
         with open(options.library, "rb") as file:
-            containers, problems = check(file.read(), options.expect)
+            data = file.read()
+        containers, problems = check(data, options.expect)
     except (OSError, Malformed) as error:
         sys.exit(f"check_embedded: {options.library}: {error}")
+    if len(data) > options.most_megabytes * 1e6:
+        problems.append(f"{len(data) / 1e6:.1f} MB, expected at most {options.most_megabytes:g}")
     tool = options.cuobjdump or shutil.which("cuobjdump")
     if tool:
         try:
@@ -159,6 +163,7 @@ def main():
         sys.exit(1)
     for name, wanted in options.expect:
         print(f"{name}: {', '.join(wanted)}")
+    print(f"{len(data) / 1e6:.1f} MB")
     print("agrees with cuobjdump" if tool else "cuobjdump not found; read from the fatbinary headers alone")
 
 
