@@ -28,14 +28,38 @@ inline int copy_unit(void const* data, int size, std::int64_t batch, std::int64_
   return size;
 }
 
+/// `data` is null where matrices lie behind pointers, whose alignment is the kernel's to find out.
 inline Sm80Operand make_operand(void const* data, DType type, Major major, std::int64_t batch,
                                 std::int64_t batch_stride, std::int64_t mn, std::int64_t stride_mn,
                                 std::int64_t k, std::int64_t stride_k) {
   int const size = dtype_size(type);
   bool const along_mn = major == Major::mn;
   std::int64_t const rows = along_mn ? k : mn, stride = along_mn ? stride_k : stride_mn;
-  return {data, batch_stride * size, rows <= 1 ? 0 : stride * size,
-          copy_unit(data, size, batch, batch_stride, rows, stride), type == DType::float8_e5m2};
+  return {data, data != nullptr ? batch_stride * size : batch_stride, rows <= 1 ? 0 : stride * size,
+          copy_unit(data, size, data != nullptr ? batch : 1, batch_stride, rows, stride),
+          type == DType::float8_e5m2};
+}
+
+inline Sm80Lists make_lists(abi::GemmArgs const& g) {
+  Sm80Lists l{};
+  l.a = g.a_pointers, l.b = g.b_pointers, l.c = g.c_pointers;
+  l.offsets = g.offsets, l.wide = g.type_offsets == DType::int64;
+  l.offsets_stride = g.offsets_stride, l.groups = static_cast<int>(g.groups);
+  l.counts = g.counts, l.counts_stride = g.counts_stride;
+  l.exist = l.a != nullptr || l.b != nullptr || l.c != nullptr || l.offsets != nullptr ||
+            l.counts != nullptr;
+  return l;
+}
+
+/// Matrices of B, as many as products or groups.
+inline std::int64_t matrices(abi::GemmArgs const& g) {
+  return g.offsets != nullptr ? g.groups : g.batch;
+}
+
+/// Tiles of C. Where the rows are grouped, as many as any partition of them may need: group g has
+/// the rows of tiles from offset(g) / tile + g on.
+inline std::int64_t tiles_along_m(abi::GemmArgs const& g, int tile) {
+  return g.offsets != nullptr ? g.m / tile + g.groups : blocks_of(g.m, tile);
 }
 
 /// Whether rows of C can be stored 16 bytes at a time, with nothing but alpha to apply.
@@ -43,12 +67,18 @@ inline bool stores_whole(abi::GemmArgs const& g) {
   int const size = dtype_size(g.type_c);
   bool const converts =
       has_8_bits(g.type_c) || (g.type_a == DType::int8 && g.type_c != DType::int32);
+  bool const behind = g.c_pointers != nullptr;
   return only_alpha(g) && !converts && (g.c_n == 1 || g.n == 1) && g.n * size % 16 == 0 &&
-         copy_unit(g.c, size, g.batch, g.c_batch, g.m, g.c_m) == 16;
+         copy_unit(behind ? nullptr : g.c, size, behind ? 1 : g.batch, g.c_batch, g.m, g.c_m) == 16;
 }
 
 constexpr bool readable_beside(DType type, DType c) {
   return readable(type) || (c == DType::float64 && type == DType::float64);
+}
+
+/// Whether a call neither reads nor writes anything.
+inline bool nothing_to_do(abi::GemmArgs const& g) {
+  return g.m == 0 || g.n == 0 || g.batch == 0 || matrices(g) == 0;
 }
 
 /// First reason not to take a call, whatever its element types; null if there is none.
@@ -63,6 +93,8 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   abi::GemmArgs rest = g;
   rest.device_scale = nullptr;
   rest.tile = {};
+  rest.a_pointers = rest.b_pointers = nullptr, rest.c_pointers = nullptr;
+  rest.offsets = nullptr, rest.counts = nullptr;
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
   if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
@@ -74,17 +106,18 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   if (g.residual != nullptr && !readable_beside(g.type_residual, g.type_c))
     return "it does not read the residual's element type";
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
-  if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
-  if (g.c == nullptr) return "C is a null pointer";
+  if (g.groups < 0) return "an extent is negative";
+  if (nothing_to_do(g)) return nullptr;
+  if (g.c == nullptr && g.c_pointers == nullptr) return "C is a null pointer";
   if ((g.m > 1 && g.c_m == 0) || (g.n > 1 && g.c_n == 0) || (g.batch > 1 && g.c_batch == 0))
     return "C has a zero stride, so its elements overlap";
   constexpr std::int64_t most = std::int64_t{1} << 30;
-  if (g.m > most || g.n > most || g.k > most || g.batch > most ||
-      blocks_of(g.m, 64) * blocks_of(g.n, 64) > most / g.batch)
+  if (g.m > most || g.n > most || g.k > most || g.batch > most || g.groups > most ||
+      tiles_along_m(g, 64) * blocks_of(g.n, 64) > most / g.batch)
     return "C is too large for one launch";
   if (g.k == 0) return nullptr;  // A and B are empty
-  if (g.a == nullptr) return "A is a null pointer";
-  if (g.b == nullptr) return "B is a null pointer";
+  if (g.a == nullptr && g.a_pointers == nullptr) return "A is a null pointer";
+  if (g.b == nullptr && g.b_pointers == nullptr) return "B is a null pointer";
   if (major_a(g) == Major::neither) return "A has no unit stride";
   if (major_b(g) == Major::neither) return "B has no unit stride";
   return nullptr;
@@ -110,12 +143,15 @@ char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
 template <class Config>
 cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   Sm80Params p{};
-  p.a = make_operand(g.a, g.type_a, major_a(g), g.batch, g.a_batch, g.m, g.a_m, g.k, g.a_k);
-  p.b = make_operand(g.b, g.type_b, major_b(g), g.batch, g.b_batch, g.n, g.b_n, g.k, g.b_k);
-  std::int64_t const tiles_m = blocks_of(g.m, Config::tile_m),
+  p.a = make_operand(g.a_pointers != nullptr ? nullptr : g.a, g.type_a, major_a(g), g.batch,
+                     g.a_batch, g.m, g.a_m, g.k, g.a_k);
+  p.b = make_operand(g.b_pointers != nullptr ? nullptr : g.b, g.type_b, major_b(g), matrices(g),
+                     g.b_batch, g.n, g.b_n, g.k, g.b_k);
+  p.lists = make_lists(g);
+  std::int64_t const tiles_m = tiles_along_m(g, Config::tile_m),
                      tiles_n = blocks_of(g.n, Config::tile_n);
-  p.tiles = {static_cast<int>(tiles_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
-             std::max(1, 1024 / Config::tile_m)};
+  p.tiles = {static_cast<unsigned>(tiles_m), static_cast<unsigned>(tiles_n),
+             static_cast<unsigned>(std::max(1, 1024 / Config::tile_m))};
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
   p.whole = stores_whole(g);
   p.one_part = g.accumulate == abi::Accumulate::fast && dtype_size(g.type_a) == 1;
@@ -130,7 +166,7 @@ cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
 template <class Config>
 double sm80_cost(abi::GemmArgs const& g, abi::Device const& device) {
   std::int64_t const tiles =
-      blocks_of(g.m, Config::tile_m) * blocks_of(g.n, Config::tile_n) * g.batch;
+      tiles_along_m(g, Config::tile_m) * blocks_of(g.n, Config::tile_n) * g.batch;
   return static_cast<double>(blocks_of(tiles, std::max(1, device.sm_count))) * Config::tile_m *
          Config::tile_n * Config::slack;
 }
@@ -161,15 +197,18 @@ cudaError_t launch_layout_sm80(abi::GemmArgs const& g, abi::Device const& device
               : launch_cheaper<Large<false, false>, Small<false, false>>(g, device, to);
 }
 
-/// Kernels run with C's unit stride along N.
-inline bool is_turned_sm80(abi::GemmArgs const& g) { return g.c_n != 1 && g.c_m == 1; }
+/// Kernels run with C's unit stride along N, but for rows that are grouped or counted: they stay
+/// rows.
+inline bool is_turned_sm80(abi::GemmArgs const& g) {
+  return g.c_n != 1 && g.c_m == 1 && g.offsets == nullptr && g.counts == nullptr;
+}
 
 /// The tiles that a call with this verdict can have.
 template <template <bool, bool> class Large, template <bool, bool> class Small>
 abi::GemmTiles list_tiles_sm80(abi::Verdict const& verdict, abi::GemmArgs const& args,
                                abi::Device const& device) {
   abi::GemmTiles list;
-  if (!verdict.ok || args.m == 0 || args.n == 0 || args.batch == 0) return list;
+  if (!verdict.ok || nothing_to_do(args)) return list;
   bool const turns = is_turned_sm80(args);
   launch_layout_sm80<Large, Small>(turns ? transposed(args) : args, device, {nullptr, &list});
   return turns ? turned(list) : list;
@@ -186,7 +225,7 @@ abi::Verdict with_tile(abi::Verdict const& verdict, abi::GemmArgs const& g,
 
 template <template <bool, bool> class Large, template <bool, bool> class Small>
 int run_sm80(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
-  if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
+  if (nothing_to_do(args)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   return launch_layout_sm80<Large, Small>(is_turned_sm80(args) ? transposed(args) : args, device,

@@ -15,8 +15,10 @@ namespace {
 inline abi::GemmArgs transposed(abi::GemmArgs const& g) {
   abi::GemmArgs t = g;
   t.m = g.n, t.n = g.m, t.tile.m = g.tile.n, t.tile.n = g.tile.m;
-  t.a = g.b, t.type_a = g.type_b, t.a_batch = g.b_batch, t.a_m = g.b_n, t.a_k = g.b_k;
-  t.b = g.a, t.type_b = g.type_a, t.b_batch = g.a_batch, t.b_k = g.a_k, t.b_n = g.a_m;
+  t.a = g.b, t.a_pointers = g.b_pointers;
+  t.type_a = g.type_b, t.a_batch = g.b_batch, t.a_m = g.b_n, t.a_k = g.b_k;
+  t.b = g.a, t.b_pointers = g.a_pointers;
+  t.type_b = g.type_a, t.b_batch = g.a_batch, t.b_k = g.a_k, t.b_n = g.a_m;
   t.c_m = g.c_n, t.c_n = g.c_m;
   t.bias_along = g.bias_along == BiasAlong::n ? BiasAlong::m : BiasAlong::n;
   t.residual_m = g.residual_n, t.residual_n = g.residual_m;

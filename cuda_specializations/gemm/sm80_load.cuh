@@ -36,30 +36,31 @@ struct Share {
   static constexpr int count = Extent * 8 / Threads;
   static constexpr int k = 128 / Size;
 
-  /// Copies the tile that begins at row or column `mn0` of `extent`, and at k0 of `k_extent`.
-  __device__ static __forceinline__ void copy(std::uint32_t stage, Sm80Operand const& x,
-                                              char const* data, int mn0, int extent, int k0,
-                                              int k_extent) {
+  /// Copies the tile that begins at row or column `mn0` of `extent`, and at k0 of `k_extent`, from
+  /// rows `stride` bytes apart of which `unit` bytes may be copied at a time.
+  __device__ static __forceinline__ void copy(std::uint32_t stage, char const* data,
+                                              std::int64_t stride, int unit, int mn0, int extent,
+                                              int k0, int k_extent) {
     int const thread = static_cast<int>(threadIdx.x);
     int const row = thread / chunks, chunk = thread % chunks;
     int const first = MnMajor ? mn0 : k0;  // of the row's unit dimension
     int const left = (MnMajor ? extent : k_extent) - first - chunk * (16 / Size);  // elements
     int const bytes = max(0, min(16 / Size, left)) * Size;
     int const rows = (MnMajor ? k_extent - k0 : extent - mn0) - row;
-    char const* from = data + ((MnMajor ? k0 : mn0) + row) * x.stride +
+    char const* from = data + ((MnMajor ? k0 : mn0) + row) * stride +
                        (static_cast<std::int64_t>(first) * Size + chunk * 16);
-    std::int64_t const step = x.stride * pass;
+    std::int64_t const step = stride * pass;
     std::uint32_t const to =
         stage + row * (chunks * 16) + (chunk ^ permutation<Size, Extent, MnMajor>(row)) * 16;
-    if (x.unit == 16 && mn0 + Extent <= extent && k0 + k <= k_extent) {
+    if (unit == 16 && mn0 + Extent <= extent && k0 + k <= k_extent) {
 #pragma unroll
       for (int i = 0; i < count; ++i, from += step) copy_async_whole(place(to, i), from);
-    } else if (x.unit == 16) {
+    } else if (unit == 16) {
 #pragma unroll
       for (int i = 0; i < count; ++i, from += step)
         copy_async<16>(place(to, i), from, i * pass < rows ? bytes : 0);
     } else {
-      copy_narrow(to, from, step, rows, bytes, x.unit);
+      copy_narrow(to, from, step, rows, bytes, unit);
     }
   }
 

@@ -3,15 +3,16 @@
 /// Matrix products by mma.sync, fed by cp.async: one kernel for all element types, layouts and
 /// strides.
 ///
-/// A block computes one tile of C. Copies of the stages to come are under way while it multiplies,
-/// and the fragments of the next 32 or 64 bytes of K are loaded while the last are multiplied:
-/// those of A where one has been used, those of B to other registers. Strides and what can be
-/// copied at a time are run-time values; the layouts of A and B are not, since loads of both kinds
-/// in one loop take too many registers.
+/// A block computes one tile of C, which sm80_place.cuh finds. Copies of the stages to come are
+/// under way while it multiplies, and the fragments of the next 32 or 64 bytes of K are loaded
+/// while the last are multiplied: those of A where one has been used, those of B to other
+/// registers. Strides and what can be copied at a time are run-time values; the layouts of A and B
+/// are not, since loads of both kinds in one loop take too many registers.
 ///
 /// Source: the multistage pipeline is that of CUTLASS for sm_80 as published; PTX ISA 9.0, "mma".
 #pragma once
 
+#include "sm80_place.cuh"
 #include "sm80_store.cuh"
 
 namespace attikos {
@@ -131,12 +132,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   int const warp = static_cast<int>(threadIdx.x) / 32;
   int const warp_m = warp % Config::warps_m * Config::warp_m;
   int const warp_n = warp / Config::warps_m * Config::warp_n;
-  int z, m0, n0;
-  p.tiles.locate(static_cast<int>(blockIdx.x), z, m0, n0);
-  m0 *= Config::tile_m;
-  n0 *= Config::tile_n;
-  auto const* const a = static_cast<char const*>(p.a.data) + z * p.a.batch_stride;
-  auto const* const b = static_cast<char const*>(p.b.data) + z * p.b.batch_stride;
+  Sm80Place const at = place_of<Config>(p, blockIdx.x);
+  if (at.m0 >= at.end) return;
   std::uint32_t const base = shared_address(shared);
   std::uint32_t const lane_a = lane_offset<size, Config::tile_m, Config::mn_a, false>(warp_m);
   std::uint32_t const lane_b = lane_offset<size, Config::tile_n, Config::mn_b, true>(warp_n);
@@ -145,24 +142,37 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 
   auto const copy_a = [&](int stage, int tile) {
     Share<size, Config::tile_m, Config::threads, Config::mn_a>::copy(
-        base + stage * Config::stage_bytes, p.a, a, m0, p.m, tile * Config::tile_k, p.k);
+        base + stage * Config::stage_bytes, at.a, p.a.stride, at.unit_a, at.m0, at.end,
+        tile * Config::tile_k, p.k);
   };
   auto const copy_b = [&](int stage, int tile) {
     Share<size, Config::tile_n, Config::threads, Config::mn_b>::copy(
-        base + stage * Config::stage_bytes + Config::a_bytes, p.b, b, n0, p.n,
-        tile * Config::tile_k, p.k);
+        base + stage * Config::stage_bytes + Config::a_bytes, at.b, p.b.stride, at.unit_b, at.n0,
+        p.n, tile * Config::tile_k, p.k);
   };
 
+  // A warp whose rows are past the last only copies its share for the others, and leaves the matrix
+  // unit to other blocks.
+  bool const multiplies = at.m0 + warp_m < at.end;
+  int const copies = Config::stages - 1 + (multiplies ? 0 : k_tiles);
 #pragma unroll 1
-  for (int s = 0; s < Config::stages - 1; ++s) {
+  for (int s = 0, stage = 0; s < copies; ++s) {
     if (s < k_tiles) {
-      copy_a(s, s);
-      copy_b(s, s);
+      copy_a(stage, s);
+      copy_b(stage, s);
     }
     copy_async_commit();
+    stage = stage + 1 == Config::stages ? 0 : stage + 1;
+    if (s >= Config::stages - 2) {
+      copy_async_wait<Config::stages - 2>();
+      __syncthreads();
+    }
   }
-  copy_async_wait<Config::stages - 2>();
-  __syncthreads();
+  if (!multiplies) {
+    copy_async_wait<0>();
+    __syncthreads();
+    return;
+  }
 
   Sums<Config> acc;
   clear<Config>(acc);
@@ -216,7 +226,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   }
   copy_async_wait<0>();
   __syncthreads();
-  store_warp<Config>(p, acc, shared, z, m0 + warp_m, n0 + warp_n);
+  store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "sm80_elements.cuh"
-#include "sm90_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -21,9 +20,37 @@ struct Sm80Operand {
   bool e5m2;            ///< of float8
 };
 
+/// What the device alone knows of a call. Batch strides of matrices behind pointers count pointers.
+struct Sm80Lists {
+  void const* const* a;  ///< pointers to the matrices of A; null: they lie in strides
+  void const* const* b;
+  void* const* c;
+  void const* offsets;         ///< first rows of groups, and the end of the last; null: no groups
+  std::int32_t const* counts;  ///< rows of each matrix; null: all
+  std::int64_t offsets_stride, counts_stride;
+  int groups;
+  bool wide;   ///< offsets have 64 bits
+  bool exist;  ///< any of the above
+};
+
+/// How the tiles of C are numbered: in bands of `band` tiles along M, so that what runs at one time
+/// shares rows of A and columns of B in L2. At most 2^30 of them.
+struct Sm80Tiles {
+  unsigned m, n, band;
+  __device__ __forceinline__ void locate(unsigned tile, int& z, int& at_m, int& at_n) const {
+    unsigned const matrix = tile / (m * n), in_matrix = tile - matrix * (m * n);
+    unsigned const first = in_matrix / (band * n) * band, in_band = in_matrix - first * n;
+    unsigned const height = min(m - first, band), column = in_band / height;
+    z = static_cast<int>(matrix);
+    at_m = static_cast<int>(first + in_band - column * height);
+    at_n = static_cast<int>(column);
+  }
+};
+
 struct Sm80Params {
   Sm80Operand a, b;
-  Sm90Tiles tiles;
+  Sm80Lists lists;
+  Sm80Tiles tiles;  ///< of groups as many along M as any partition of the rows may need
   int m, n, k;
   bool whole;     ///< rows of C are stored 16 bytes at a time, with nothing but alpha to apply
   bool one_part;  ///< what is promoted otherwise is not

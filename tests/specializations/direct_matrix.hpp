@@ -148,6 +148,25 @@ struct Matrix {
   T* begin() const { return reinterpret_cast<T*>(device) + origin; }
 };
 
+/// Moves a matrix by some elements and fills it with numbers of all bits that its type has.
+template <class T>
+void fill(Matrix<T>& x, std::int64_t shift, std::uint32_t seed) {
+  x.forget();
+  x.origin += shift;
+  for (std::int64_t b = 0; b < (x.stride_batch == 0 ? 1 : x.batch); ++b)
+    for (std::int64_t i = 0; i < x.rows; ++i)
+      for (std::int64_t j = 0; j < x.columns; ++j) {
+        auto const at = static_cast<std::uint32_t>((b * x.rows + i) * x.columns + j);
+        auto const bits = mix(seed ^ mix(at));
+        if constexpr (std::is_integral_v<T>)
+          x.at(b, i, j) = static_cast<T>(static_cast<int>(bits % 255) - 127);
+        else if constexpr (std::is_same_v<T, double>)
+          x.at(b, i, j) = bits * 0x1p-31 - 1 + mix(bits) * 0x1p-63;
+        else
+          x.at(b, i, j) = T(static_cast<float>(bits * 0x1p-31 - 1));
+      }
+}
+
 double activate(Activation activation, double x) {
   if (activation == Activation::relu) return x > 0 ? x : 0;
   if (activation == Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));

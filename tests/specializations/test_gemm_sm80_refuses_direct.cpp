@@ -69,8 +69,6 @@ TEST(Sm80Refuses, WhatItCannotDo) {
   EXPECT_EQ(with([](GemmArgs& g) { g.c_m = 0; }), "C has a zero stride, so its elements overlap");
   EXPECT_EQ(with([](GemmArgs& g) { g.c = nullptr; }), "C is a null pointer");
   EXPECT_EQ(with([](GemmArgs& g) { g.b = nullptr; }), "B is a null pointer");
-  EXPECT_EQ(with([](GemmArgs& g) { g.counts = reinterpret_cast<int const*>(g.a); }),
-            "it does not count the rows of each matrix");
   EXPECT_EQ(with([](GemmArgs& g) { g.m = g.n = std::int64_t{1} << 24; }),
             "C is too large for one launch");
   EXPECT_EQ(with([](GemmArgs& g) { g.m = INT64_MAX; }), "C is too large for one launch");
@@ -81,6 +79,29 @@ TEST(Sm80Refuses, WhatItCannotDo) {
             "it does not read the bias's element type");
   EXPECT_EQ(with([](GemmArgs& g) { g.residual = g.a, g.type_residual = DType::int32; }),
             "it does not read the residual's element type");
+}
+
+TEST(Sm80Refuses, ListsThatItCannotFollow) {
+  static void* list[1];
+  auto const with = [](auto change) {
+    GemmArgs g = acceptable();
+    change(g);
+    return reason(g);
+  };
+  EXPECT_EQ(with([](GemmArgs& g) { g.counts = reinterpret_cast<int const*>(g.a); }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = 3; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = -1; }), "an extent is negative");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = 0, g.b = nullptr; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = std::int64_t{1} << 31; }),
+            "C is too large for one launch");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = 3, g.a_k = 2; }),
+            "A has no unit stride");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a = nullptr, g.a_pointers = list; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.b = nullptr, g.b_pointers = list; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.c = nullptr, g.c_pointers = list; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a = nullptr, g.b_pointers = list; }), "A is a null pointer");
+  EXPECT_EQ(with([](GemmArgs& g) { g.c_pointers = list, g.batch = 2; }),
+            "C has a zero stride, so its elements overlap");
 }
 
 TEST(Sm80Refuses, WhatATypeCannotDo) {

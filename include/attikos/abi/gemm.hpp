@@ -283,9 +283,15 @@ struct GemmSm90MmaF64 {
 ///   4, and of single elements where nothing larger is aligned. C, bias and residual may have any
 ///   strides; 16-byte aligned rows of C with nothing but alpha to apply are stored faster.
 /// - m, n, k, batch ≥ 0. Elements outside the operands never enter a sum.
-/// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
-///   `device_scale` is read. alpha, beta and scale are rounded to float32, in which the epilogue
-///   computes, but for float64.
+/// - Arrays of pointers in any mix with strides; the matrices may begin at any element. Groups of
+///   rows (`offsets`) and counted rows (`counts`), also of matrices behind pointers. All these
+///   lists are read on the device, so that a captured call follows what they become; matrices
+///   without rows need no pointer. Rows of no group are not written, and what they hold in A does
+///   not matter. Where A's unit stride is along M, groups load faster that begin at multiples of 16
+///   bytes.
+/// - 8-bit factors may be scaled by one number for each matrix or group, or by one for each row of
+///   A and column of B; `device_scale` is read. alpha, beta and scale are rounded to float32, in
+///   which the epilogue computes, but for float64.
 /// - `tiles` as in GemmSm90WgmmaF16.
 /// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3. A tf32x3 product with an
 ///   infinite factor is NaN, as is one with a factor above 2^128·(1 − 2^-12).
