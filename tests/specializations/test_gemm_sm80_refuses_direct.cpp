@@ -137,6 +137,12 @@ TEST(Sm80Refuses, LessPrecisionThanIsAskedFor) {
   g.compute = Compute::tf32;
   EXPECT_EQ(reason<GemmSm80MmaTf32>(g), "");
   EXPECT_EQ(reason<GemmSm80MmaTf32x3>(g), "") << "more precise than tf32 is allowed";
+  g.m = g.n = g.k = 32, g.batch = 2, g.c_batch = 1024;
+  EXPECT_EQ(reason<GemmSm80MmaTf32>(g),
+            "several products without an extent above 32 fit in a warp");
+  EXPECT_EQ(reason<GemmSm80MmaTf32x3>(g), reason<GemmSm80MmaTf32>(g));
+  g.bias = g.a;
+  EXPECT_EQ(reason<GemmSm80MmaTf32>(g), "") << "small_f32 has no bias";
 }
 
 }  // namespace

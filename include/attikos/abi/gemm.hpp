@@ -293,7 +293,8 @@ struct GemmSm90MmaF64 {
 ///   A and column of B; `device_scale` is read. alpha, beta and scale are rounded to float32, in
 ///   which the epilogue computes, but for float64.
 /// - `tiles` as in GemmSm90WgmmaF16.
-/// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3. A tf32x3 product with an
+/// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3; batches of products without
+///   an extent above 32 that GemmSm80SmallF32 takes are left to it. A tf32x3 product with an
 ///   infinite factor is NaN, as is one with a factor above 2^128·(1 − 2^-12).
 /// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
 ///   allocates nothing, may be captured, and is deterministic.
