@@ -440,7 +440,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       *reinterpret_cast<Sm90AttentionSignals<Config>*>(column_ring + Config::column_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
   int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
-  if (threadIdx.x == 0) init_signals<Config>(signals);
+  if (threadIdx.x == 0) init_signals<Config>(p, signals);
   if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.q);
     prefetch_tensor_map(&p.k);
@@ -456,6 +456,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
     if constexpr (Config::transposes) {
       if (warp > 0) transpose_values<Config>(raw_ring, v_ring, signals, warp - 1);
       if (warp == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, raw_ring, signals);
+    } else if (Config::finds_apart && p.page_rows != 0 && warp % 3 == 0) {
+      if constexpr (Config::finds_apart) produce_pages<Config>(p, k_ring, v_ring, signals, warp);
     } else if (warp == 0) {
       if (elect_one()) produce<Config>(p, q_ring, k_ring, v_ring, signals);
     } else if constexpr (Config::copies_bias) {

@@ -22,8 +22,8 @@ __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* 
     tma_load(to + panel * rows * 128, map, full, keep, panel * Config::panel, row, h, b);
 }
 
-/// The same of a block of keys or values that lie in pages: `n` is the block, `length` that of the
-/// sequence. Boxes past it become zeros.
+/// The same of a block of keys or values that lie in pages, by one thread: `n` is the block,
+/// `length` that of the sequence. Boxes past it become zeros.
 template <class Config, int Panels>
 __device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigned char* to,
                                            CUtensorMap const* map, std::uint64_t* full, int n,
@@ -123,14 +123,15 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
   // Where the keys and values of a tile are, known before room for a block is waited for.
   int begin = 0, head = 0, batch = 0;
   auto const place = [&](Sm90AttentionTile const& t) {
-    begin = p.page_rows == 0 ? t.begin_kv : t.len_kv;  // pages begin where a sequence does
+    bool const paged = !Config::finds_apart && p.page_rows != 0;
+    begin = paged ? t.len_kv : t.begin_kv;  // pages begin where a sequence does
     head = t.head / p.group_of_heads, batch = t.batch;
   };
   auto const load_keys = [&](int n) {
     mbarrier_wait(&signals.empty_k[k_at.stage], k_at.phase ^ 1);
     mbarrier_arrive_expect(&signals.full_k[k_at.stage], Config::k_bytes);
     unsigned char* const to = k_ring + k_at.stage * Config::k_bytes;
-    if (p.page_rows != 0)
+    if (!Config::finds_apart && p.page_rows != 0)
       load_pages<Config, Config::panels>(p, to, &p.k, &signals.full_k[k_at.stage], n, begin,
                                          head * p.k_steps[0], batch, p.k_steps[1]);
     else
@@ -142,7 +143,7 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
     mbarrier_wait(&empty_v[v_at.stage], v_at.phase ^ 1);
     mbarrier_arrive_expect(&full_v[v_at.stage], Config::raw_bytes);
     unsigned char* const to = v_ring + v_at.stage * Config::raw_bytes;
-    if (p.page_rows != 0)
+    if (!Config::finds_apart && p.page_rows != 0)
       load_pages<Config, Config::v_panels>(p, to, &p.v, &full_v[v_at.stage], n, begin,
                                            head * p.v_steps[0], batch, p.v_steps[1]);
     else
@@ -196,6 +197,83 @@ __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned c
       }
     }
   }
+}
+
+/// The same for keys or for values in pages, by a warp of their own. A lane reads the page table's
+/// entry for a box of a block, a block ahead.
+template <class Config, int Panels>
+__device__ __forceinline__ void produce_boxes(Sm90AttentionParams const& p, CUtensorMap const& map,
+                                              int const (&steps)[2], unsigned char* ring,
+                                              std::uint64_t* full, std::uint64_t* empty,
+                                              Sm90AttentionSignals<Config>& signals) {
+  constexpr int bytes = Panels * Config::tile_n * 128, together = 4;
+  abi::AttentionArgs const& g = p.args;
+  RingPosition<Config::stages> at;
+  RingPosition<4> tile_at;
+  while (true) {
+    mbarrier_wait(&signals.full_tile[tile_at.stage], tile_at.phase);
+    auto const& t = signals.tile[tile_at.stage];
+    if (t.row0 < 0) return;
+    int const length = t.len_kv, head = t.head / p.group_of_heads * steps[0];
+    int const first = t.first;
+    // Not looked at before the block before is on its way.
+    auto const entry_of = [&](int n) {
+      int const row = fresh_thread() % 32 * p.page_rows;
+      int const position = block_at(t, n) * Config::tile_n + row;
+      if (n < first || row >= Config::tile_n || position >= length) return 0;
+      return static_cast<int>(g.page_table[t.batch * g.page_table_stride[0] +
+                                           (position >> p.page_shift) * g.page_table_stride[1]]);
+    };
+    int entry = entry_of(t.end - 1);
+    for (int n = t.end - 1; n >= first; --n) {
+      int const next = entry_of(n - 1);
+      int const own = min(max(entry, 0), static_cast<int>(g.num_pages) - 1) * steps[1];
+      int position = block_at(t, n) * Config::tile_n;
+      unsigned char* to = ring + at.stage * bytes;
+      mbarrier_wait(&empty[at.stage], at.phase ^ 1);
+      if (elect_one()) mbarrier_arrive_expect(&full[at.stage], bytes);
+#pragma unroll 1
+      for (int row = 0, box = 0; row < Config::tile_n; box += together) {
+        int page[together];
+#pragma unroll
+        for (int i = 0; i < together; ++i) page[i] = __shfl_sync(0xffffffff, own, box + i);
+        bool const elected = elect_one();
+#pragma unroll
+        for (int i = 0; i < together; ++i) {
+          if (row >= Config::tile_n) break;
+          // Boxes past the length become zeros.
+          int const y = position >= length ? static_cast<int>(g.page_size)
+                                           : position & (static_cast<int>(g.page_size) - 1);
+          if (elected) {
+#pragma unroll
+            for (int panel = 0; panel < Panels; ++panel)
+              tma_load(to + panel * Config::tile_n * 128, &map, &full[at.stage], Keep::long_term,
+                       panel * Config::panel, y, head, page[i]);
+          }
+          row += p.page_rows, position += p.page_rows, to += p.page_rows * 128;
+        }
+      }
+      at.next();
+      entry = next;
+    }
+    __syncwarp();
+    if (elect_one()) mbarrier_arrive(&signals.empty_tile[tile_at.stage]);
+    tile_at.next();
+  }
+}
+
+/// What two warps do all the time where keys and values lie in pages: copies of few positions
+/// take a thread so long to start that either would wait for the other.
+template <class Config>
+__device__ __forceinline__ void produce_pages(Sm90AttentionParams const& p, unsigned char* k_ring,
+                                              unsigned char* v_ring,
+                                              Sm90AttentionSignals<Config>& signals, int warp) {
+  if (warp == 0)
+    produce_boxes<Config, Config::panels>(p, p.k, p.k_steps, k_ring, signals.full_k,
+                                          signals.empty_k, signals);
+  else
+    produce_boxes<Config, Config::v_panels>(p, p.v, p.v_steps, v_ring, signals.full_v,
+                                            signals.empty_v, signals);
 }
 
 }  // namespace

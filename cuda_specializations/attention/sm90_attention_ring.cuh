@@ -47,8 +47,11 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t word, int byte
 
 /// Sets up the barriers of a block, by one thread.
 template <class Config>
-__device__ __forceinline__ void init_signals(Sm90AttentionSignals<Config>& signals) {
+__device__ __forceinline__ void init_signals(Sm90AttentionParams const& p,
+                                             Sm90AttentionSignals<Config>& signals) {
   constexpr int warps = 4 * Config::consumers;
+  // Pages of keys and of values are brought by a warp each.
+  int const producers = !Config::finds_apart ? 0 : p.page_rows != 0 ? 2 : 1;
   for (int s = 0; s < Config::stages; ++s) {
     mbarrier_init(&signals.full_k[s], 1 + Config::column_producers);
     mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);
@@ -58,7 +61,7 @@ __device__ __forceinline__ void init_signals(Sm90AttentionSignals<Config>& signa
   for (int s = 0; s < 4; ++s) {
     mbarrier_init(&signals.full_tile[s], 1);
     mbarrier_init(&signals.empty_tile[s], warps + Config::transposers + Config::bias_producers +
-                                              Config::column_producers + Config::finds_apart);
+                                              Config::column_producers + producers);
   }
   if constexpr (Config::transposes)
     for (int s = 0; s < Config::raw_stages; ++s) {
