@@ -196,17 +196,28 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   int first = 0, end = 0;
   [[maybe_unused]] bool goes_on = false;  // the next tile has keys, too
   [[maybe_unused]] int poisoned = 0;
-  [[maybe_unused]] int whole_from = 0, whole_end = 0, seen_end[2] = {};
+  [[maybe_unused]] int whole_from = 0, whole_end = 0;
+  // Which scores of the block under way its two queries see, if not all.
+  [[maybe_unused]] bool masked = false;
+  [[maybe_unused]] std::uint32_t seen[2] = {};
+  auto const look = [&](auto const& t, int n) {
+    if constexpr (kept) {
+      masked = n >= whole_end || n < whole_from;
+      if (!masked) return;
+      int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        seen[half] = bits_before<n_size / 4>(t.seen_end(i + 8 * half) - j) &
+                     ~bits_before<n_size / 4>(t.seen_from(i + 8 * half) - j);
+    }
+  };
   auto const read_tile = [&] {
     auto const& t = signals.tile[tiles % 4];
     first = uniform(t.first), end = uniform(t.end);
     if constexpr (Config::keeps_blocks)
       whole_from = uniform(t.whole_from), whole_end = uniform(t.whole_end),
       poisoned = uniform(t.poisoned_tail);
-    if constexpr (kept) {
-      int const i = t.row0 + own_row(), j = fresh_thread() % 4 * 2;
-      seen_end[0] = t.seen_end(i) - j, seen_end[1] = t.seen_end(i + 8) - j;
-    }
+    look(t, block_at(t, end - 1));
     if constexpr (Config::scaled && !Config::terms) c = t.scale > 0 ? t.scale * log2_e : 1.0f;
     if constexpr (Config::overlaps_store && Config::keeps_blocks)
       goes_on = tile_has_keys(tiles + 1);
@@ -243,7 +254,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         if constexpr (Config::columns) turn_distances<Config>(p, t, n, s);
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
-        if (Config::terms || left || (right && !kept)) {
+        if (Config::terms || ((left || right) && !kept)) {
           int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
           if constexpr (Config::forms)
             make_scores<Config>(p, t, s, i, j);
@@ -255,9 +266,11 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
               for (int r = 0; r < n_size / 2; ++r) s[r] *= t.scale * log2_e;
             }
           if (right && !kept) mask_right(s, t.seen_end(i) - j, t.seen_end(i + 8) - j);
-          if (left) mask_left(s, t.seen_from(i) - j, t.seen_from(i + 8) - j);
+          if (left && !kept) mask_left(s, t.seen_from(i) - j, t.seen_from(i + 8) - j);
         }
-        if (right && kept) mask_right(s, seen_end[0] - n * n_size, seen_end[1] - n * n_size);
+        if constexpr (kept) {
+          if (masked) keep_seen(s, seen);
+        }
       };
       [[maybe_unused]] auto const pack_weights = [&] {
         if constexpr (!Config::spare_weights) {
@@ -309,6 +322,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           mbarrier_wait(&signals.full_v[blocks % 2], phase(blocks));
           multiply_values<Config>(o, weights, v, n + 2 != end);
           end_turn();
+          look(t, block_at(t, n));
           k = at_stage(k0, blocks % 2, Config::k_bytes);  // of the next turn
           v = at_stage(v0, (blocks + 1) % 2, Config::v_bytes);
           wgmma_wait<1>();

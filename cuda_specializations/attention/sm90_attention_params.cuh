@@ -99,9 +99,10 @@ struct Sm90AttentionConfig {
   /// Hardly any registers beside scores, weights and sums.
   static constexpr bool full = sizeof(T) == 1 && (Dv == 256 || TileN == 192);
   static constexpr bool forms = false;  ///< as Sm90AttentionFormConfig
-  /// Registers for what tells which blocks have masked keys, and which keys the rows see.
+  /// Registers for what tells which blocks have masked keys, and which of a block's keys the rows
+  /// see, worked out while its products are under way.
   static constexpr bool keeps_blocks = Consumers == 2 && !full;
-  static constexpr bool keeps_keys = keeps_blocks && Dv < 256;
+  static constexpr bool keeps_keys = keeps_blocks && sizeof(T) == 2 && (Dv < 256 || D == 256);
   /// Registers to make the first weights of the next tile before rows are stored.
   static constexpr bool stores_late =
       Consumers == 2 && sizeof(T) == 2 && !(Terms || Bias || Columns);

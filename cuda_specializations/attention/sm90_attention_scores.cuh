@@ -159,6 +159,15 @@ __device__ __forceinline__ void mask(float (&s)[Count], int bound_0, int bound_1
         s[(from + r) / 2 * 4 + i * 2 + r % 2] = minus_infinity();
   }
 }
+/// Leaves scores whose bits are set, of either query from the lowest on.
+template <int Count>
+__device__ __forceinline__ void keep_seen(float (&s)[Count], std::uint32_t const (&seen)[2]) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+#pragma unroll
+    for (int r = 0; r < Count / 2; ++r)
+      if ((seen[i] >> r & 1) == 0) s[r / 2 * 4 + i * 2 + r % 2] = minus_infinity();
+}
 template <int Count>
 __device__ __forceinline__ void mask_right(float (&s)[Count], int end_0, int end_1) {
   mask<true>(s, end_0, end_1);
