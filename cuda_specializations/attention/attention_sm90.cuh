@@ -180,6 +180,18 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     // One of a head's few pairs is a single tile: every block takes it equally often.
     if (p.tiles_m % 2 != 0 && p.tiles_m < 9) p.rounds -= p.rounds % static_cast<int>(pairs_of_head);
   }
+  // The first tiles of a window are shorter than others. They even out the end, unless the keys
+  // that they see are more than L2 holds.
+  if (!packed_q && p.window_left >= 0 && p.reach >= 0) {
+    std::int64_t const offset =
+        g.causal_alignment == CausalAlignment::bottom_right ? g.seqlen_kv - g.seqlen_q : 0;
+    std::int64_t const rows = std::max<std::int64_t>(0, p.window_left - offset);
+    std::int64_t const keys = std::min<std::int64_t>(g.seqlen_kv, p.window_left + p.reach);
+    if (p.heads / p.group_of_heads * (bytes / std::max<std::int64_t>(1, g.seqlen_kv)) * keys <=
+        std::int64_t{48} << 20)
+      p.short_tiles = static_cast<int>(
+          std::min<std::int64_t>(p.tiles_m, (rows + Config::tile_m - 1) / Config::tile_m));
+  }
   if (packed_q && g.batch + 2 <= Config::segments)
     p.ordered = p.reach >= 0 && p.window_left < 0 ? 2 : 1;
   return cudaSuccess;

@@ -66,10 +66,11 @@ __device__ __forceinline__ void add_results(AttentionParams const& p, AttentionR
 }
 
 /// Pair of batch and head and tile of number `index`: the tiles of a group of heads in turn, those
-/// at the end, which under a causal mask are the longest, first.
+/// at the end, which under a causal mask are the longest, first. The first `without` tiles of each
+/// head are left out.
 __device__ __forceinline__ void tile_of_index(AttentionParams const& p, int index, int& z,
-                                              int& slot) {
-  int const width = p.group * p.tiles_m;
+                                              int& slot, int without = 0) {
+  int const width = p.group * (p.tiles_m - without);
   int const first = index / width * p.group, in = index % width;
   int const heads = min(p.heads - first, p.group);
   z = first + in % heads;

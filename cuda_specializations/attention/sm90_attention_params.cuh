@@ -39,8 +39,9 @@ struct Sm90AttentionParams : AttentionParams {
   float bias_factor;          ///< from biases to products of queries and keys
   std::uint32_t bias_none;    ///< 0, which the compiler does not know
   int page_rows, page_shift;  ///< positions of a page's box; of a page, a power of 2. 0: no pages
-  int rounds;   ///< pairs of tiles that every block takes first; -1: tiles are of one length
-  int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
+  int rounds;       ///< pairs of tiles that every block takes first; -1: tiles are of one length
+  int short_tiles;  ///< of each head, which a window leaves shorter than others: they come last
+  int ordered;      ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };
 
 using Sm90AttentionTile = AttentionResultTile;
@@ -209,19 +210,27 @@ namespace {
 /// Which tile a block takes at a step: pair of batch and head `z`, tile `slot`. False: none at this
 /// step; `step` becomes -1 where there are no more.
 ///
-/// Tiles of one length go to the blocks in turn, heads in groups whose keys stay in L2. Under a
-/// causal mask tile m is m + 1 blocks long, or so: blocks first take pairs of a long and a short
-/// tile of a head, which are of one length. The rest is dealt forth and back from the longest on,
-/// so that the last tiles are short.
+/// Tiles of one length go to the blocks in turn, heads in groups whose keys stay in L2; those that
+/// a window leaves shorter follow by length, dealt back and forth. Under a causal mask tile m is m
+/// + 1 blocks long, or so: blocks first take pairs of a long and a short tile of a head, which are
+/// of one length. The rest is dealt forth and back from the longest on, so that the last tiles are
+/// short.
 __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& step, int& z,
                                           int& slot) {
   int const blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   int const now = step++;
   if (p.rounds < 0) {
-    int const index = now * blocks + block;
-    if (now * blocks >= p.tiles_m * p.heads) step = -1;
-    if (index >= p.tiles_m * p.heads) return false;
-    tile_of_index(p, index, z, slot);
+    int const all = p.tiles_m * p.heads, whole = all - p.short_tiles * p.heads;
+    int const turn = now - (whole + blocks - 1) / blocks;  // that deals short tiles alone
+    int const index = now * blocks + (turn >= 0 && turn % 2 == 0 ? blocks - 1 - block : block);
+    if (now * blocks >= all) step = -1;
+    if (index >= all) return false;
+    if (index < whole) {
+      tile_of_index(p, index, z, slot, p.short_tiles);
+    } else {
+      z = (index - whole) % p.heads;
+      slot = p.short_tiles - 1 - (index - whole) / p.heads;
+    }
     return true;
   }
   int const pairs = (p.tiles_m + 1) / 2;  // of a head; the last is one tile if they are odd

@@ -375,6 +375,29 @@ void long_sequences() {
     STOP_AT_FAILURE;
   }
 }
+// More tiles than a card has multiprocessors, of which a window leaves the first of each head
+// shorter: none, some or all of them.
+TEST(AttentionSm90Runs, WindowsOfManyTiles) {
+  for (std::int64_t d : {64, 128})
+    for (std::int64_t left : {0, 130, 250, 1000})
+      for (std::int64_t len_kv : {300, 333}) {
+        Case t{.batch = 2,
+               .heads = 30,
+               .heads_kv = 15,
+               .len_q = 300,
+               .len_kv = len_kv,
+               .d = d,
+               .dv = d,
+               .causal = left != 130,
+               .top_left = left == 1000 && len_kv == 333,
+               .left = left,
+               .right = left == 130 ? 70 : -1};
+        if (left == 250) t.lengths_kv = {static_cast<int>(len_kv), 150};
+        run<__nv_bfloat16>(t);
+        STOP_AT_FAILURE;
+      }
+}
+
 TEST(AttentionSm90Runs, LongSequences) { long_sequences<__nv_bfloat16>(); }
 TEST(AttentionSm90Runs, LongSequencesFloat16) { long_sequences<__half>(); }
 
