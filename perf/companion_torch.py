@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The companion's attention on PyTorch's tensors, and times of calls that take turns."""
 
+import collections
 import ctypes
 import itertools
 import os
@@ -68,10 +69,9 @@ class Companion:
             **numbers, kernel=kernel.encode(),
             **{name: None if t is None else t.data_ptr() for name, t in tensors.items()},
         )  # fmt: skip
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
         def run():
-            reason = ctypes.c_char_p()
+            stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
             status = self.library.attikos_perf_attention(
                 TYPES[q.dtype], *pointers, extents, strides, ctypes.byref(options), stream, ctypes.byref(reason)
             )
@@ -98,6 +98,27 @@ def in_turn(calls):
     """A function that makes the next of the calls each time: their operands rotate past L2."""
     turns = itertools.cycle(calls)
     return lambda: next(turns)()
+
+
+def in_graph(call, count, results):
+    """A function that makes `count` calls as one CUDA graph, so that no launch is waited for, and whether it does:
+    what cannot be captured is called as usual. Of what the calls return, the latest `results` keep their memory."""
+    latest = collections.deque(maxlen=results)
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                latest.append(call())
+    except RuntimeError:
+
+        def all_of_them():
+            for _ in range(count):
+                latest.append(call())
+
+        return all_of_them, False
+    return graph.replay, True
 
 
 def copy_call():
