@@ -47,10 +47,11 @@ struct Sm90ShortConfig : ShortRows<T, D> {
 struct Sm90ShortItem {
   ShortTile tile;
   ShortOut out;
-  int begin, left;   ///< -1: no more
-  bool first, last;  ///< of the tile's parts
-  bool cut;          ///< what lies behind the keys is no longer of this sequence
+  int begin, left;  ///< -1: no more
+  unsigned kind;    ///< bits of short_first to short_cut
 };
+constexpr unsigned short_first = 1, short_last = 2;  // of the tile's parts
+constexpr unsigned short_cut = 4;  // what lies behind the keys is no longer of this sequence
 
 struct Sm90ShortSignals {
   std::uint64_t full_k[2], full_v[2], empty[2];
@@ -75,14 +76,12 @@ __device__ __forceinline__ void load_short(Sm90ShortParams const& p, unsigned ch
     for (int panel = 0; panel < Config::panels; ++panel)
       tma_load(to + panel * 64 * 128, map, full, Keep::normal, panel * 64, row, h, b);
   };
-  Sm90ShortItem const item = {
-      t,
-      short_out<typename Config::Element>(p.s, t),
-      begin,
-      left,
-      begin == from,
-      begin + p.s.keys >= end,
-      left % 64 != 0 && begin + left == t.len_kv && t.begin_kv + t.len_kv < p.s.args.seqlen_kv};
+  bool const cut =
+      left % 64 != 0 && begin + left == t.len_kv && t.begin_kv + t.len_kv < p.s.args.seqlen_kv;
+  Sm90ShortItem const item = {t, short_out<typename Config::Element>(p.s, t), begin, left,
+                              (begin == from ? short_first : 0) |
+                                  (begin + p.s.keys >= end ? short_last : 0) |
+                                  (cut ? short_cut : 0)};
   int const there = left == 0 ? 0 : min(warpgroups, (t.len_q - t.row0 + 63) / 64);
   mbarrier_wait(&signals.empty[stage], n / 2 % 2 ^ 1);
   signals.item[stage] = item;
@@ -127,11 +126,17 @@ __device__ __forceinline__ void produce_short(Sm90ShortParams const& p, unsigned
 
 /// The same value, known to the compiler as equal in all lanes.
 __device__ __forceinline__ int same_in_warp(int x) { return __shfl_sync(0xffffffff, x, 0); }
-/// The descriptor of an operand, in uniform registers.
-__device__ __forceinline__ std::uint64_t same_in_warp(std::uint64_t x) {
-  return static_cast<std::uint64_t>(__shfl_sync(0xffffffff, static_cast<unsigned>(x >> 32), 0))
-             << 32 |
-         __shfl_sync(0xffffffff, static_cast<unsigned>(x), 0);
+__device__ __forceinline__ unsigned same_in_warp(unsigned x) {
+  return __shfl_sync(0xffffffff, x, 0);
+}
+
+/// The lower half of an operand's descriptor, to which 16 bytes are 1. The upper half is the same
+/// for all operands.
+__device__ __forceinline__ std::uint32_t lower_half(void const* base, std::uint32_t leading) {
+  return static_cast<std::uint32_t>(operand_descriptor(base, leading));
+}
+__device__ __forceinline__ std::uint64_t descriptor_of(std::uint32_t lower) {
+  return operand_descriptor(nullptr, 0) >> 32 << 32 | lower;
 }
 
 constexpr int short_team_barrier = 1;  // to 4: the warpgroups of a team
@@ -156,17 +161,20 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
     mbarrier_wait(&signals.full_k[stage], phase);
     Sm90ShortItem const& item = signals.item[stage];
     ShortTile const& t = item.tile;
-    int const left = same_in_warp(item.left), begin = item.begin;
+    int const begin = item.begin, i0 = t.row0 + 64 * warpgroup;
+    // All at once: each is long under way beside other warps' exponentials.
+    int const left = same_in_warp(item.left);
+    unsigned const kind = same_in_warp(item.kind);
+    int const end = same_in_warp(min(item.left, t.last_end(i0, 64) - begin));
     if (left < 0) return;
-    if (same_in_warp(item.first) != 0) {
+    if ((kind & short_first) != 0) {
       rows = {};
       fresh = true, masked = false;
     }
     unsigned char* const q = memory + stage * p.stage_bytes;
     unsigned char* const k = q + warpgroups * Config::block_bytes;
     unsigned char* const v = k + p.s.keys / 64 * Config::block_bytes;
-    int const i0 = t.row0 + 64 * warpgroup;
-    if (same_in_warp(item.cut) != 0) {
+    if ((kind & short_cut) != 0) {
       mbarrier_wait(&signals.full_v[stage], phase);
       int const thread = fresh_thread() - 128 * warpgroups * team;
 #pragma unroll 1
@@ -179,30 +187,33 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
       fence_proxy_async();
       named_barrier_sync(short_team_barrier + team, 32 * p.s.warps);
     }
-    int const end = same_in_warp(min(left, t.last_end(i0, 64) - begin));
+    // In the loop nothing but products and exponentials: what reads shared memory or other lanes
+    // would wait behind other warps' exponentials. Blocks before the first bound or behind the
+    // second have keys that some of these queries do not see.
+    int const masked_before = t.seen_from(i0 + 63) - begin;
+    int const masked_behind = t.seen_end(i0) - begin - 64;
+    std::uint32_t const of_q = lower_half(q + warpgroup * Config::block_bytes, 16);
+    std::uint32_t of_k = lower_half(k, 16), of_v = lower_half(v, 64 * 128);
 #pragma unroll 1
     for (int j = 0; j < end; j += 64) {
       float s[8][4];
       auto& s_flat = reinterpret_cast<float(&)[32]>(s);
-      {
-        std::uint64_t const of_q =
-            same_in_warp(operand_descriptor(q + warpgroup * Config::block_bytes, 16));
-        std::uint64_t const of_k =
-            same_in_warp(operand_descriptor(k + j / 64 * Config::block_bytes, 16));
-        pin(s_flat);
-        wgmma_fence();
+      pin(s_flat);
+      wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < d / 16; ++step) {
-          std::uint32_t const at = step / 4 * 64 * 128 + step % 4 * 32;
-          Wgmma<T, T, 64, 0, 0>::multiply(s_flat, advance(of_q, at), advance(of_k, at), step != 0);
-        }
-        wgmma_commit();
-        wgmma_wait<0>();
-        pin(s_flat);
+      for (int step = 0; step < d / 16; ++step) {
+        std::uint32_t const at = (step / 4 * 64 * 128 + step % 4 * 32) / 16;
+        Wgmma<T, T, 64, 0, 0>::multiply(s_flat, descriptor_of(of_q + at), descriptor_of(of_k + at),
+                                        step != 0);
       }
-      if (begin + j < t.seen_from(i0 + 63) || begin + j + 64 > t.seen_end(i0)) {
+      wgmma_commit();
+      of_k += Config::block_bytes / 16;
+      wgmma_wait<0>();
+      pin(s_flat);
+      if (j < masked_before || j > masked_behind) {
         int const thread = fresh_thread() % 128;
-        mask_short(s, t, i0 + thread / 32 * 16 + thread % 32 / 4, begin + j + thread % 4 * 2);
+        mask_short(s, t, t.row0 + 64 * warpgroup + thread / 32 * 16 + thread % 32 / 4,
+                   item.begin + j + thread % 4 * 2);
         masked = true;
       }
       float factor[2];
@@ -212,16 +223,15 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
 #pragma unroll
         for (int r = 0; r < d / 2; ++r) o_flat[r] *= factor[r / 2 % 2];
       }
-      mbarrier_wait(&signals.full_v[stage], phase);
-      std::uint64_t const of_v =
-          same_in_warp(operand_descriptor(v + j / 64 * Config::block_bytes, 64 * 128));
+      if (j == 0) mbarrier_wait(&signals.full_v[stage], phase);
       pin(o_flat);
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
-        WgmmaRs<T, d>::multiply(o_flat, weights[step], advance(of_v, step * 2048),
+        WgmmaRs<T, d>::multiply(o_flat, weights[step], descriptor_of(of_v + step * 128),
                                 step == 0 ? !fresh : 1);
       wgmma_commit();
+      of_v += Config::block_bytes / 16;
       wgmma_wait<0>();
       pin(o_flat);
       fresh = false;
@@ -232,7 +242,7 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
       __syncwarp();
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&signals.empty[stage]);
     };
-    if (same_in_warp(item.last) != 0) {
+    if ((same_in_warp(item.kind) & short_last) != 0) {
       named_barrier_sync(short_own_barrier + team * warpgroups + warpgroup,
                          128);  // rows of out go where queries are
       int const warp = fresh_thread() / 32;
