@@ -35,8 +35,8 @@ struct Sm90ShortPlan {
 /// Why another kernel is faster; null if none is.
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16>, microseconds by this kernel, sm80_short and sm90_wgmma,
-/// 32768 tokens of 8 heads, head_dim 64: length 16, 108, 38 and 264; 32, 53, 37 and 139; 64, 39, 45
-/// and 77; 128, 40, 64 and 43; 256, 56 and 63 of sm90_wgmma. Packed, 2048 sequences of 1 to 128:
+/// 32768 tokens of 8 heads, head_dim 64: length 16, 108, 38 and 264; 32, 53, 37 and 139; 64, 36, 45
+/// and 77; 128, 38, 64 and 38; 256, 52 and 56 of sm90_wgmma. Packed, 2048 sequences of 1 to 128:
 /// 330, 355 and 651. head_dim 128, length 64, 71 and 107 of sm90_wgmma; 128, 73 and 78; 16384
 /// tokens of 16 heads, 256, 104 and 90. 16384 tokens of 32 heads, head_dim 64: length 512, 174 and
 /// 184, causal 166 and 140; 1024, 330 and 334.
