@@ -194,8 +194,8 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
   if (p.store == Sm90Store::words) p.store = Sm90Store::vectors;
   if (p.store != Sm90Store::elements) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
-  p.tiles = {static_cast<int>(blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves))),
-             static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
+  p.tiles = {blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves)),
+             blocks_of(g.n, Config::tile_n), g.batch, 16};
   p.splits = splits;
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
   return launch_clusters(sm90_split_kernel<Config>, static_cast<int>(tiles) * splits, splits,
@@ -236,8 +236,7 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
   }
   std::int64_t const clusters_m = blocks_of(g.m, Config::tile_m * Config::cluster);
   std::int64_t const tiles_n = blocks_of(g.n, Config::out_n);
-  p.tiles = {static_cast<int>(clusters_m), static_cast<int>(tiles_n), static_cast<int>(g.batch),
-             16 * 128 / (Config::tile_m * Config::cluster)};
+  p.tiles = {clusters_m, tiles_n, g.batch, 16 * 128 / (Config::tile_m * Config::cluster)};
   std::int64_t const clusters = clusters_m * tiles_n * g.batch;
   // Blocks that share out K have one tile each: their sums lie where its stages were.
   std::int64_t const resident =

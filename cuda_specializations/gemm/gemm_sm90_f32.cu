@@ -21,8 +21,7 @@ cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int s
   p.k_major_a = major_a(g) == Major::k, p.k_major_b = major_b(g) == Major::k;
   p.alpha = p.epilogue.alpha, p.epilogue.alpha = 1;
   p.splits = splits;
-  p.tiles = {static_cast<int>(blocks_of(g.m, Config::tile_m)),
-             static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
+  p.tiles = {blocks_of(g.m, Config::tile_m), blocks_of(g.n, Config::tile_n), g.batch, 16};
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
   std::int64_t const blocks =
       Split ? tiles * splits : std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
@@ -102,8 +101,7 @@ cudaError_t launch_tf32x3(abi::GemmArgs const& g, abi::Device const& device, CUs
     if (status != cudaSuccess) return status;
   }
   p.transposes_a = major_a(g) == Major::mn, p.transposes_b = major_b(g) == Major::mn;
-  p.tiles = {static_cast<int>(blocks_of(g.m, Config::tile_m)),
-             static_cast<int>(blocks_of(g.n, Config::tile_n)), static_cast<int>(g.batch), 16};
+  p.tiles = {blocks_of(g.m, Config::tile_m), blocks_of(g.n, Config::tile_n), g.batch, 16};
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
   std::int64_t const blocks = std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
   return launch_clusters(sm90_tf32x3_kernel, static_cast<int>(blocks), 1, Config::threads,

@@ -51,8 +51,7 @@ cudaError_t launch_double(abi::GemmArgs const& g, abi::Device const& device, CUs
     status = make_tensor_map(&p.map_b, double_b(g), Config::tile_k,
                              MnB ? 16 : Config::tile_n / Config::cluster);
   if (status != cudaSuccess) return status;
-  p.tiles = {static_cast<int>(blocks_of(g.m, 256)), static_cast<int>(blocks_of(g.n, 128)),
-             static_cast<int>(g.batch), 8};
+  p.tiles = {blocks_of(g.m, 256), blocks_of(g.n, 128), g.batch, 8};
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.a_batch_step = g.a_batch != 0, p.b_batch_step = g.b_batch != 0;

@@ -14,22 +14,51 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
+/// Divides by a number that the host knows, in a few instructions.
+struct Quotient {
+  std::uint32_t factor = 1, shift = 0;
+
+  Quotient() = default;
+  /// By 1 in place of 0.
+  explicit Quotient(int divisor) {
+    auto const d = static_cast<std::uint64_t>(std::max(divisor, 1));
+    while ((std::uint64_t{1} << shift) < d) ++shift;
+    factor = static_cast<std::uint32_t>((((std::uint64_t{1} << shift) - d) << 32) / d + 1);
+  }
+  /// `number` is not negative.
+  __device__ __forceinline__ int of(int number) const {
+    auto const n = static_cast<std::uint32_t>(number);
+    return static_cast<int>((__umulhi(n, factor) + n) >> shift);
+  }
+};
+
 /// How the tiles of C are numbered: clusters of `cluster` tiles along M, in groups of `group`
 /// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
 struct Sm90Tiles {
-  int clusters_m, tiles_n, batch, group;
+  int clusters_m = 0, tiles_n = 0, batch = 0, group = 1;
+  Quotient by_batch, by_width, by_group, by_rest;  ///< tiles of each; of a last, smaller group
+
+  Sm90Tiles() = default;
+  Sm90Tiles(std::int64_t clusters, std::int64_t columns, std::int64_t matrices, int in_group)
+      : clusters_m(static_cast<int>(clusters)),
+        tiles_n(static_cast<int>(columns)),
+        batch(static_cast<int>(matrices)),
+        group(std::min(in_group, std::max(clusters_m, 1))),
+        by_batch(clusters_m * tiles_n),
+        by_width(group * tiles_n),
+        by_group(group),
+        by_rest(clusters_m % group) {}
+
   /// At most 2^30.
   __device__ __forceinline__ int count() const { return clusters_m * tiles_n * batch; }
   __device__ __forceinline__ void locate(int tile, int& z, int& m, int& n) const {
-    int const per_batch = clusters_m * tiles_n;
-    z = tile / per_batch;
-    int const in_batch = tile - z * per_batch;
-    int const width = group * tiles_n;
-    int const first = in_batch / width * group;
-    int const rows = min(clusters_m - first, group);
-    int const in_group = in_batch - in_batch / width * width;
-    m = first + in_group % rows;
-    n = in_group / rows;
+    z = by_batch.of(tile);
+    int const in_batch = tile - z * clusters_m * tiles_n;
+    int const before = by_width.of(in_batch);
+    int const in_group = in_batch - before * group * tiles_n;
+    int const rows = min(clusters_m - before * group, group);
+    n = rows == group ? by_group.of(in_group) : by_rest.of(in_group);
+    m = before * group + in_group - n * rows;
   }
 };
 
