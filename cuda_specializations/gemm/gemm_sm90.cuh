@@ -142,7 +142,8 @@ inline Sm90Store choose_store(abi::GemmArgs const& g, bool in_registers) {
 inline bool stored_plainly(abi::GemmArgs const& g) {
   Sm90Store const store = choose_store(g, goes_by_pairs(g));
   return store == Sm90Store::words ||
-         (store == Sm90Store::halves && (only_alpha(g) || only_factors(g)));
+         (store == Sm90Store::halves &&
+          (only_factors(g) || (dtype_size(g.type_a) == 1 && only_lines(g))));
 }
 
 /// What a gated product has beside a plain one.
@@ -223,6 +224,14 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
     along_m = p.store != Sm90Store::elements;
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
+  if (Config::reads_ahead && p.store == Sm90Store::halves && p.epilogue.only_lines) {
+    Sm90Epilogue& e = p.epilogue;
+    auto const differ = [&](float const* factors, std::int64_t stride, std::int64_t of_batch) {
+      return factors != nullptr && (stride != 0 || (g.batch > 1 && of_batch != 0));
+    };
+    e.rows_ahead = differ(e.row_factors, e.row_factors_stride, e.row_factors_batch);
+    e.columns_ahead = differ(e.column_factors, e.column_factors_stride, e.column_factors_batch);
+  }
   if constexpr (Config::gated) {
     status = make_tensor_map(&p.up, gated->up, Config::tile_k, Config::out_n);
     if (status != cudaSuccess) return status;

@@ -3,6 +3,9 @@
 /// The epilogue where the sums lie: each thread has pairs of neighbouring columns.
 #pragma once
 
+#include "../ptx/cp_async.cuh"
+#include "../ptx/shared_memory.cuh"
+#include "../ptx/thread_index.cuh"
 #include "sm90_params.cuh"
 
 namespace attikos {
@@ -31,49 +34,86 @@ __device__ __forceinline__ void load_columns(void const* data, DType type, int c
   for (int b = 0; b < Blocks; ++b) w[b] = unpack(type, __float_as_uint(w[b].x));
 }
 
-/// Where an epilogue has factors of rows and columns and nothing else: those of a thread's rows,
-/// and the way to those of its columns.
+/// The factors of an epilogue that has nothing else. Those that are the same for all of C are read
+/// once; those of a tile's rows and columns come to shared memory beside its products, so that the
+/// epilogue waits for none.
 template <class Config>
 class Sm90LineFactors {
  public:
-  __device__ __forceinline__ Sm90LineFactors(Sm90Params const& p, int thread, int z, int row0,
-                                             int column0)
-      : p_(p),
-        columns_(p.epilogue.column_factors + z * p.epilogue.column_factors_batch),
-        first_(column0 + thread % 4 * 2) {
+  /// `place`: where a warpgroup's factors lie: of columns, then of rows. Its threads put there
+  /// those that are not fetched, seen behind the next barrier.
+  __device__ __forceinline__ Sm90LineFactors(Sm90Params const& p, std::uint32_t place)
+      : p_(p), place_(place), all_(p.epilogue.alpha) {
     Sm90Epilogue const& e = p.epilogue;
-    float const all = e.alpha * (e.factor != nullptr ? e.scale * *e.factor : e.scale);
+    if (!e.more_than_alpha || !e.only_lines) return;
+    all_ *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
+    float const row = e.row_factors != nullptr && !e.rows_ahead ? *e.row_factors : 1;
+    float const column = e.column_factors != nullptr && !e.columns_ahead ? *e.column_factors : 1;
+    if (!fetched()) {
+      first_ = row, all_ *= column;
+      return;
+    }
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < columns + rows; i += 128)
+      if (i < columns ? !e.columns_ahead : !e.rows_ahead)
+        store_shared(place + 4 * i, i < columns ? column : row);
+  }
+
+  __device__ __forceinline__ bool fetched() const {
+    return p_.epilogue.rows_ahead || p_.epilogue.columns_ahead;
+  }
+
+  /// Starts to bring those of the tile at row `row0`, column `column0`.
+  __device__ __forceinline__ void fetch(int z, int row0, int column0) const {
+    Sm90Epilogue const& e = p_.epilogue;
+    if (!fetched()) return;
+    int const thread = fresh_thread() % 128;
+    if (e.columns_ahead) {
+      float const* const from = e.column_factors + z * e.column_factors_batch;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      int const row = min(row0 + line_of_sum<Config>(i, thread), p.m - 1);
-      rows_[i] = all;
-      if (e.row_factors != nullptr)
-        rows_[i] *= e.row_factors[z * e.row_factors_batch + row * e.row_factors_stride];
+      for (int i = 0; i < columns; i += 128) {
+        int const column = min(column0 + i + thread, p_.n - 1);
+        if (i + 128 <= columns || i + thread < columns)  // the stride is 1 or 0
+          copy_async_four(place_ + 4 * (i + thread),
+                          from + (e.column_factors_stride != 0 ? column : 0));
+      }
+    }
+    if (e.rows_ahead && thread < rows) {
+      int const row = min(row0 + thread, p_.m - 1);
+      copy_async_four(place_ + 4 * (columns + thread),
+                      e.row_factors + z * e.row_factors_batch + row * e.row_factors_stride);
+    }
+    copy_async_commit();
+  }
+  /// Waits for those that this thread brings. Others see them behind the next barrier.
+  static __device__ __forceinline__ void finish() { copy_async_wait<0>(); }
+
+  /// Multiplies sums of wave `wave` from column `at` of the tile on.
+  template <bool Fetched, class Acc, int Size>
+  __device__ __forceinline__ void apply(Acc const* sums, int thread, int wave, int at,
+                                        float (&v)[Size]) const {
+    float row[2] = {first_, first_};
+    if (Fetched) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+        row[i] = all_ * load_shared_word(
+                            place_ + 4 * (columns + 64 * wave + line_of_sum<Config>(i, thread)));
+    }
+#pragma unroll
+    for (int r = 0; r < Size; r += 4) {
+      float2 column{all_, all_};
+      if (Fetched) column = load_shared_two(place_ + 4 * (at + 2 * r + thread % 4 * 2));
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        v[r + i] =
+            static_cast<float>(sums[r + i]) * row[i / 2] * (i % 2 == 0 ? column.x : column.y);
     }
   }
 
-  /// Those of 8 · `Blocks` columns, `at` columns from the first on.
-  template <int Blocks>
-  __device__ __forceinline__ void load(int at, float2 (&factor)[Blocks]) const {
-    Sm90Epilogue const& e = p_.epilogue;
-    if (e.column_factors != nullptr && e.column_factors_stride != 0)
-      return load_columns(columns_, DType::float32, first_ + at, p_.n, factor);
-    float const one = e.column_factors != nullptr ? *columns_ : 1;
-#pragma unroll
-    for (int b = 0; b < Blocks; ++b) factor[b].x = factor[b].y = one;
-  }
-
-  /// Sum number `r` of a thread's sums of these columns.
-  template <int Blocks>
-  __device__ __forceinline__ float apply(float sum, int r, float2 const (&factor)[Blocks]) const {
-    return sum * rows_[r / 2 % 2] * (r % 2 == 0 ? factor[r / 4].x : factor[r / 4].y);
-  }
-
  private:
+  static constexpr int columns = Config::tile_n, rows = 64 * Config::waves;
   Sm90Params const& p_;
-  float const* const columns_;
-  int const first_;
-  float rows_[2];
+  std::uint32_t const place_;
+  float all_, first_ = 1;
 };
 
 /// What 16-bit elements of C or of a residual a thread adds to its sums of 64 rows and `Columns`

@@ -153,6 +153,17 @@ struct Sm90Config {
   static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
   static constexpr int group_panels = Panels;   ///< of a warpgroup, which it fills in turns
   static constexpr int panels = Panels * consumers;
+  /// Panels of 16-bit elements that a warpgroup fills before it hands them to the copy engine. With
+  /// 8-bit operands, whose products are over soon: all of its sums' or half of its panels, so that
+  /// it waits for few barriers.
+  static constexpr int own_panels = waves * out_n / 64;
+  static constexpr int panels_together = sizeof(A) != 1 || out_n % 64 != 0 ? 1
+                                         : Panels >= own_panels            ? own_panels
+                                                                : std::max(1, Panels / 2);
+  /// Whether factors of rows and columns are fetched while sums are computed, and place for those
+  /// of a warpgroup. Beside an A in registers there are none for it.
+  static constexpr bool reads_ahead = sizeof(A) == 1 && !registers_a && !Gated;
+  static constexpr int line_bytes = reads_ahead ? 4 * (TileN + 64 * waves) : 0;
   /// Whether it finishes 8-bit elements in registers, 32 columns at a time: 16-bit operands, and
   /// wide tiles beside an A in registers, have none left for that.
   static constexpr bool writes_bytes =
@@ -173,8 +184,8 @@ struct Sm90Config {
       Promoted ? Stages * factor_slot_bytes(TileM, column_factors ? TileN : 0) : 0;
   static constexpr int factor_bytes = std::max(copied_places * copied_bytes, fetched_bytes);
   static constexpr int barrier_bytes = (2 * 8 * Stages + 127) / 128 * 128;
-  static constexpr int shared_bytes =
-      1024 + Stages * stage_bytes + panels * panel_bytes + factor_bytes + barrier_bytes;
+  static constexpr int shared_bytes = Stages * stage_bytes + panels * panel_bytes + factor_bytes +
+                                      barrier_bytes + consumers * line_bytes;
   static_assert(shared_bytes <= 232448);
   static_assert(sizeof(A) != 1 || !MnMajorB);
   static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));

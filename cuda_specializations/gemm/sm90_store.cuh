@@ -3,6 +3,8 @@
 /// From the accumulators of a warpgroup to C, through panels of shared memory.
 #pragma once
 
+#include <type_traits>
+
 #include "../ptx/tma.cuh"
 #include "sm90_stage.cuh"
 
@@ -99,8 +101,15 @@ class Sm90Storer {
   using Acc = typename Config::Acc;
 
  public:
-  __device__ __forceinline__ Sm90Storer(Sm90Params const& p, unsigned char* panels, int group)
-      : p_(p), panels_(panels), barrier_(1 + group) {}
+  /// `lines`: where there is place for factors of the warpgroup's rows and columns.
+  __device__ __forceinline__ Sm90Storer(Sm90Params const& p, unsigned char* panels, int group,
+                                        std::uint32_t lines = 0)
+      : p_(p), lines_(p, lines), panels_(panels), barrier_(1 + group) {}
+
+  /// Starts to bring the factors that the next store() multiplies by.
+  __device__ __forceinline__ void fetch(int z, int row0, int column0) const {
+    if constexpr (Config::reads_ahead) lines_.fetch(z, row0, column0);
+  }
 
   __device__ __forceinline__ void store(Acc (&acc)[Config::waves][Config::tile_n / 2], int z,
                                         int row0, int column0) {
@@ -113,27 +122,32 @@ class Sm90Storer {
     }
     if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
       if constexpr (!Config::plain) finish(acc, z, row0, column0);
-    } else if (bytes() || (p_.epilogue.more_than_alpha && !p_.epilogue.only_factors)) {
-      if constexpr (!Config::gated && !Config::plain) {
-        // Beside an A in registers there are none for factors read ahead.
-        constexpr bool ahead = sizeof(typename Config::A) == 1 && !Config::registers_a;
-        if (ahead && !bytes() && p_.epilogue.only_lines) {
+    } else if (bytes() ||
+               (p_.epilogue.more_than_alpha &&
+                !(Config::reads_ahead ? p_.epilogue.only_lines : p_.epilogue.only_factors))) {
+      if constexpr (!Config::gated && !Config::plain) store_finished(acc, z, row0, column0);
+    } else if (p_.store == Sm90Store::words) {
 #pragma unroll
-          for (int wave = 0; wave < Config::waves; ++wave)
-            store_lines(acc[wave], z, row0 + 64 * wave, column0);
-        } else {
-          store_finished(acc, z, row0, column0);
-        }
-      }
+      for (int wave = 0; wave < Config::waves; ++wave)
+        store_words(acc[wave], z, row0 + 64 * wave, column0);
+    } else if constexpr (Config::reads_ahead) {
+      auto const apply = [&](auto fetched) {
+        store_halves(acc, z, row0, column0, [&](auto* sums, int wave, int at, auto& v) {
+          lines_.template apply<decltype(fetched)::value>(sums, thread_, wave, at, v);
+        });
+      };
+      lines_.finish();
+      if (lines_.fetched())
+        apply(std::true_type{});
+      else
+        apply(std::false_type{});
     } else {
       Sm90Factors const factors(p_.epilogue, z);
+      store_halves(acc, z, row0, column0, [&](auto* sums, int, int, auto& v) {
 #pragma unroll
-      for (int wave = 0; wave < Config::waves; ++wave) {
-        if (p_.store == Sm90Store::words)
-          store_words(acc[wave], z, row0 + 64 * wave, column0);
-        else
-          store_halves(acc[wave], factors, z, row0 + 64 * wave, column0);
-      }
+        for (int r = 0; r < static_cast<int>(sizeof v / sizeof *v); ++r)
+          v[r] = factors.apply(sums[r]);
+      });
     }
   }
 
@@ -170,78 +184,65 @@ class Sm90Storer {
     fence_proxy_async();
     named_barrier_sync(barrier_, 128);
     if (thread_ == 0) {
-      if (!along_m()) {
-        tma_store(&p_.c, panel, column, row0, z);
-      } else {
-        tma_store(&p_.c, panel, row0, column, z);
-        if (p_.store == Sm90Store::words && row0 + 32 < p_.m)
-          tma_store(&p_.c, panel + 4096, row0 + 32, column, z);
-      }
+      store_panel(panel, z, row0, column);
       tma_store_commit();
     }
   }
+  __device__ __forceinline__ void store_panel(unsigned char* panel, int z, int row0, int column) {
+    if (!along_m()) {
+      tma_store(&p_.c, panel, column, row0, z);
+    } else {
+      tma_store(&p_.c, panel, row0, column, z);
+      if (p_.store == Sm90Store::words && row0 + 32 < p_.m)
+        tma_store(&p_.c, panel + 4096, row0 + 32, column, z);
+    }
+  }
 
-  __device__ __forceinline__ void store_halves(Acc const (&acc)[Config::tile_n / 2],
-                                               Sm90Factors const& factors, int z, int row0,
-                                               int column0) {
-    constexpr int left = rest<64>, whole = Config::out_n - left;
+  /// 16-bit elements. `apply(sums, wave, at, v)` finishes sums of a wave from column `at` on.
+  template <class Apply>
+  __device__ __forceinline__ void store_halves(Acc const (&acc)[Config::waves][Config::tile_n / 2],
+                                               int z, int row0, int column0, Apply const& apply) {
+    constexpr int whole = Config::out_n / 64, panels = whole * Config::waves;
+    constexpr int in_wave = whole == 0 ? 1 : whole;
+    constexpr int together = Config::panels_together, places = Config::group_panels / together;
 #pragma unroll
-    for (int at = 0; at < whole; at += 64) {
-      if (column0 + at < p_.n) {
+    for (int first = 0; first < panels; first += together) {
+      unsigned char* const begin = panels_ + buffer_ * together * Config::panel_bytes;
+      buffer_ = (buffer_ + 1) % places;
+      if (thread_ == 0) tma_store_wait_read<places - 1>();  // the last ones of this place
+      named_barrier_sync(barrier_, 128);
+#pragma unroll
+      for (int i = 0; i < together; ++i) {
+        if (first + i >= panels) continue;
+        int const wave = (first + i) / in_wave, at = (first + i) % in_wave * 64;
         float v[32];
+        apply(acc[wave] + at / 2, wave, at, v);
+        stage<64>(v, begin + i * Config::panel_bytes);
+      }
+      fence_proxy_async();
+      named_barrier_sync(barrier_, 128);
+      if (thread_ == 0) {
 #pragma unroll
-        for (int r = 0; r < 32; ++r) v[r] = factors.apply(acc[at / 2 + r]);
-        unsigned char* const panel = begin_panel();
-        stage<64>(v, panel);
-        end_halves(panel, z, row0, column0 + at, 64);
+        for (int i = 0; i < together; ++i) {
+          int const at = (first + i) % in_wave * 64;
+          if (first + i < panels && column0 + at < p_.n)
+            store_panel(begin + i * Config::panel_bytes, z, row0 + (first + i) / in_wave * 64,
+                        column0 + at);
+        }
+        tma_store_commit();
       }
     }
-    if constexpr (left != 0) {
-      if (column0 + whole < p_.n) {
+    if constexpr (constexpr int left = rest<64>; left != 0) {
+#pragma unroll
+      for (int wave = 0; wave < Config::waves; ++wave) {
+        if (column0 + whole * 64 >= p_.n) continue;
+        unsigned char* const panel = begin_panel();
         float v[left / 2];
-#pragma unroll
-        for (int r = 0; r < left / 2; ++r) v[r] = factors.apply(acc[whole / 2 + r]);
-        unsigned char* const panel = begin_panel();
+        apply(acc[wave] + whole * 32, wave, whole * 64, v);
         stage<left>(v, panel);
-        end_halves(panel, z, row0, column0 + whole, left);
+        end_halves(panel, z, row0 + 64 * wave, column0 + whole * 64, left);
       }
     }
-  }
-
-  /// As store_halves() with factors of rows and columns. Those of a panel's columns are read before
-  /// the panel ahead of it is staged.
-  __device__ __forceinline__ void store_lines(Acc const (&acc)[Config::tile_n / 2], int z, int row0,
-                                              int column0) {
-    constexpr int panels = (Config::out_n + 63) / 64, left = rest<64>;
-    Sm90LineFactors<Config> const factors(p_, thread_, z, row0, column0);
-    float2 next[8];
-    factors.load(0, next);
-#pragma unroll
-    for (int s = 0; s < panels; ++s) {
-      float2 column[8];
-#pragma unroll
-      for (int b = 0; b < 8; ++b) column[b] = next[b];
-      if (s + 1 < panels) factors.load(64 * (s + 1), next);
-      if (column0 + 64 * s >= p_.n) continue;
-      if (left != 0 && s + 1 == panels)
-        store_line_panel<left == 0 ? 64 : left>(acc + 32 * s, factors, column, z, row0,
-                                                column0 + 64 * s);
-      else
-        store_line_panel<64>(acc + 32 * s, factors, column, z, row0, column0 + 64 * s);
-    }
-  }
-  template <int Columns>
-  __device__ __forceinline__ void store_line_panel(Acc const* sums,
-                                                   Sm90LineFactors<Config> const& factors,
-                                                   float2 const (&column)[8], int z, int row0,
-                                                   int column0) {
-    float v[Columns / 2];
-#pragma unroll
-    for (int r = 0; r < Columns / 2; ++r)
-      v[r] = factors.apply(static_cast<float>(sums[r]), r, column);
-    unsigned char* const panel = begin_panel();
-    stage<Columns>(v, panel);
-    end_halves(panel, z, row0, column0, Columns);
   }
 
   /// 16-bit elements from column `first` of a panel on.
@@ -401,7 +402,12 @@ class Sm90Storer {
     }
   }
 
+  struct NoFactors {
+    __device__ __forceinline__ NoFactors(Sm90Params const&, std::uint32_t) {}
+  };
+
   Sm90Params const& p_;
+  std::conditional_t<Config::reads_ahead, Sm90LineFactors<Config>, NoFactors> const lines_;
   unsigned char* const panels_;
   int const barrier_;
   int buffer_ = 0, thread_ = 0;

@@ -39,7 +39,7 @@ struct Tf32x3Config {
   using B = float;
   using Acc = float;
   static constexpr bool integer = false, registers_a = false, promoted = true, gated = false;
-  static constexpr bool plain = false, writes_bytes = false;
+  static constexpr bool plain = false, writes_bytes = false, reads_ahead = false;
   static constexpr int waves = 1, consumers = 2;
   static constexpr int tile_m = 128, tile_n = 128, out_n = tile_n, tile_k = 32, stages = 4;
   static constexpr int threads = 128 * (2 + consumers);
@@ -47,6 +47,7 @@ struct Tf32x3Config {
   static constexpr int stage_bytes = 3 * tile_bytes;  ///< A, B, the small part of B
   static constexpr int panel_bytes = 64 * 128;        ///< 64 rows × 128 bytes of C
   static constexpr int group_panels = 2, panels = group_panels * consumers;
+  static constexpr int panels_together = 1;  ///< of 16-bit elements
   static constexpr int shared_bytes =
       1024 + stages * stage_bytes + panels * panel_bytes + 3 * 8 * stages;
   static_assert(shared_bytes <= 232448);

@@ -107,9 +107,7 @@ template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     sm90_gemm_kernel(__grid_constant__ Sm90Params const p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ unsigned char raw[];
-  auto* const shared = reinterpret_cast<unsigned char*>(
-      (reinterpret_cast<std::uintptr_t>(raw) + 1023) & ~std::uintptr_t{1023});
+  extern __shared__ __align__(1024) unsigned char shared[];
   unsigned char* const panels = shared + Config::stages * Config::stage_bytes;
   auto* const full =
       reinterpret_cast<std::uint64_t*>(panels + Config::panels * Config::panel_bytes);
@@ -217,7 +215,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
         operand_descriptor(shared + share * Config::waves * 8192, Config::tile_k * 128);
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
     Sm90Storer<typename Config::Stored> storer(
-        p, panels + consumer * Config::group_panels * Config::panel_bytes, consumer);
+        p, panels + consumer * Config::group_panels * Config::panel_bytes, consumer,
+        shared_address(factors) + Config::factor_bytes + consumer * Config::line_bytes);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
     Sm90FactorRing<Config> ring;
     // Ping-pong: a warpgroup passes over the stages of the other's tiles.
@@ -239,6 +238,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
       int z, m, n;
       locate(tile, z, m, n);
       m += share * Config::waves * 64;
+      int const first_column = Config::splits > 1 ? static_cast<int>(part) * Config::stored_n : 0;
+      storer.fetch(z, m, n + first_column);
       if constexpr (Config::ping_pong) named_barrier_sync(turn_barrier + consumer, 256);
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
@@ -307,7 +308,6 @@ __global__ void __launch_bounds__(Config::threads, 1)
       } else {
         typename Config::Acc sums[Config::waves][Config::stored_n / 2];
         sum_parts<Config>(acc, sums, shared_address(shared), static_cast<int>(part));
-        int const first_column = static_cast<int>(part) * Config::stored_n;
         if (first_column < Config::tile_n) storer.store(sums, z, m, n + first_column);
         break;  // there is a cluster for every tile
       }

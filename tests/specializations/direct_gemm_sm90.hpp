@@ -83,7 +83,8 @@ void run(Case const& t) {
   Matrix<float> bias(1, 1, std::max(t.m, t.n), false, 0, false, 4);
   Matrix<__nv_bfloat16> residual(t.batch, t.m, t.n, t.trans_c == t.residual_as_c,
                                  t.residual_as_c ? 4 : 3, false, 5);
-  Matrix<float> rows(1, 1, t.m, false, 0, false, 6), columns(1, 1, t.n, false, 0, false, 7);
+  Matrix<float> rows(t.batch, 1, t.m, false, 0, false, 6),
+      columns(t.batch, 1, t.n, false, 0, false, 7);
   bool const along_k = t.lie != Case::Blocks::by_rows;
   int const odd = t.lie == Case::Blocks::along_k_odd ? 1 : 0;
   Matrix<float> blocks_a(t.batch, blocks(t.m, t.block_rows), blocks(t.k, 128), !along_k, odd, false,
@@ -110,6 +111,7 @@ void run(Case const& t) {
   if (t.factors || t.one_factor) {
     g.scale_a.data = rows.begin(), g.scale_a.row = t.one_factor ? 0 : 1;
     g.scale_b.data = columns.begin(), g.scale_b.col = t.one_factor ? 0 : 1;
+    g.scale_a.batch = rows.stride_batch, g.scale_b.batch = columns.stride_batch;
   }
   if (t.device_scale) g.device_scale = columns.begin() + 1;
   if (t.block_rows != 0)
@@ -145,8 +147,8 @@ void run(Case const& t) {
         double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + dropped;
         double const factor =
             t.one_factor
-                ? static_cast<double>(rows.value(0, 0, 0)) * columns.value(0, 0, 0)
-                : (t.factors ? static_cast<double>(rows.value(0, 0, i)) * columns.value(0, 0, j)
+                ? static_cast<double>(rows.value(l, 0, 0)) * columns.value(l, 0, 0)
+                : (t.factors ? static_cast<double>(rows.value(l, 0, i)) * columns.value(l, 0, j)
                              : 1);
         double const scale = t.scale * (t.device_scale ? columns.value(0, 0, 1) : 1);
         double const old = t.beta == 0 ? 0 : t.beta * c.value(l, i, j);

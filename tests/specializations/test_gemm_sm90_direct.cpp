@@ -134,6 +134,27 @@ TEST(Sm90Runs, EpiloguesFloat32) { epilogues<float, float, float>(); }
 TEST(Sm90Runs, EpiloguesFloat8) { epilogues<E4, E4, __nv_bfloat16>(); }
 TEST(Sm90Runs, EpiloguesInt8) { epilogues<std::int8_t, std::int8_t, __nv_bfloat16>(); }
 
+/// Factors alone, which come beside the products, and none: sums of one stage, of fewer stages than
+/// a block has places for and of more, in tiles whole and cut, many of them a block's.
+TEST(Sm90Runs, FactorsAlone) {
+  std::int64_t const sizes[][2] = {{200, 392}, {136, 576}};
+  int turn = 0;
+  for (auto [m, n] : sizes)
+    for (std::int64_t k : {80, 520})
+      for (bool fast : {false, true}) {
+        Case t{m, n, k};
+        t.batch = turn % 2 + 1, t.fast = fast, t.alpha = 0.7;
+        t.factors = turn % 3 == 0, t.one_factor = turn % 3 == 1;
+        t.device_scale = turn % 4 == 0, t.scale = turn % 2 == 0 ? 1.3 : 1;
+        ++turn;
+        run<E4, E4, __nv_bfloat16>(t);
+        t.trans_c = true;
+        run<E5, E4, __half>(t);
+        if (fast) run<std::int8_t, std::int8_t, __nv_bfloat16>(t);
+        if (testing::Test::HasFailure()) return;
+      }
+}
+
 /// Long sums of few tiles, which a cluster of blocks shares out where the device would idle
 /// otherwise.
 TEST(Sm90Runs, SharesOfK) {
@@ -223,6 +244,7 @@ TEST(Sm90Runs, SharedKOfWideTiles) {
     Case t{m, m + 16, 12304};
     t.bias = m == 100, t.fast = true;
     run<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(t);
+    t.factors = true;  // alone, or with a bias
     run<E4, E4, __nv_bfloat16>(t);
   }
 }
