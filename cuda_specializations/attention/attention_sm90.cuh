@@ -35,7 +35,6 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.mask != nullptr) return "it has no boolean mask";
-  if (float8 && g.page_table != nullptr) return "it reads no pages";
   if (g.page_table != nullptr && (g.page_size < 8 || (g.page_size & (g.page_size - 1)) != 0))
     return "its pages are powers of two, of 8 positions or more";
   if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))

@@ -248,6 +248,35 @@ struct BiasTensor {
   }
 };
 
+/// What float8 elements of q, k and v of a case stand for.
+struct Factors {
+  int kind;  ///< 0: themselves; 1: a factor for all; 2: for each batch and key head
+  std::int64_t heads_kv;
+  std::vector<float> all[3];
+  std::optional<DeviceArray<float>> device[3];
+
+  template <class C>
+  Factors(C const& t, std::int64_t batch) : kind(t.descale), heads_kv(t.heads_kv) {
+    for (std::size_t n = 0; n < 3; ++n) {
+      for (std::int64_t e = 0; kind != 0 && e < (kind == 1 ? 1 : batch * heads_kv); ++e)
+        all[n].push_back(0.5f + 0.25f * static_cast<float>((e * 5 + static_cast<int>(n)) % 7));
+      if (n == 0)
+        for (float& x : all[0]) x *= t.factor_q;
+      device[n].emplace(all[n]);
+    }
+  }
+  double operator()(std::size_t n, std::int64_t b, std::int64_t h_kv) const {
+    if (kind == 0 || b < 0) return 1;
+    return all[n][kind == 1 ? 0 : static_cast<std::size_t>(b * heads_kv + h_kv)];
+  }
+  void pass_to(AttentionArgs& g) const {
+    g.descale_q = device[0]->data, g.descale_k = device[1]->data, g.descale_v = device[2]->data;
+    if (kind == 2)
+      for (auto* stride : {&g.descale_q_stride, &g.descale_k_stride, &g.descale_v_stride})
+        (*stride)[0] = heads_kv, (*stride)[1] = 1;
+  }
+};
+
 double worst_attention_ratio = 0;
 
 /// Runs a case for devices of 1, 3 and all multiprocessors, whose bits must agree, and compares
@@ -307,17 +336,8 @@ void run(Case const& t) {
     slopes.push_back(0.25f / static_cast<float>(h + 1));
     sinks.push_back(static_cast<float>(h) * 2.5f - 1.0f);
   }
-  std::vector<float> factors[3];  // of q, k and v, batch by batch
-  for (std::size_t n = 0; n < 3; ++n)
-    for (std::int64_t e = 0; t.descale != 0 && e < (t.descale == 1 ? 1 : batch * t.heads_kv); ++e)
-      factors[n].push_back(0.5f + 0.25f * static_cast<float>((e * 5 + static_cast<int>(n)) % 7));
-  for (float& x : factors[0]) x *= t.factor_q;
-  auto const factor = [&](std::size_t n, std::int64_t b, std::int64_t h_kv) {
-    auto const at = static_cast<std::size_t>(b * t.heads_kv + h_kv);
-    return t.descale == 0 ? 1.0 : factors[n][t.descale == 1 ? 0 : at];
-  };
-  DeviceArray<float> const alibi(slopes), sink(sinks), factors_q(factors[0]), factors_k(factors[1]),
-      factors_v(factors[2]);
+  Factors const factors(t, batch);
+  DeviceArray<float> const alibi(slopes), sink(sinks);
   DeviceArray<int> const lengths_q(t.lengths_q), lengths_kv(t.lengths_kv), cu_q(t.cu_q),
       cu_kv(t.cu_kv);
   DeviceArray<std::int64_t> const wide_q(wide_offsets(t.cu_q)), wide_kv(wide_offsets(t.cu_kv));
@@ -327,10 +347,7 @@ void run(Case const& t) {
   AttentionArgs g;
   g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
   g.type = dtype_of<In>(), g.type_out = dtype_of<T>();
-  g.descale_q = factors_q.data, g.descale_k = factors_k.data, g.descale_v = factors_v.data;
-  if (t.descale == 2)
-    for (auto* stride : {&g.descale_q_stride, &g.descale_k_stride, &g.descale_v_stride})
-      (*stride)[0] = t.heads_kv, (*stride)[1] = 1;
+  factors.pass_to(g);
   g.batch = batch, g.heads_q = t.heads, g.heads_kv = t.heads_kv;
   g.seqlen_q = t.len_q, g.seqlen_kv = t.len_kv, g.head_dim = t.d, g.head_dim_v = t.dv;
   for (int r = 0; r < 4; ++r) {
@@ -394,9 +411,8 @@ void run(Case const& t) {
       for (std::int64_t i = 0; i < e.rows; ++i) {
         std::int64_t const hk = h / (t.heads / t.heads_kv), iq = e.begin_q + i;
         std::vector<std::pair<std::int64_t, double>> score;
-        double const scale =
-            g.softmax_scale * (e.batch < 0 ? 1 : factor(0, e.batch, hk) * factor(1, e.batch, hk));
-        double const value_scale = e.batch < 0 ? 1 : factor(2, e.batch, hk);
+        double const scale = g.softmax_scale * factors(0, e.batch, hk) * factors(1, e.batch, hk);
+        double const value_scale = factors(2, e.batch, hk);
         double top = -infinity, magnitude = 0, dropped_score = 0;
         for (std::int64_t j = 0; i < e.len_q && j < e.len_kv; ++j) {
           if ((t.causal && j > i + off) || (t.left >= 0 && j < i + off - t.left) ||

@@ -27,6 +27,19 @@ struct WithoutWorkspace : Kernel {
   static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
 };
 
+/// A kernel on a card whose blocks may have `SharedBytes`.
+template <class Kernel, int SharedBytes>
+struct WithLessShared : WithoutWorkspace<Kernel> {
+  static abi::Verdict accepts(AttentionArgs const& g, Device device) {
+    device.shared_memory_per_block_optin = SharedBytes;
+    return Kernel::accepts(g, device);
+  }
+  static int launch(AttentionArgs const& g, Device device, CUstream_st* stream) {
+    device.shared_memory_per_block_optin = SharedBytes;
+    return Kernel::launch(g, device, stream);
+  }
+};
+
 struct DecodeCase {
   std::int64_t batch = 2, heads = 8, heads_kv = 2, len_q = 1, len_kv = 300, d = 128, dv = 128;
   std::int64_t page_size = 0;  ///< 0: not paged
@@ -42,6 +55,9 @@ struct DecodeCase {
   std::int64_t bad_feature = -1;   ///< the only one of theirs that is; -1: all
   bool infinite = false;           ///< instead of NaN: bad keys' values and what no sequence owns
   double units = 1;                ///< what the unit of roundings is multiplied by
+  int descale = 0;                 ///< float8 factors; 1: one for all, 2: per batch and key head
+  float factor_q = 1;              ///< on top of that of q
+  bool coarse = false;             ///< float8 weights and sums as wgmma has them
 };
 
 std::string describe(DecodeCase const& t, bool half) {
@@ -52,26 +68,29 @@ std::string describe(DecodeCase const& t, bool half) {
        << t.softcap << " alibi" << t.alibi << " sinks" << t.sinks << " bias" << t.bias << " mask"
        << t.mask << " order " << static_cast<int>(t.order) << static_cast<int>(t.order_out)
        << " lengths " << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed "
-       << t.cu_q.size() << ' ' << t.cu_kv.size() << (half ? " half" : " bfloat16");
+       << t.cu_q.size() << ' ' << t.cu_kv.size() << (half ? " half" : " bfloat16") << " descale "
+       << t.descale;
   return text.str();
 }
 
 double worst_decode_ratio = 0;
 
-/// The tensors of a case, on both sides.
-template <class T>
+/// The tensors of a case, on both sides: q, k and v of `In`, out of `T`.
+template <class T, class In = T>
 struct DecodeProblem {
   DecodeCase t;
   bool packed_q, packed_kv, paged;
   std::int64_t batch, max_pages, num_pages;
   std::vector<Sequence> all;
   std::vector<int> table;
-  Tensor4<T> q, k, v, out;
+  Tensor4<In> q, k, v;
+  Tensor4<T> out;
   Tensor4<SumOf<T>> lse;
   Tensor4<__nv_bfloat16> bias_16;
   Tensor4<float> bias_32;
   std::vector<float> slopes, sinks;
   std::vector<std::uint8_t> mask;  ///< [heads, q, kv]
+  Factors factors;
   std::unique_ptr<DeviceArray<float>> alibi, sink;
   std::unique_ptr<DeviceArray<std::uint8_t>> mask_device;
   std::unique_ptr<DeviceArray<int>> lengths_q, lengths_kv, cu_q, cu_kv, pages;
@@ -97,7 +116,8 @@ struct DecodeProblem {
         lse(packed_q ? 1 : batch, c.heads, c.len_q, 1, Order::padded, 5, 1),
         bias_16(1, 1, c.len_q, c.len_kv, Order::odd, 6, 3),
         bias_32(c.bias == 2 ? batch : 1, c.bias == 2 ? c.heads : 1, c.len_q, c.len_kv,
-                Order::padded, 7, 3) {
+                Order::padded, 7, 3),
+        factors(c, batch) {
     Case like;
     like.batch = batch, like.len_q = t.len_q, like.len_kv = capacity();
     like.lengths_q = t.lengths_q, like.lengths_kv = t.lengths_kv;
@@ -173,7 +193,8 @@ struct DecodeProblem {
   DecodeArgs arguments() const {
     DecodeArgs g;
     g.q = q.begin(), g.k = k.begin(), g.v = v.begin();
-    g.type = g.type_out = dtype_of<T>();
+    g.type = dtype_of<In>(), g.type_out = dtype_of<T>();
+    factors.pass_to(g);
     g.batch = batch, g.heads_q = t.heads, g.heads_kv = t.heads_kv;
     g.seqlen_q = t.len_q, g.seqlen_kv = capacity(), g.head_dim = t.d, g.head_dim_v = t.dv;
     for (int r = 0; r < 4; ++r) {
@@ -228,8 +249,8 @@ struct DecodeWorkspace {
 };
 
 /// One launch over poisoned results; their bytes.
-template <class T, class Kernel = DecodeFor<T>>
-void launch_decode(DecodeProblem<T>& x, std::int64_t splits, Device const& device,
+template <class T, class Kernel = DecodeFor<T>, class In = T>
+void launch_decode(DecodeProblem<T, In>& x, std::int64_t splits, Device const& device,
                    std::vector<unsigned char>& result, std::vector<unsigned char>& sums) {
   DecodeArgs g = x.arguments();
   g.splits = splits;
@@ -247,15 +268,15 @@ void launch_decode(DecodeProblem<T>& x, std::int64_t splits, Device const& devic
 }
 
 /// The grid's order follows the device; the bits do not.
-template <class T, class Kernel>
+template <class T, class Kernel, class In = T>
 void expect_same_bits_on_any_device(DecodeCase const& t) {
-  DecodeProblem<T> x(t);
+  DecodeProblem<T, In> x(t);
   Device device = abi::query_device(abi::current_device());
   std::vector<unsigned char> first, first_sums, again, sums;
-  launch_decode<T, Kernel>(x, 0, device, first, first_sums);
+  launch_decode<T, Kernel, In>(x, 0, device, first, first_sums);
   for (int round = 0; round < 30; ++round) {
     device.sm_count = 1 + 7 * round;
-    launch_decode<T, Kernel>(x, 0, device, again, sums);
+    launch_decode<T, Kernel, In>(x, 0, device, again, sums);
     if (testing::Test::HasFailure()) return;
     EXPECT_EQ(again == first && sums == first_sums, true) << "round " << round;
   }
@@ -275,12 +296,20 @@ struct Expected {
 /// u(d + 40)M, so a weight by e = expm1 of that plus 16u (exp2 and its argument, here and where
 /// parts are joined); rounding it to T adds unit(T), for float16 at least 2^-25 of the row's
 /// largest. Sums of n weights or products add u(n + 32).
-template <class T>
-std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
+///
+/// Weights beside float8 values are float16, or `coarse`, as run() has it.
+template <class T, class In>
+std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
   DecodeCase const& t = x.t;
   std::vector<Expected> list;
-  constexpr bool is_double = std::is_same_v<T, double>;
+  constexpr bool is_double = std::is_same_v<T, double>, float8 = std::is_same_v<In, E4>;
   double const u = t.units * (is_double ? 0x1p-52 : 0x1p-23), unit = rounding<T>();
+  double const unit_weight = t.coarse ? 0x1p-4 : float8 ? rounding<__half>() : unit;
+  double const smallest_weight = t.coarse                              ? 0x1p-17
+                                 : std::is_same_v<T, __half> || float8 ? 0x1p-25
+                                 : is_double                           ? 0x1p-1000
+                                                                       : 0x1p-126;
+  double const dropped = t.coarse ? 33 * 0x1p-13 : 0;
   double const least = is_double ? 0x1p-1000 : 0x1p-25;  // neighbours of 0 are no further apart
   for (auto const& e : x.all) {
     std::int64_t const bq = x.packed_q ? 0 : e.batch;
@@ -289,20 +318,25 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
       for (std::int64_t i = 0; i < e.rows; ++i) {
         std::int64_t const hk = h / (t.heads / t.heads_kv), iq = e.begin_q + i;
         std::vector<std::pair<std::int64_t, double>> score;
-        double top = -infinity, magnitude = 0;
+        double top = -infinity, magnitude = 0, dropped_score = 0;
+        double const scale = (t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale) *
+                             x.factors(0, e.batch, hk) * x.factors(1, e.batch, hk);
         for (std::int64_t j = 0; i < e.len_q && j < e.len_kv; ++j) {
           if ((t.causal && j > i + off) || (t.left >= 0 && j < i + off - t.left) ||
               (t.right >= 0 && j > i + off + t.right) ||
               (t.mask && x.mask[static_cast<std::size_t>((h * t.len_q + i) * t.len_kv + j)] == 0))
             continue;
           auto const [outer, row] = x.place(e.batch, e.begin_kv, j);
-          double s = 0, size = 0;
+          double s = 0, size = 0, before = 0, most = 0, lost = 0;
           for (std::int64_t c = 0; c < t.d; ++c) {
             double const y = x.q.value(bq, h, iq, c) * x.k.value(outer, hk, row, c);
-            s += y, size += std::abs(y);
+            s += y, size += std::abs(y), most = std::max(most, std::abs(y));
+            if (c % 32 != 31 && c + 1 != t.d) continue;
+            lost += dropped * std::max({most, std::abs(before), std::abs(s)});
+            before = s, most = 0;
           }
-          double const scale = t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
           s *= scale, size *= std::abs(scale);
+          dropped_score = std::max(dropped_score, lost * std::abs(scale));
           if (t.softcap > 0) s = t.softcap * std::tanh(s / t.softcap);
           if (t.bias == 1) s += x.bias_16.value(0, 0, i, j), size += 3;
           if (t.bias == 2) s += x.bias_32.value(e.batch, h, i, j), size += 3;
@@ -321,32 +355,35 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
           full += std::exp(x.sinks[static_cast<std::size_t>(h)] - top), magnitude += 8;
         auto const n = static_cast<double>(score.size());
         double const weight =
-            std::expm1(u * (static_cast<double>(t.d) + 40) * (magnitude + 1)) + 16 * u;
+            std::expm1(u * (static_cast<double>(t.d) + 40) * (magnitude + 1) + dropped_score) +
+            16 * u;
         double const total = u * (n + 32);
         if (t.lse) {
           double const expected = score.empty() ? -infinity : top + std::log(full);
           list.push_back({x.lse.offset(bq, h, iq, 0) * sizeof(SumOf<T>), expected,
                           weight + total + 8 * u * (std::abs(expected) + magnitude + 1), "lse"});
         }
-        std::vector<double> y(static_cast<std::size_t>(t.dv)), size(y), largest(y);
+        std::vector<double> y(static_cast<std::size_t>(t.dv)), size(y), largest(y), most(y), low(y),
+            high(y);
         for (auto const& [j, p] : score) {
           auto const [outer, row] = x.place(e.batch, e.begin_kv, j);
           for (std::int64_t c = 0; c < t.dv; ++c) {
             auto const n_ = static_cast<std::size_t>(c);
-            double const z = x.v.value(outer, hk, row, c);
+            double const z = x.factors(2, e.batch, hk) * x.v.value(outer, hk, row, c);
             y[n_] += p / full * z, size[n_] += p / full * std::abs(z),
                 largest[n_] = std::max(largest[n_], std::abs(z));
+            if (!t.coarse) continue;
+            most[n_] = std::max(most[n_], p / full * std::abs(z));
+            low[n_] = std::min(low[n_], y[n_]), high[n_] = std::max(high[n_], y[n_]);
           }
         }
         for (std::int64_t c = 0; c < t.dv; ++c) {
           auto const n_ = static_cast<std::size_t>(c);
-          double bound = size[n_] * (weight + total + unit) +
+          double bound = size[n_] * (weight + total + unit_weight) +
                          std::abs(y[n_]) * (weight + total + 8 * u) +
-                         n *
-                             (std::is_same_v<T, __half> ? 0x1p-25
-                              : is_double               ? 0x1p-1000
-                                                        : 0x1p-126) *
-                             largest[n_] / std::max(sum, 1.0);
+                         n * smallest_weight * largest[n_] / std::max(sum, 1.0);
+          bound += dropped * static_cast<double>(e.len_kv / 32 + 8) *
+                   std::max(most[n_], 2 * (high[n_] - low[n_])) * (1 + 0x1p-4);
           bound += unit * (std::abs(y[n_]) + bound) + least;
           list.push_back({x.out.offset(bq, h, iq, c) * sizeof(T), y[n_], bound, "out"});
         }
@@ -357,18 +394,18 @@ std::vector<Expected> expect_decode(DecodeProblem<T> const& x) {
 
 /// Runs a case for every number of splits it names, twice each, whose bits must agree, and compares
 /// every element with float64.
-template <class T, class Kernel = DecodeFor<T>>
-void run_decode(DecodeCase const& t) {
+template <class T, class Kernel, class In>
+void run_decode(DecodeProblem<T, In>& x) {
+  DecodeCase const& t = x.t;
   Device const device = abi::query_device(abi::current_device());
   ASSERT_NE(device.compute_major, 0) << "this suite needs a card";
   SCOPED_TRACE(describe(t, std::is_same_v<T, __half>));
-  DecodeProblem<T> x(t);
   auto const expected = expect_decode(x);
   for (std::int64_t splits : t.splits) {
     SCOPED_TRACE("splits " + std::to_string(splits));
     std::vector<unsigned char> result, sums, again, again_sums;
-    launch_decode<T, Kernel>(x, splits, device, result, sums);
-    launch_decode<T, Kernel>(x, splits, device, again, again_sums);
+    launch_decode<T, Kernel, In>(x, splits, device, result, sums);
+    launch_decode<T, Kernel, In>(x, splits, device, again, again_sums);
     if (testing::Test::HasFailure()) return;
     EXPECT_EQ(result == again && sums == again_sums, true) << "bits changed from run to run";
     auto untouched = x.out.host, untouched_sums = x.lse.host;
@@ -399,6 +436,12 @@ void run_decode(DecodeCase const& t) {
     EXPECT_EQ(untouched == result, true) << "memory around out was written";
     EXPECT_EQ(!t.lse || untouched_sums == sums, true) << "memory around lse was written";
   }
+}
+
+template <class T, class Kernel = DecodeFor<T>, class In = T>
+void run_decode(DecodeCase const& t) {
+  DecodeProblem<T, In> x(t);
+  run_decode<T, Kernel>(x);
 }
 
 }  // namespace

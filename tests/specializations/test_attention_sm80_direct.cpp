@@ -21,19 +21,6 @@ void run_attention(DecodeCase t) {
   run_decode<T, WithoutWorkspace<Kernel>>(t);
 }
 
-/// A kernel on a card whose blocks may have `SharedBytes`.
-template <class Kernel, int SharedBytes>
-struct WithLessShared : WithoutWorkspace<Kernel> {
-  static abi::Verdict accepts(AttentionArgs const& g, Device device) {
-    device.shared_memory_per_block_optin = SharedBytes;
-    return Kernel::accepts(g, device);
-  }
-  static int launch(AttentionArgs const& g, Device device, CUstream_st* stream) {
-    device.shared_memory_per_block_optin = SharedBytes;
-    return Kernel::launch(g, device, stream);
-  }
-};
-
 /// A call that is taken, changed by `change`: why it is refused.
 template <class Change>
 std::string refusal(Change change, int major = 9) {

@@ -53,10 +53,13 @@ TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
     return Float8::accepts(g, d).reason;
   };
   EXPECT_EQ(with([](AttentionArgs&) {}), "");
-  EXPECT_EQ(with([](AttentionArgs& g) {
-              g.page_table = static_cast<int const*>(g.q), g.page_size = 16, g.num_pages = 3;
-            }),
-            "it reads no pages");
+  auto const with_pages = [&](std::int64_t size) {
+    return with([=](AttentionArgs& g) {
+      g.page_table = static_cast<int const*>(g.q), g.page_size = size, g.num_pages = 3;
+    });
+  };
+  EXPECT_EQ(with_pages(16), "");
+  EXPECT_EQ(with_pages(24), "its pages are powers of two, of 8 positions or more");
   EXPECT_EQ(with([](AttentionArgs& g) {
               g.descale_q = g.descale_k = g.descale_v = somewhere, g.type_out = DType::float16;
             }),

@@ -19,6 +19,17 @@ void run_attention(DecodeCase t) {
   run_decode<T, WithoutWorkspace<Kernel>>(t);
 }
 
+/// Of float8, with types of out and kinds of factors in turn.
+void run_float8(DecodeCase t) {
+  static int round = 0;
+  using Kernel = WithoutWorkspace<abi::AttentionSm90WgmmaE4m3>;
+  t.splits = {0}, t.coarse = true, t.descale = ++round % 3;
+  if (round % 2 == 0)
+    run_decode<__half, Kernel, E4>(t);
+  else
+    run_decode<__nv_bfloat16, Kernel, E4>(t);
+}
+
 /// Why a call with pages of `size` positions is refused.
 std::string refusal(std::int64_t size, std::int64_t num_pages = 9) {
   alignas(16) static float somewhere[4];
@@ -45,8 +56,8 @@ TEST(AttentionSm90PagesRefuses, OtherSizes) {
   EXPECT_EQ(refusal(16, -1), "an extent is negative");
 }
 
-template <class T>
-void sizes(std::int64_t d, std::int64_t dv) {
+template <class Run>
+void each_size(std::int64_t d, std::int64_t dv, Run run) {
   int round = 0;
   for (std::int64_t size : {8, 16, 32, 64, 128, 256, 512})
     for (int mask = 0; mask < 3; ++mask) {
@@ -62,19 +73,19 @@ void sizes(std::int64_t d, std::int64_t dv) {
                    .order = round % 2 == 0 ? Order::heads_first : Order::positions_first,
                    .lengths_kv = {333, 8 + 15 * round}};
       if (round++ % 3 == 0) t.lengths_q = {100, 170};
-      run_attention<T>(t);
+      run(t);
       STOP_AT_FAILURE;
     }
 }
 TEST(AttentionSm90PagesRuns, Sizes) {
   std::int64_t const dims[][2] = {{32, 32}, {64, 64}, {96, 96}, {128, 128}, {192, 128}, {256, 256}};
   for (auto const& e : dims) {
-    sizes<__nv_bfloat16>(e[0], e[1]);
+    each_size(e[0], e[1], run_attention<__nv_bfloat16>);
     STOP_AT_FAILURE;
   }
-  sizes<__half>(64, 64);  // and blocks of 96 keys
+  each_size(64, 64, run_attention<__half>);  // and blocks of 96 keys
   STOP_AT_FAILURE;
-  sizes<__half>(192, 192);
+  each_size(192, 192, run_attention<__half>);
 }
 
 TEST(AttentionSm90PagesRuns, Options) {
@@ -125,6 +136,51 @@ TEST(AttentionSm90PagesRuns, NanBehindTheMask) {
       t.page_size = 16 << form;
       run_attention<__nv_bfloat16>(t);
     });
+}
+
+TEST(AttentionSm90PagesRuns, Float8Sizes) {
+  std::int64_t const dims[][2] = {{64, 64}, {40, 24}, {128, 128}, {192, 128}, {256, 256}};
+  for (auto const& e : dims) {
+    int round = 0;
+    each_size(e[0], e[1], [&](DecodeCase const& t) {
+      if (round++ % 3 == t.page_size / 16 % 3) run_float8(t);  // every size with one mask
+    });
+    STOP_AT_FAILURE;
+  }
+}
+
+TEST(AttentionSm90PagesRuns, Float8Options) {
+  for (std::int64_t d : {64, 128, 256}) {
+    each_option<DecodeCase>(d, [](DecodeCase t) {
+      if (t.mask || t.order != Order::heads_first) return;
+      t.page_size = t.softcap > 0 ? 16 : 64;
+      t.order_out = Order::positions_first;
+      run_float8(t);
+    });
+    STOP_AT_FAILURE;
+    each_bad_key<DecodeCase>(d, [](DecodeCase t, int form) {
+      if (form == 2) return;
+      t.page_size = 16 << form;
+      run_float8(t);
+    });
+    STOP_AT_FAILURE;
+  }
+}
+
+/// Packed queries; several rounds of tiles and of the rings, no keys at all, one key of a page.
+TEST(AttentionSm90PagesRuns, Float8Lengths) {
+  for (std::int64_t d : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      DecodeCase t = packed_case<DecodeCase>(2, 1, d, causal);
+      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
+      t.page_size = 32;
+      run_float8(t);
+      STOP_AT_FAILURE;
+      t = {.batch = 3, .heads = 2, .heads_kv = 1, .len_q = 200, .len_kv = 1100, .d = d, .dv = d};
+      t.causal = causal, t.page_size = causal ? 8 : 16, t.lengths_kv = {1100, 0, 1025};
+      if (d != 256) run_float8(t);
+      STOP_AT_FAILURE;
+    }
 }
 
 }  // namespace

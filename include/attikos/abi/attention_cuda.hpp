@@ -68,7 +68,8 @@ struct AttentionSm90ShortBf16 {
 /// of 16 bytes (those of heads and batches may be 0). out and lse may have any strides; rows of out
 /// whose address and strides are multiples of 16 bytes are stored faster.
 /// - Causal masks, windows, softcap, ALiBi, bias (float32, float16, bfloat16; any strides), sinks,
-/// lengths, packed sequences, grouped heads. No boolean mask, no pages, no float8 factors.
+/// lengths, packed sequences, grouped heads, pages that are powers of two of 8 positions or more.
+/// No boolean mask, no float8 factors.
 /// - Scores, weights and sums are float32; weights are rounded to the element type before they
 /// multiply the values, which adds at most a rounding of that type times sum p|v| to the error.
 /// - What an excluded pair's value holds, NaN included, does not reach the output; a row in which a
@@ -91,10 +92,10 @@ struct AttentionSm90WgmmaBf16 {
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
-/// The same for q, k and v of float8_e4m3, with their factors; out is float16 or bfloat16. See
-/// AttentionSm90WgmmaF16.
+/// The same for q, k and v of float8_e4m3, with their factors, pages included; out is float16 or
+/// bfloat16. See AttentionSm90WgmmaF16.
 ///
-/// - The kernel works with the next head_dim of 64, 128 and 256.
+/// - head_dim_v from 1 to 256; the kernel works with the next head_dim of 64, 128 and 256.
 /// - Weights are rounded to float8_e4m3 before they multiply the values, scaled so that the largest
 /// of a row lies from 2^7 to 448: that adds at most 2^-4 sum p|v| and 2^-17 n max|v| / sum of
 /// weights to the error. The sums of weights, and the log-sum-exp, are of weights before that.

@@ -103,11 +103,10 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// `attention/sm90_wgmma_*`, which rounds weights to that type, where head_dim is at most 256 and
 /// that of v 512, q, k and v lie as the copy engine takes them, pages, if any, are powers of two
 /// of 8 positions or more, and the call asks for no mask or functor; so does float8_e4m3 with a
-/// 16-bit out, head dims of at most 256 and no pages, to `attention/sm90_wgmma_e4m3`, which rounds
-/// weights to float8_e4m3. Many short sequences go to `attention/sm90_short_*` and
-/// `attention/sm80_short_*`. From compute capability 8.0 on, what these leave of 16-bit calls goes
-/// to `attention/sm80_mma_*` (any strides, masks, any pages; weights rounded likewise), float to
-/// `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
+/// 16-bit out and head dims of at most 256, to `attention/sm90_wgmma_e4m3`, which rounds weights to
+/// float8_e4m3. Many short sequences go to `attention/sm90_short_*` and `attention/sm80_short_*`.
+/// From compute capability 8.0 on, what these leave of 16-bit calls goes to `attention/sm80_mma_*`
+/// (any strides, masks, any pages; weights rounded likewise), float to `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
 /// head dims are at most 256, and double to `attention/sm80_mma_f64`, where head_dim is at most
 /// 128; float16 on sm_75 goes to `attention/sm75_wmma_f16`, which takes what
 /// `attention/sm80_mma_f16` does; functors stay with the portable kernels. Range: scores and
