@@ -16,12 +16,13 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Why no kernel takes a call that is not about float8, whatever the device; null if one may.
+/// Why no kernel takes a call, whatever the device; null if one may.
 inline char const* refuse_any_attention(abi::AttentionArgs const& g) {
-  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
+  if (g.type != DType::float8_e4m3 &&
+      (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 && g.type_bias != g.type)
+      g.type_bias != DType::bfloat16 && (g.type_bias != DType::float64 || g.type != DType::float64))
     return "it does not read the bias's element type";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.heads_kv, g.seqlen_q, g.seqlen_kv,
                                     g.head_dim, g.head_dim_v, g.page_size, g.num_pages})
@@ -79,15 +80,15 @@ inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t til
 }
 
 /// Calls `launch` for every `most` features of values, each with a launch of its own, which weighs
-/// them anew.
-template <class T, class Launch>
+/// them anew. `T`, `Out`: types of v and out.
+template <class T, class Out = T, class Launch>
 cudaError_t launch_by_features(abi::AttentionArgs const& g, std::int64_t most,
                                Launch const& launch) {
   for (std::int64_t first = 0; first < g.head_dim_v; first += most) {
     abi::AttentionArgs part = g;
     part.head_dim_v = std::min(g.head_dim_v - first, most);
     part.v = static_cast<T const*>(g.v) + first * g.v_stride[3];
-    part.out = static_cast<T*>(g.out) + first * g.out_stride[3];
+    part.out = static_cast<Out*>(g.out) + first * g.out_stride[3];
     if (first != 0) part.lse = nullptr;
     cudaError_t const status = launch(part);
     if (status != cudaSuccess) return status;

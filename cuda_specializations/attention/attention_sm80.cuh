@@ -49,7 +49,7 @@ bool has_wide_values(abi::AttentionArgs const& g) {
 /// Sm80AttentionConfig.
 template <class Config>
 bool is_plain(abi::AttentionArgs const& g) {
-  using T = typename Config::Element;
+  using T = typename Config::Source;
   constexpr std::int64_t most = std::numeric_limits<int>::max() / static_cast<int>(sizeof(T));
   return !has_score_terms(g) && g.page_table == nullptr && g.head_dim == Config::d &&
          g.head_dim_v == Config::d && has_wide_keys<T>(g) && has_wide_values<T>(g) &&
@@ -59,7 +59,7 @@ bool is_plain(abi::AttentionArgs const& g) {
 template <class Config>
 cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs const& g,
                          abi::Device const& device, CUstream_st* stream) {
-  using T = typename Config::Element;
+  using T = typename Config::Source;
   Sm80AttentionParams p{};
   plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = has_score_terms(g);

@@ -6,6 +6,7 @@
 
 #include <attikos/abi/attention.hpp>
 #include <cstdint>
+#include <type_traits>
 
 #include "lengths.cuh"
 
@@ -46,6 +47,12 @@ struct alignas(16) AttentionTile {
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
 
+/// What float8 elements of a tile's head stand for.
+struct TileFactors {
+  float scale;        ///< of products of queries and keys, the softmax's scale included
+  float value_scale;  ///< of values
+};
+
 /// A tile, and where the results of its first query go.
 struct AttentionResultTile : AttentionTile {
   void* out;
@@ -63,6 +70,28 @@ __device__ __forceinline__ void add_results(AttentionParams const& p, AttentionR
   t.lse = g.lse == nullptr ? nullptr
                            : static_cast<float*>(g.lse) + b * g.lse_stride[0] +
                                  h * g.lse_stride[1] + row * g.lse_stride[2];
+}
+
+/// What a product of a query and a key of the tile is multiplied by.
+template <class Tile>
+__device__ __forceinline__ float scale_of(AttentionParams const& p, Tile const& t) {
+  if constexpr (std::is_base_of_v<TileFactors, Tile>)
+    return t.scale;
+  else
+    return p.scale;
+}
+
+/// The factors of a tile of a call.
+__device__ __forceinline__ TileFactors find_factors(AttentionParams const& p,
+                                                    AttentionTile const& t) {
+  abi::AttentionArgs const& g = p.args;
+  auto const factor = [&](float const* of, std::int64_t const(&stride)[2]) {
+    if (of == nullptr || t.batch < 0) return 1.0f;
+    return of[t.batch * stride[0] + t.head / p.group_of_heads * stride[1]];
+  };
+  return {
+      p.scale * factor(g.descale_q, g.descale_q_stride) * factor(g.descale_k, g.descale_k_stride),
+      factor(g.descale_v, g.descale_v_stride)};
 }
 
 /// Pair of batch and head and tile of number `index`: the tiles of a group of heads in turn, those

@@ -27,7 +27,10 @@ namespace cuda {
 template <int D, int TileN, int Blocks>
 struct WmmaAttentionConfig {
   using Element = __half;
-  static constexpr bool asynchronous = false, turned = false, plain = false;
+  using Source = __half;
+  using Tile = Sm80AttentionTile;
+  using Copied = WmmaAttentionConfig;
+  static constexpr bool asynchronous = false, turned = false, plain = false, scaled = false;
   static constexpr int d = D, tile_n = TileN, blocks = Blocks;
   static constexpr int warps = 4, threads = 32 * warps, row_tiles = 1, tile_m = 16 * warps;
   /// Rows are 16 bytes apart beyond their own, so that those that wmma reads at once lie in

@@ -11,7 +11,7 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
-#include "sm80_attention_ring.cuh"
+#include "sm80_attention_bytes.cuh"
 #include "sm80_tiles.cuh"
 #include "sm90_attention_store.cuh"
 
@@ -90,6 +90,14 @@ __device__ __forceinline__ void multiply_pairwise(
   }
 }
 
+/// Whether scores are more than products times a positive scale.
+template <class Config>
+__device__ __forceinline__ bool has_terms(Sm80AttentionParams const& p,
+                                          typename Config::Tile const& t) {
+  if constexpr (Config::scaled) return t.terms;
+  return !Config::plain && p.terms;
+}
+
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
     sm80_attention_kernel(__grid_constant__ Sm80AttentionParams const p) {
@@ -99,13 +107,22 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   // Banks follow from the address.
   std::uint32_t const shared = (shared_address(raw_shared) + 127u) & ~127u;
   abi::AttentionArgs const& g = p.args;
-  __shared__ Sm80AttentionTile t;
+  __shared__ typename Config::Tile t;
   if (!take_tile<Config>(p, t)) return;
   if (t.end <= t.first) {
     store_zeros<Config, float>(p, t);
     return;
   }
-  load_queries<Config>(p, t, shared);
+  constexpr int ring_at = Config::q_through_ring ? 0 : Config::q_bytes;
+  using Ring = std::conditional_t<Config::scaled, ByteRing<Config>, KeyRing<Config>>;
+  if constexpr (Config::scaled) {  // through the place of bytes of keys and values
+    std::uint32_t const bytes = shared + ring_at + Ring::bytes_at;
+    load_queries<Config>(p, t, bytes);
+    copy_async_wait<0>();
+    widen_own<Config, Config::tile_m>(bytes, shared);
+  } else {
+    load_queries<Config>(p, t, shared);
+  }
   // Where a lane reads of queries or values, rows first, and of blocks of 8 keys and 8 features,
   // features first: lane 8 n + l gives row l of matrix n. Worked out, as what follows from the
   // thread in general, where it is needed: registers are scarce.
@@ -135,7 +152,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     take_queries();
     __syncthreads();
   }
-  KeyRing<Config> ring(p, t, shared + (Config::q_through_ring ? 0 : Config::q_bytes));
+  Ring ring(p, t, shared + ring_at);
   if constexpr (Config::q_in_registers && !Config::q_through_ring) {
     copy_async_wait<Config::stages - 1>();
     __syncthreads();
@@ -144,7 +161,11 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 
   // What makes exponents of scores.
   auto const exponent_factor = [&] {
-    float c = !Config::plain && p.terms ? 1.0f : p.scale * log2_e;
+    float c;
+    if constexpr (Config::scaled)
+      c = t.exponent;
+    else
+      c = !Config::plain && p.terms ? 1.0f : p.scale * log2_e;
     asm volatile("" : "+f"(c));
     return c;
   };
@@ -237,7 +258,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     }
   };
 
-  bool const terms = !Config::plain && p.terms, excludes = !Config::plain && p.excludes;
+  bool const terms = has_terms<Config>(p, t), excludes = !Config::plain && p.excludes;
 #pragma unroll 1
   for (int n = uniform(t.end) - 1; n >= ring.loader.first; --n) {
     std::uint32_t const key_block = ring.wait_for_keys();
@@ -268,8 +289,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
               for (int r = 0; r < scores; r += 8) {
                 auto& part = reinterpret_cast<float(&)[8]>(x[r]);
-                apply_terms(p, t, score_terms(p, t), part, i, j + r * 2);
-                if (g.mask != nullptr) apply_mask(g, t, part, i, j + r * 2);
+                if constexpr (Config::plain) {
+                  scale_scores(score_terms(p, t, scale_of(p, t)), part);
+                } else {
+                  apply_terms(p, t, score_terms(p, t, scale_of(p, t)), part, i, j + r * 2);
+                  if (g.mask != nullptr) apply_mask(g, t, part, i, j + r * 2);
+                }
               }
             }
             if (right) mask_right(x, t.seen_end(i) - j, t.seen_end(i + 8) - j);

@@ -88,6 +88,13 @@ struct RowCopier {
         std::uint32_t const high = 4 * e + 2 < bytes ? x[(2 * e + 1) * stride] : 0;
         words[e] = low | high << 16;
       }
+    } else if constexpr (sizeof(T) == 1) {
+      auto const* const x = reinterpret_cast<std::uint8_t const*>(from);
+#pragma unroll
+      for (int e = 0; e < 16; ++e) {
+        std::uint32_t const byte = e < bytes ? x[e * stride] : 0;
+        words[e / 4] = e % 4 == 0 ? byte : words[e / 4] | byte << e % 4 * 8;
+      }
     } else {
       auto const* const x = reinterpret_cast<uint2 const*>(from);
 #pragma unroll
@@ -211,22 +218,6 @@ struct RowCopier {
 
 /// A number that is the same in all lanes, as the compiler may know then.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
-
-/// A tile of queries and where its head's keys and values begin: with key 0, or with page 0.
-struct alignas(16) Sm80AttentionTile : AttentionResultTile {
-  void const *k, *v;
-
-  template <class T>
-  __device__ __forceinline__ void find_keys(AttentionParams const& p) {
-    abi::AttentionArgs const& g = p.args;
-    int const h = head / p.group_of_heads;
-    T const* const keys = static_cast<T const*>(g.k) + h * g.k_stride[1];
-    T const* const values = static_cast<T const*>(g.v) + h * g.v_stride[1];
-    std::int64_t const b = g.page_table != nullptr || g.cu_seqlens_kv.data != nullptr ? 0 : batch;
-    k = keys + b * g.k_stride[0] + begin_kv * g.k_stride[2];
-    v = values + b * g.v_stride[0] + begin_kv * g.v_stride[2];
-  }
-};
 
 /// Brings the keys and values of one tile of queries, blocks from the last to the first, each
 /// block's keys first.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "attention_tile.cuh"
+#include "score_math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -16,6 +17,34 @@ struct Sm80AttentionParams : AttentionParams {
   int apart_k, apart_v;         ///< bytes between rows, of a plain call
 };
 
+/// A tile of queries and where its head's keys and values begin: with key 0, or with page 0.
+struct alignas(16) Sm80AttentionTile : AttentionResultTile {
+  void const *k, *v;
+
+  template <class T>
+  __device__ __forceinline__ void find_keys(AttentionParams const& p) {
+    abi::AttentionArgs const& g = p.args;
+    int const h = head / p.group_of_heads;
+    T const* const keys = static_cast<T const*>(g.k) + h * g.k_stride[1];
+    T const* const values = static_cast<T const*>(g.v) + h * g.v_stride[1];
+    std::int64_t const b = g.page_table != nullptr || g.cu_seqlens_kv.data != nullptr ? 0 : batch;
+    k = keys + b * g.k_stride[0] + begin_kv * g.k_stride[2];
+    v = values + b * g.v_stride[0] + begin_kv * g.v_stride[2];
+  }
+};
+
+/// The same of float8 tensors.
+struct alignas(16) Sm80AttentionScaledTile : Sm80AttentionTile, TileFactors {
+  float exponent;  ///< exponents of weights are scores times this
+  bool terms;      ///< scores are more than products times a positive scale
+
+  __device__ __forceinline__ void find_scale(AttentionParams const& p, bool with_terms) {
+    static_cast<TileFactors&>(*this) = find_factors(p, *this);
+    terms = with_terms || !(scale > 0);
+    exponent = terms ? 1.0f : scale * log2_e;
+  }
+};
+
 /// A kernel's shape: `Warps` warps with `RowTiles` times 16 queries each, blocks of `TileN` keys,
 /// head dimensions up to `D`, `Stages` places for blocks of keys and of values, which take turns,
 /// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers. `Plain`:
@@ -24,8 +53,10 @@ struct Sm80AttentionParams : AttentionParams {
 template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Blocks,
           bool QueriesKept, bool Plain = false>
 struct Sm80AttentionConfig {
-  using Element = T;
-  using Tile = AttentionResultTile;
+  using Element = T;  ///< that products take
+  using Source = T;   ///< that q, k and v have
+  using Tile = Sm80AttentionTile;
+  using Copied = Sm80AttentionConfig;                        ///< what copies take it for
   static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
   static constexpr int d = D, dv = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN,
                        stages = Stages;

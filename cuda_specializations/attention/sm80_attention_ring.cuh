@@ -14,13 +14,14 @@ namespace {
 /// Finds this block's tile; false if there is nothing to do in it. The tile is in shared memory,
 /// since registers are scarce.
 template <class Config>
-__device__ __forceinline__ bool take_tile(Sm80AttentionParams const& p, Sm80AttentionTile& t) {
+__device__ __forceinline__ bool take_tile(Sm80AttentionParams const& p, typename Config::Tile& t) {
   if (threadIdx.x == 0) {
     int z, slot;
     tile_of_index(p, static_cast<int>(blockIdx.x), z, slot);
     if (locate_tile<Config>(p, z, slot, t)) {
-      t.find_keys<typename Config::Element>(p);
+      t.template find_keys<typename Config::Source>(p);
       if constexpr (sizeof(typename Config::Element) == 2) add_results(p, t);
+      if constexpr (Config::scaled) t.find_scale(p, p.terms);
     } else {
       t.rows = 0;
     }
@@ -51,15 +52,15 @@ __device__ __forceinline__ void store_zeros(AttentionParams const& p, AttentionT
 template <class Config>
 __device__ __forceinline__ void load_queries(Sm80AttentionParams const& p, AttentionTile const& t,
                                              std::uint32_t to) {
-  using T = typename Config::Element;
+  using T = typename Config::Source;
   abi::AttentionArgs const& g = p.args;
   std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : t.batch;
   T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + t.head * g.q_stride[1] +
                      (std::int64_t{t.begin_q} + t.row0) * g.q_stride[2];
-  RowCopier<Config>().template copy<Config::tile_m>(to, q, g.q_stride[2], g.q_stride[3],
-                                                    static_cast<int>(g.head_dim), t.len_q - t.row0,
-                                                    p.wide_q);
-  if constexpr (Config::asynchronous) copy_async_commit();
+  RowCopier<typename Config::Copied>().template copy<Config::tile_m>(
+      to, q, g.q_stride[2], g.q_stride[3], static_cast<int>(g.head_dim), t.len_q - t.row0,
+      p.wide_q);
+  if constexpr (Config::Copied::asynchronous) copy_async_commit();
 }
 
 /// First query of a thread.

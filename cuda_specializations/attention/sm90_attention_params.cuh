@@ -47,10 +47,7 @@ struct Sm90AttentionParams : AttentionParams {
 using Sm90AttentionTile = AttentionResultTile;
 
 /// A tile of float8 tensors, whose elements stand for themselves times a factor.
-struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile {
-  float scale;        ///< of products of queries and keys, the softmax's scale included
-  float value_scale;  ///< of values
-};
+struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile, TileFactors {};
 
 /// A tile of scores that may have ALiBi. Its blocks are taken from the diagonal down, then from the
 /// last down to the diagonal: scores rise towards it, and every block would have a new largest.
@@ -64,15 +61,6 @@ __device__ __forceinline__ int block_at(Sm90AttentionTile const&, int n) { retur
 __device__ __forceinline__ int block_at(Sm90AttentionSlopedTile const& t, int n) {
   int const block = n - t.turned;
   return block < t.first ? block + t.end - t.first : block;
-}
-
-/// What a product of a query and a key of the tile is multiplied by.
-__device__ __forceinline__ float scale_of(Sm90AttentionParams const& p, Sm90AttentionTile const&) {
-  return p.scale;
-}
-__device__ __forceinline__ float scale_of(Sm90AttentionParams const&,
-                                          Sm90AttentionScaledTile const& t) {
-  return t.scale;
 }
 
 /// A kernel's shape: `Consumers` warpgroups of 64 queries each, blocks of `TileN` keys, head
@@ -285,14 +273,7 @@ __device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
 template <class Config>
 __device__ __forceinline__ void add_factors(Sm90AttentionParams const& p,
                                             Sm90AttentionScaledTile& t) {
-  abi::AttentionArgs const& g = p.args;
-  auto const factor = [&](float const* of, std::int64_t const(&stride)[2]) {
-    if (of == nullptr || t.batch < 0) return 1.0f;
-    return of[t.batch * stride[0] + t.head / p.group_of_heads * stride[1]];
-  };
-  t.scale = p.scale * factor(g.descale_q, g.descale_q_stride);
-  t.scale *= factor(g.descale_k, g.descale_k_stride);
-  t.value_scale = factor(g.descale_v, g.descale_v_stride);
+  static_cast<TileFactors&>(t) = find_factors(p, t);
   // The softmax wants a positive scale; scores of any other are made where a window's are masked.
   if (!Config::terms && !(t.scale > 0)) t.whole_from = t.end;
 }

@@ -12,11 +12,11 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Calls f with a null pointer to the type of out: that of q, or of 16 bits as the call says.
-template <class T, class F>
+/// Calls f with a null pointer to the type of out: that of q, or of float8 as the call says.
+template <class Config, class F>
 __device__ __forceinline__ void with_out_type(AttentionParams const& p, F const& f) {
-  if constexpr (sizeof(T) == 2)
-    f(static_cast<T*>(nullptr));
+  if constexpr (!Config::scaled)
+    f(static_cast<typename Config::Element*>(nullptr));
   else if (p.args.type_out == DType::float16)
     f(static_cast<__half*>(nullptr));
   else
@@ -26,12 +26,11 @@ __device__ __forceinline__ void with_out_type(AttentionParams const& p, F const&
 /// Stores a tile none of whose queries sees a key: 0 and -inf. By all consumers, each its share.
 template <class Config>
 __device__ __forceinline__ void store_nothing(AttentionParams const& p, AttentionTile const& t) {
-  using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
   std::int64_t const b = max(t.batch, 0), h = t.head;
   int const rows = min(t.rows - t.row0, Config::tile_m), dv = static_cast<int>(g.head_dim_v);
   int const thread = static_cast<int>(threadIdx.x) - 128;
-  with_out_type<T>(p, [&](auto* type) {
+  with_out_type<Config>(p, [&](auto* type) {
     using Out = std::remove_pointer_t<decltype(type)>;
     for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
       std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
@@ -206,7 +205,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
       if (empty[half]) factor[half] = 0;
   }
   bool bad[2];
-  with_out_type<T>(p, [&](auto* type) {
+  with_out_type<Config>(p, [&](auto* type) {
     store_sums<Config, std::remove_pointer_t<decltype(type)>>(p, t.out, o, factor, row, existing,
                                                               bad);
   });
@@ -279,7 +278,7 @@ __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
         query, from, t.seen_end(own),
         __shfl_sync(0xffffffff, half == 0 ? broken.reference[0] : broken.reference[1], lane), key,
         value, [&](float product, int j) { return one_score(p, t, terms, product, own, j); }, sums);
-    with_out_type<T>(p, [&](auto* type) {
+    with_out_type<Config>(p, [&](auto* type) {
       using Out = std::remove_pointer_t<decltype(type)>;
       Out* const out = static_cast<Out*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
                        (std::int64_t{t.begin_q} + own) * g.out_stride[2];

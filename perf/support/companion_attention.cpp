@@ -111,7 +111,8 @@ extern "C" int attikos_perf_attention(char const* type, void const* q, void cons
     case DType::float64:
       return run(List<abi::AttentionSm80MmaF64>{}, g, device, wanted, stream, reason);
     case DType::float8_e4m3:
-      return run(List<abi::AttentionSm90WgmmaE4m3>{}, g, device, wanted, stream, reason);
+      return run(List<abi::AttentionSm90WgmmaE4m3, abi::AttentionSm80MmaE4m3>{}, g, device, wanted,
+                 stream, reason);
     default:
       return run(Bfloat16{}, g, device, wanted, stream, reason);
   }

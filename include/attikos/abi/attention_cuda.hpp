@@ -138,6 +138,15 @@ struct AttentionSm80MmaBf16 {
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
+/// The same for q, k and v of float8_e4m3, with their factors; out is float16 or bfloat16. See
+/// AttentionSm80MmaF16, whose products these are: all numbers of float8_e4m3 are numbers of
+/// float16, to which weights are rounded.
+struct AttentionSm80MmaE4m3 {
+  static constexpr char const* name = "attention/sm80_mma_e4m3";
+  static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
+  static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 /// Flash attention through nvcuda::wmma, sm_75 and later: what float16 calls on older cards than
 /// sm_80 take. q, k, v and out are float16.
 ///

@@ -106,7 +106,9 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// 16-bit out and head dims of at most 256, to `attention/sm90_wgmma_e4m3`, which rounds weights to
 /// float8_e4m3. Many short sequences go to `attention/sm90_short_*` and `attention/sm80_short_*`.
 /// From compute capability 8.0 on, what these leave of 16-bit calls goes to `attention/sm80_mma_*`
-/// (any strides, masks, any pages; weights rounded likewise), float to `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
+/// (any strides, masks, any pages; weights rounded likewise), float8_e4m3 with a 16-bit out to
+/// `attention/sm80_mma_e4m3` (the same; weights rounded to float16), float to
+/// `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
 /// head dims are at most 256, and double to `attention/sm80_mma_f64`, where head_dim is at most
 /// 128; float16 on sm_75 goes to `attention/sm75_wmma_f16`, which takes what
 /// `attention/sm80_mma_f16` does; functors stay with the portable kernels. Range: scores and

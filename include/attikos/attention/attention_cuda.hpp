@@ -35,11 +35,13 @@ struct Specializations<op::Attention, Kokkos::Cuda, float, float> {
 
 template <>
 struct Specializations<op::Attention, Kokkos::Cuda, float8_e4m3, float16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>>;
+  using kernels =
+      KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>, CudaKernel<abi::AttentionSm80MmaE4m3>>;
 };
 template <>
 struct Specializations<op::Attention, Kokkos::Cuda, float8_e4m3, bfloat16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>>;
+  using kernels =
+      KernelList<CudaKernel<abi::AttentionSm90WgmmaE4m3>, CudaKernel<abi::AttentionSm80MmaE4m3>>;
 };
 
 template <>
