@@ -67,7 +67,7 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
   GroupedParams p{};
   cudaError_t status =
       make_tensor_map(&p.weights, grouped_weights<Weights>(g), 128 / sizeof(Weights),
-                      Config::mn ? Config::tile_k : Config::tile_n / 2);
+                      Config::mn ? Config::tile_k : Config::tile_n);
   if (status == cudaSuccess)
     status = make_tensor_map(&p.rows, grouped_rows<typename Config::Rows>(g), Config::tile_k,
                              Config::box_rows);
@@ -78,7 +78,7 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
   p.counts = g.counts, p.counts_stride = g.counts_stride;
   p.groups = static_cast<int>(offsets ? g.groups : g.batch);
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n);
-  p.tiles_n = static_cast<int>(blocks_of(g.n, Config::tile_n));
+  p.tiles_n = static_cast<int>(blocks_of(g.n, Config::cluster * Config::tile_n));
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.weights_step = g.b_batch != 0, p.rows_step = !offsets;
   // Factors are multiplied into the sums: the groups' are not those of C's matrices.
@@ -92,15 +92,15 @@ cudaError_t launch_grouped(abi::GemmArgs const& g, abi::Device const& device, CU
     p.block_columns = g.scale_b;
   else
     p.column_factors = {g.scale_b.data, g.scale_b.batch, g.scale_b.col};
-  p.blocks = p.block_rows.data != nullptr || p.block_columns.data != nullptr;
   p.epilogue = make_epilogue(rest);
   p.whole = only_alpha(rest) && dtype_size(g.type_c) == 2 && g.c_n == 1 && g.n % 8 == 0 &&
             reinterpret_cast<std::uintptr_t>(g.c) % 16 == 0 && (g.m == 1 || g.c_m % 8 == 0) &&
             (g.batch <= 1 || g.c_batch % 8 == 0);
   // How many tiles there are the host does not know, only how many there may be.
-  std::int64_t const pairs = offsets ? g.m / 256 + g.groups : blocks_of(g.m, 256) * g.batch;
+  std::int64_t const bands =
+      offsets ? g.m / Config::most_rows + g.groups : blocks_of(g.m, Config::most_rows) * g.batch;
   int const clusters = static_cast<int>(
-      std::min<std::int64_t>(pairs * p.tiles_n, std::max(1, device.sm_count / Config::cluster)));
+      std::min<std::int64_t>(bands * p.tiles_n, std::max(1, device.sm_count / Config::cluster)));
   return launch_clusters(sm90_grouped_kernel<Config>, clusters * Config::cluster, Config::cluster,
                          Config::threads, Config::shared_bytes, stream, p);
 }
@@ -119,9 +119,17 @@ int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* 
   if (current.status() != cudaSuccess) return current.status();
   if constexpr (sizeof(A) == 2) {
     if (major_b(g) == Major::mn)
-      return launch_grouped<GroupedConfig<B, A, true>>(g, device, stream);
+      return launch_grouped<GroupedConfig<B, A, true, GroupedSums::plain>>(g, device, stream);
+    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+  } else {
+    if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
+      return launch_grouped<GroupedConfig<B, A, false, GroupedSums::scaled>>(g, device, stream);
+    if constexpr (many_shapes<A, B>) {
+      if (g.accumulate == abi::Accumulate::fast)
+        return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+    }
+    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::promoted>>(g, device, stream);
   }
-  return launch_grouped<GroupedConfig<B, A, false>>(g, device, stream);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ template <class Config, int Width>
 struct GroupedPart {
   using A = typename Config::Weights;
   using B = typename Config::Rows;
-  static constexpr int waves = Config::waves, tile_n = Width;
+  static constexpr int waves = 1, tile_n = Width;
 };
 
 /// The factors of a stage's sums for multiply_promoted().
@@ -65,37 +65,31 @@ class GroupedScales {
  public:
   static constexpr bool reads_late = true;
   /// `slots`: factors of the stages, each `bytes` long.
-  __device__ __forceinline__ GroupedScales(bool blocks, std::uint32_t slots, int bytes)
-      : blocks_(blocks), slots_(slots), bytes_(bytes) {}
+  __device__ __forceinline__ GroupedScales(std::uint32_t slots, int bytes)
+      : slots_(slots), bytes_(bytes) {}
 
   __device__ __forceinline__ float4 read(int place, bool) const {
-    return {blocks_ ? load_shared_word(slots_ + place * bytes_ + 8 * factor_threads) : 1, 0, 0, 0};
+    return {load_shared_word(slots_ + place * bytes_ + 8 * factor_threads), 0, 0, 0};
   }
 
   template <int Size>
   __device__ __forceinline__ void add(float (&acc)[Size], float (&part)[Size], float4 of_columns,
                                       int place) const {
     pin(part);
-    if (blocks_) {
-      std::uint32_t const of_rows = slots_ + place * bytes_ + threadIdx.x % 4 * 8;
+    std::uint32_t const of_rows = slots_ + place * bytes_ + threadIdx.x % 4 * 8;
 #pragma unroll
-      for (int r = 0; r < Size; r += 4) {
-        float2 const two = load_shared_two(of_rows + r * 8);
-        float const x = two.x * of_columns.x, y = two.y * of_columns.x;
-        acc[r] = __fmaf_rn(x, part[r], acc[r]);
-        acc[r + 1] = __fmaf_rn(y, part[r + 1], acc[r + 1]);
-        acc[r + 2] = __fmaf_rn(x, part[r + 2], acc[r + 2]);
-        acc[r + 3] = __fmaf_rn(y, part[r + 3], acc[r + 3]);
-      }
-    } else {
-#pragma unroll
-      for (int r = 0; r < Size; ++r) acc[r] += part[r];
+    for (int r = 0; r < Size; r += 4) {
+      float2 const two = load_shared_two(of_rows + r * 8);
+      float const x = two.x * of_columns.x, y = two.y * of_columns.x;
+      acc[r] = __fmaf_rn(x, part[r], acc[r]);
+      acc[r + 1] = __fmaf_rn(y, part[r + 1], acc[r + 1]);
+      acc[r + 2] = __fmaf_rn(x, part[r + 2], acc[r + 2]);
+      acc[r + 3] = __fmaf_rn(y, part[r + 3], acc[r + 3]);
     }
     pin(acc);
   }
 
  private:
-  bool const blocks_;
   std::uint32_t const slots_;
   int const bytes_;
 };

@@ -111,10 +111,18 @@ struct Wgmma;
                 "%66", ", 1, 1, %67, %68", ATTIKOS_TRANS_EXTRA);                                   \
   ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 144, ATTIKOS_L9, ATTIKOS_R72, "%72", "%73",  \
                 "%74", ", 1, 1, %75, %76", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 160, ATTIKOS_L10, ATTIKOS_R80, "%80", "%81", \
+                "%82", ", 1, 1, %83, %84", ATTIKOS_TRANS_EXTRA);                                   \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 176, ATTIKOS_L11, ATTIKOS_R88, "%88", "%89", \
+                "%90", ", 1, 1, %91, %92", ATTIKOS_TRANS_EXTRA);                                   \
   ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 192, ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", \
                 "%98", ", 1, 1, %99, %100", ATTIKOS_TRANS_EXTRA);                                  \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 208, ATTIKOS_L13, ATTIKOS_R104, "%104",      \
+                "%105", "%106", ", 1, 1, %107, %108", ATTIKOS_TRANS_EXTRA);                        \
   ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 224, ATTIKOS_L14, ATTIKOS_R112, "%112",      \
                 "%113", "%114", ", 1, 1, %115, %116", ATTIKOS_TRANS_EXTRA);                        \
+  ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 240, ATTIKOS_L15, ATTIKOS_R120, "%120",      \
+                "%121", "%122", ", 1, 1, %123, %124", ATTIKOS_TRANS_EXTRA);                        \
   ATTIKOS_WGMMA(T, T, "k16", TYPES, float, ATTIKOS_F, 256, ATTIKOS_L16, ATTIKOS_R128, "%128",      \
                 "%129", "%130", ", 1, 1, %131, %132", ATTIKOS_TRANS_EXTRA)
 #define ATTIKOS_WGMMA_8(TA, TB, TYPES, ACC, C, TAIL)                                               \
@@ -126,6 +134,8 @@ struct Wgmma;
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 64, ATTIKOS_L4, ATTIKOS_R32, "%32", "%33", "%34",    \
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 80, ATTIKOS_L5, ATTIKOS_R40, "%40", "%41", "%42",    \
+                TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 96, ATTIKOS_L6, ATTIKOS_R48, "%48", "%49", "%50",    \
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 112, ATTIKOS_L7, ATTIKOS_R56, "%56", "%57", "%58",   \
@@ -134,10 +144,18 @@ struct Wgmma;
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 144, ATTIKOS_L9, ATTIKOS_R72, "%72", "%73", "%74",   \
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 160, ATTIKOS_L10, ATTIKOS_R80, "%80", "%81", "%82",  \
+                TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 176, ATTIKOS_L11, ATTIKOS_R88, "%88", "%89", "%90",  \
+                TAIL, ATTIKOS_NO_EXTRA);                                                           \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 192, ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", "%98",  \
                 TAIL, ATTIKOS_NO_EXTRA);                                                           \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 208, ATTIKOS_L13, ATTIKOS_R104, "%104", "%105",      \
+                "%106", TAIL, ATTIKOS_NO_EXTRA);                                                   \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 224, ATTIKOS_L14, ATTIKOS_R112, "%112", "%113",      \
                 "%114", TAIL, ATTIKOS_NO_EXTRA);                                                   \
+  ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 240, ATTIKOS_L15, ATTIKOS_R120, "%120", "%121",      \
+                "%122", TAIL, ATTIKOS_NO_EXTRA);                                                   \
   ATTIKOS_WGMMA(TA, TB, "k32", TYPES, ACC, C, 256, ATTIKOS_L16, ATTIKOS_R128, "%128", "%129",      \
                 "%130", TAIL, ATTIKOS_NO_EXTRA)
 

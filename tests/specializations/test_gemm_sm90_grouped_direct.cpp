@@ -27,6 +27,7 @@ struct GroupedCase {
   /// the above; 0: none.
   std::int64_t block_rows = 0, block_columns = 0;
   double scale_out = 1;
+  bool fast = false;  ///< the tensor cores sum all of K
 };
 
 template <class T>
@@ -104,6 +105,7 @@ void run_grouped(GroupedCase const& t) {
   g.a_batch = batch == 1 ? 0 : a.stride_batch, g.a_m = a.stride_row, g.a_k = a.stride_column;
   g.b_batch = b.stride_batch, g.b_k = b.stride_row, g.b_n = b.stride_column;
   g.c_batch = c.stride_batch, g.c_m = c.stride_row, g.c_n = c.stride_column;
+  if (t.fast) g.accumulate = abi::Accumulate::fast;
   g.alpha = t.alpha, g.beta = t.beta, g.scale = t.scale, g.activation = t.activation;
   if (t.bias) g.bias = bias.begin(), g.bias_along = BiasAlong::n, g.bias_stride = 1;
   if (t.residual) {
@@ -158,7 +160,7 @@ void run_grouped(GroupedCase const& t) {
                 (t.block_columns == 0 ? 1 : blocks_b.value(z, j / t.block_columns, p / 128));
             sum += block * product, size += std::abs(block * product);
             if (sizeof(T) != 1) continue;
-            if (p % 128 == 0) part = 0;
+            if (p % 128 == 0 && !t.fast) part = 0;
             part += product, biggest = std::max(biggest, std::abs(product));
             if (p % 32 == 31 || p + 1 == t.k) {
               dropped += std::abs(block) * 33 * 0x1p-13 * std::max(biggest, std::abs(part));
@@ -237,8 +239,10 @@ TEST(GroupedRuns, Partitions) {
 
 /// Every number of rows around the widths of tiles.
 TEST(GroupedRuns, Rows) {
-  for (std::int64_t rows : {1,  15, 16,  17,  31,  32,  33,  47,  48,  63,  64,  65,  80,  81, 95,
-                            96, 97, 111, 112, 113, 127, 128, 129, 191, 192, 193, 256, 257, 385}) {
+  for (std::int64_t rows :
+       {1,   15,  16,  17,  31,  32,  33,  47,  48,  63,  64,  65,  80,  81,  95,
+        96,  97,  111, 112, 113, 127, 128, 129, 144, 145, 160, 161, 176, 177, 191,
+        192, 193, 208, 209, 224, 225, 240, 241, 255, 256, 257, 385, 513}) {
     GroupedCase t{{0, rows, rows + 3, 2 * rows + 3}, 2 * rows + 9, 264, 136};
     t.trans_b = rows % 2 == 0;
     run_grouped<__nv_bfloat16, __nv_bfloat16>(t);
@@ -280,7 +284,8 @@ TEST(GroupedRuns, Epilogues) {
 /// the ring of stages.
 TEST(GroupedRuns, Float8) {
   int turn = 0;
-  for (std::int64_t rows : {1, 31, 33, 64, 65, 97, 112, 113, 128, 129, 193, 256, 257, 385}) {
+  for (std::int64_t rows :
+       {1, 31, 33, 64, 65, 97, 112, 113, 128, 129, 160, 161, 193, 224, 225, 256, 257, 385}) {
     GroupedCase t{{0, rows, rows, 2 * rows, 2 * rows + 5}, 2 * rows + 9, 264, 144};
     t.trans_b = true, t.factors = turn % 3, t.wide = turn % 2 == 0, t.masked = turn % 4 == 3;
     run_grouped<E4, __nv_bfloat16>(t);
@@ -290,6 +295,8 @@ TEST(GroupedRuns, Float8) {
     run_grouped<E4, std::int8_t, E5>(t);
     t.n = 72, t.factors = (turn + 1) % 3;
     run_grouped<E5, __half, E5>(t);
+    t.fast = true, t.k = 336, t.factors = turn % 3;
+    run_grouped<E4, __half>(t);
     if (testing::Test::HasFailure()) return;
     ++turn;
   }

@@ -384,7 +384,8 @@ struct GemmSm90GroupedBf16 {
 };
 /// The same for float8_e4m3 and float8_e5m2 in any mix, with B's unit stride along K. Scales of A
 /// are one, one for each row, or change along K too; of B one for each group, one for each column,
-/// or one for every 128 × 128. The tensor cores sum 128 products, float32 additions the rest. See
+/// or one for every 128 × 128. The tensor cores sum 128 products, float32 additions the rest; all
+/// of K where `accumulate` is fast, both operands are float8_e4m3 and no scale changes along K. See
 /// GemmSm90GroupedF16.
 struct GemmSm90GroupedF8 {
   static constexpr char const* name = "gemm/sm90_grouped_f8";
