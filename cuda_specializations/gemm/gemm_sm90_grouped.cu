@@ -24,7 +24,10 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   constexpr bool bytes = sizeof(A) == 1;
   if (g.type_a != TensorMapElement<A>::dtype || g.type_b != TensorMapElement<B>::dtype)
     return "it multiplies other element types";
-  if (!writable(g.type_c)) return "it does not write C's element type";
+  constexpr bool integer = std::is_same_v<A, std::int8_t>;
+  bool const exact = integer && g.type_c == DType::int32;
+  if (!exact && !writable(g.type_c)) return "it does not write C's element type";
+  if (exact && !exact_in_int32(g)) return not_exact_in_int32;
   if (char const* reason = refuse_quantized(g)) return reason;
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
@@ -34,12 +37,13 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
     bool const columns = of_a || s.col == 0 || s.col_shift >= 7;
-    return factors_fit(s, of_a) || (along_blocks(s, of_a) && columns);
+    return factors_fit(s, of_a) || (!integer && along_blocks(s, of_a) && columns);
   };
   if (bytes && fits(g.scale_a, true)) rest.scale_a.data = nullptr;
   if (bytes && fits(g.scale_b, false)) rest.scale_b.data = nullptr;
   if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
-    return "its scales are constant along K, or over 128 of it and of B's columns";
+    return integer ? "its scales are one for a matrix, or one for a row of A or a column of B"
+                   : "its scales are constant along K, or over 128 of it and of B's columns";
   if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
@@ -121,6 +125,8 @@ int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* 
     if (major_b(g) == Major::mn)
       return launch_grouped<GroupedConfig<B, A, true, GroupedSums::plain>>(g, device, stream);
     return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+  } else if constexpr (std::is_same_v<A, std::int8_t>) {
+    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
   } else {
     if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
       return launch_grouped<GroupedConfig<B, A, false, GroupedSums::scaled>>(g, device, stream);
@@ -166,6 +172,15 @@ int GemmSm90GroupedF8::launch(GemmArgs const& args, Device const& device,
   return cuda::with_float8(args, [&](auto a, auto b) {
     return cuda::run_grouped<decltype(a), decltype(b)>(args, device, stream);
   });
+}
+
+Verdict GemmSm90GroupedS8::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_grouped<std::int8_t, std::int8_t>(args, device);
+}
+
+int GemmSm90GroupedS8::launch(GemmArgs const& args, Device const& device,
+                              CUstream_st* stream) noexcept {
+  return cuda::run_grouped<std::int8_t, std::int8_t>(args, device, stream);
 }
 
 }  // namespace abi

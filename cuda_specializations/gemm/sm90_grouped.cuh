@@ -23,9 +23,9 @@ namespace cuda {
 namespace {
 
 /// The sums of a product of this width among those of the widest.
-template <int Width, int Size>
-__device__ __forceinline__ float (&first_of(float (&acc)[Size]))[Width / 2] {
-  return reinterpret_cast<float(&)[Width / 2]>(acc);
+template <int Width, class Acc, int Size>
+__device__ __forceinline__ Acc (&first_of(Acc (&acc)[Size]))[Width / 2] {
+  return reinterpret_cast<Acc(&)[Width / 2]>(acc);
 }
 
 /// Calls `run` with the first of these widths that has room for so many rows, or with the last.
@@ -51,8 +51,8 @@ __device__ __forceinline__ void with_width(int rows, Run run) {
 /// The sums of a tile of weights in the tensor cores. `take(a, b)` waits for a stage and gives its
 /// place and the descriptors of its operands; `release(place)` gives it back.
 template <class Config, int Width, class Take, class Release>
-__device__ __forceinline__ void multiply_grouped(float (&acc)[Width / 2], int k_blocks, Take take,
-                                                 Release release) {
+__device__ __forceinline__ void multiply_grouped(typename Config::Acc (&acc)[Width / 2],
+                                                 int k_blocks, Take take, Release release) {
   using Product = Wgmma<typename Config::Weights, typename Config::Rows, Width, Config::mn, 0>;
   int previous = -1;
 #pragma unroll 1
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       out.prepare(t);
       // One set of registers for all widths: of what is not written before it is read, the compiler
       // would keep a set for each.
-      float acc[Config::most_rows / 2];
+      typename Config::Acc acc[Config::most_rows / 2];
       if constexpr (Config::sums == GroupedSums::plain) pin(acc);
       with_width<Config>(t.rows, [&]<int Width>(std::integral_constant<int, Width>) {
         if constexpr (Config::sums == GroupedSums::plain)

@@ -13,19 +13,27 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Finishes 64 columns of C of up to 32 rows, which lie as floats in lines of 65.
+/// Finishes 64 columns of C of up to 32 rows, which lie as floats in lines of 65, or as integers
+/// for an int32 C.
 __device__ __noinline__ void finish_grouped(GroupedParams const& p, float const* sums, int z,
                                             int row, int rows, int n) {
   Sm90Epilogue const& e = p.epilogue;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * rows; i += 128) {
     int const line = e.along_m ? i % rows : i / 64, column = e.along_m ? i / rows : i % 64;
-    if (n + column < p.n) finish_element(e, sums[line * 65 + column], z, row + line, n + column);
+    if (n + column >= p.n) continue;
+    float const sum = sums[line * 65 + column];
+    if (e.type_c == DType::int32)
+      finish_element(e, __float_as_int(sum), z, row + line, n + column);
+    else
+      finish_element(e, sum, z, row + line, n + column);
   }
 }
 
 template <class Config>
 class GroupedStorer {
+  using Acc = typename Config::Acc;
+
  public:
   /// `panels`: Config::store_bytes of shared memory; `barrier`: one of the warpgroup's own.
   __device__ __forceinline__ GroupedStorer(GroupedParams const& p, unsigned char* panels,
@@ -58,7 +66,7 @@ class GroupedStorer {
   }
 
   /// Stores the sums of a tile, of which as many rows as it has have been summed.
-  __device__ __forceinline__ void store(float const (&v)[Config::most_rows / 2],
+  __device__ __forceinline__ void store(Acc const (&v)[Config::most_rows / 2],
                                         GroupedTile const& t) const {
     int const z = t.group * p_.rows_step;
     named_barrier_sync(barrier_, 128);  // nobody reads what shared memory held
@@ -81,22 +89,26 @@ class GroupedStorer {
     return shared_address(panels_ + 2 * Config::panel_bytes);
   }
 
-  /// The sums of 8 rows from `row` of the tile on times the factors of their rows and columns.
-  __device__ __forceinline__ void scale(float const (&v)[Config::most_rows / 2], int row,
+  /// The sums of 8 rows from `row` of the tile on times the factors of their rows and columns;
+  /// those for an int32 C as they are.
+  __device__ __forceinline__ void scale(Acc const (&v)[Config::most_rows / 2], int row,
                                         float (&scaled)[4]) const {
     float2 const two =
         Config::lines ? load_shared_two(lines() + 4 * row + threadIdx.x % 4 * 8) : float2{1, 1};
+    bool const exact = std::is_same_v<Acc, int> && p_.epilogue.type_c == DType::int32;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      scaled[i] = v[row / 2 + i];
+      scaled[i] = static_cast<float>(v[row / 2 + i]);
       if constexpr (Config::lines)
         scaled[i] = scaled[i] * columns_[i / 2] * (i % 2 == 0 ? two.x : two.y);
+      if constexpr (std::is_same_v<Acc, int>)
+        if (exact) scaled[i] = __int_as_float(v[row / 2 + i]);
     }
   }
 
   /// Through two panels in turns, of 64 rows of 64 16-bit elements, swizzled like those of
   /// operands.
-  __device__ __forceinline__ void store_whole(float const (&v)[Config::most_rows / 2], int z,
+  __device__ __forceinline__ void store_whole(Acc const (&v)[Config::most_rows / 2], int z,
                                               GroupedTile const& t) const {
     Sm90Epilogue const& e = p_.epilogue;
     constexpr int step = Config::panel_rows;
@@ -136,7 +148,7 @@ class GroupedStorer {
   }
 
   /// Element by element, from 32 rows of sums at a time.
-  __device__ __forceinline__ void finish(float const (&v)[Config::most_rows / 2], int z,
+  __device__ __forceinline__ void finish(Acc const (&v)[Config::most_rows / 2], int z,
                                          GroupedTile const& t) const {
     int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
     auto* const sums = reinterpret_cast<float*>(panels_);

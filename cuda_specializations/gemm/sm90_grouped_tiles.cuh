@@ -7,6 +7,7 @@
 #include <cuda.h>
 
 #include <attikos/abi/gemm.hpp>
+#include <type_traits>
 
 #include "sm90_epilogue.cuh"
 
@@ -48,6 +49,7 @@ template <class Weights_, class Rows_, bool MnWeights, GroupedSums Sums>
 struct GroupedConfig {
   using Weights = Weights_;
   using Rows = Rows_;
+  using Acc = std::conditional_t<std::is_same_v<Weights, std::int8_t>, int, float>;
   static constexpr bool mn = MnWeights;
   static constexpr GroupedSums sums = Sums;
   static constexpr bool scaled = Sums == GroupedSums::scaled;

@@ -31,16 +31,18 @@ struct GroupedCase {
 };
 
 template <class T>
-using GroupedKernel =
+using GroupedKernel = std::conditional_t<
+    std::is_same_v<T, std::int8_t>, abi::GemmSm90GroupedS8,
     std::conditional_t<sizeof(T) == 1, abi::GemmSm90GroupedF8,
                        std::conditional_t<std::is_same_v<T, __half>, abi::GemmSm90GroupedF16,
-                                          abi::GemmSm90GroupedBf16>>;
+                                          abi::GemmSm90GroupedBf16>>>;
 
 int grouped_runs = 0;
 double grouped_worst = 0;
 
 /// u = 2^-23: k additions in the tensor core, which may cut what it adds (float8: as in
-/// test_gemm_sm90_direct.cpp); then the epilogue's roundings, and that of C.
+/// test_gemm_sm90_direct.cpp; int8: none, but one rounding); then the epilogue's roundings, and
+/// that of C.
 template <class T, class C, class Weight = T>
 void run_grouped(GroupedCase const& t) {
   ASSERT_EQ(abi::query_device(abi::current_device()).compute_major, 9)
@@ -159,7 +161,7 @@ void run_grouped(GroupedCase const& t) {
                 (t.block_rows == 0 ? 1 : blocks_a.value(l, i / t.block_rows, p / 128)) *
                 (t.block_columns == 0 ? 1 : blocks_b.value(z, j / t.block_columns, p / 128));
             sum += block * product, size += std::abs(block * product);
-            if (sizeof(T) != 1) continue;
+            if (sizeof(T) != 1 || std::is_integral_v<T>) continue;
             if (p % 128 == 0 && !t.fast) part = 0;
             part += product, biggest = std::max(biggest, std::abs(product));
             if (p % 32 == 31 || p + 1 == t.k) {
@@ -179,13 +181,17 @@ void run_grouped(GroupedCase const& t) {
           double const r = t.residual ? residual.value(l, i, j) : 0;
           double const y = activate(t.activation, v) + r;
           double const factor = std::abs(t.scale * t.alpha * both);
-          double error = (u * static_cast<double>(t.k + 10) * size + dropped) * factor +
-                         4 * u * (factor * size + std::abs(t.scale * old) + std::abs(add));
+          double const roundings = std::is_integral_v<T> ? 4 : static_cast<double>(t.k + 10);
+          double error =
+              (u * roundings * (std::is_integral_v<T> ? std::abs(sum) : size) + dropped) * factor +
+              4 * u * (factor * size + std::abs(t.scale * old) + std::abs(add));
           error = 1.13 * error + 4 * u * (std::abs(v) + std::abs(y) + std::abs(r)) + 0x1p-24;
           double expected = y;
           if constexpr (sizeof(C) == 1) {
             auto const next = quantized<C>(y, error, number.value(0, 0, 0));
             expected = next.value, error = next.bound;
+          } else if constexpr (std::is_integral_v<C>) {
+            error = 0.5;  // exact
           } else {
             error += rounding<C>() * std::abs(y) * 1.01;
           }
@@ -303,6 +309,26 @@ TEST(GroupedRuns, Float8) {
   std::printf("float8: %d runs, worst ratio to the bound %.3f\n", grouped_runs, grouped_worst);
 }
 
+/// Products of int8: exact in int32, with factors and epilogues in other types.
+TEST(GroupedRuns, Int8) {
+  int turn = 0;
+  for (std::int64_t rows : {1, 33, 64, 97, 129, 150, 170, 200, 220, 240, 256, 300}) {
+    GroupedCase t{{0, rows, rows, 2 * rows, 2 * rows + 5}, 2 * rows + 9, 264, 144};
+    t.trans_b = true, t.masked = turn % 3 == 2, t.wide = !t.masked, t.beta = turn % 2;
+    run_grouped<std::int8_t, int>(t);
+    t.beta = 0, t.factors = turn % 3, t.shared_b = t.masked;
+    run_grouped<std::int8_t, __nv_bfloat16>(t);
+    t.n = 72, t.k = turn % 2 == 0 ? 1104 : 16, t.trans_c = turn % 5 == 4, t.alpha = 0.01;
+    t.bias = turn % 2 == 0, t.activation = turn % 2 == 0 ? Activation::relu : Activation::none;
+    run_grouped<std::int8_t, float>(t);
+    t.scale_out = 40;
+    run_grouped<std::int8_t, std::int8_t>(t);
+    if (testing::Test::HasFailure()) return;
+    ++turn;
+  }
+  std::printf("int8: %d runs, worst ratio to the bound %.3f\n", grouped_runs, grouped_worst);
+}
+
 /// Factors of float8 that change along K, of both operands, or of one beside other factors of the
 /// other.
 TEST(GroupedRuns, BlockScales) {
@@ -371,6 +397,31 @@ TEST(GroupedRefuses, WhatFloat8CannotDo) {
   EXPECT_EQ(reason(), "");
   g.offsets = nullptr;
   EXPECT_EQ(reason(), "it is for groups and counts of rows");
+}
+
+TEST(GroupedRefuses, WhatInt8CannotDo) {
+  alignas(16) static float somewhere[4];
+  Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
+  GemmArgs g;
+  g.a = g.b = g.c = somewhere;
+  g.type_a = g.type_b = DType::int8, g.type_c = DType::int32;
+  g.m = 48, g.n = 32, g.k = 16, g.batch = 1, g.groups = 3, g.offsets = somewhere;
+  g.a_m = 16, g.a_k = 1, g.b_batch = 512, g.b_k = 1, g.b_n = 16, g.c_m = 32, g.c_n = 1;
+  auto const reason = [&] {
+    return std::string(abi::GemmSm90GroupedS8::accepts(g, hopper).reason);
+  };
+  EXPECT_EQ(reason(), "");
+  g.alpha = 2;
+  EXPECT_EQ(reason(), "int32 C takes alpha 1, beta 0 or 1, and no epilogue");
+  g.type_c = DType::float16, g.scale_a.data = g.scale_b.data = somewhere;
+  g.scale_a.row = g.scale_b.batch = 1;
+  EXPECT_EQ(reason(), "");
+  g.scale_a.col = 1, g.scale_a.col_shift = 7;
+  EXPECT_EQ(reason(), "its scales are one for a matrix, or one for a row of A or a column of B");
+  g.scale_a.col = 0, g.scale_a.col_shift = 0, g.b_k = 32, g.b_n = 1;
+  EXPECT_EQ(reason(), "B's unit stride is not along K");
+  g.type_b = DType::float8_e4m3;
+  EXPECT_EQ(reason(), "it multiplies other element types");
 }
 
 TEST(GroupedRefuses, WhatItCannotDo) {

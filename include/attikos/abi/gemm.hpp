@@ -392,6 +392,14 @@ struct GemmSm90GroupedF8 {
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
+/// The same for int8, with B's unit stride along K. C is int32 (exact, wraps; alpha 1, beta 0 or 1
+/// and no epilogue) or what the others write. Scales of A are one or one for each row, of B one for
+/// each group or one for each column. See GemmSm90GroupedF16.
+struct GemmSm90GroupedS8 {
+  static constexpr char const* name = "gemm/sm90_grouped_s8";
+  static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
+  static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
 
 /// Batches of products of up to 64 × 64 × 64, several at a time in each warp, fed by cp.async;
 /// sm_80 and newer. A, B, C are float32: fused multiply-adds in ascending order of k.

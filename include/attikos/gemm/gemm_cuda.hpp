@@ -65,7 +65,8 @@ template <class C>
 requires(KernelOutput<C> ||
          std::is_same_v<C, std::int32_t>) struct Specializations<op::Gemm, Kokkos::Cuda,
                                                                  std::int8_t, std::int8_t, C> {
-  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaS8>, CudaKernel<abi::GemmSm80MmaS8>>;
+  using kernels = KernelList<CudaKernel<abi::GemmSm90WgmmaS8>, CudaKernel<abi::GemmSm90GroupedS8>,
+                             CudaKernel<abi::GemmSm80MmaS8>>;
 };
 
 }  // namespace detail
