@@ -10,6 +10,7 @@ option(ATTIKOS_ENABLE_RAPIDCHECK "Build the property tests (needs RapidCheck)" O
 option(ATTIKOS_ENABLE_KOKKOS_KERNELS "Use the BLAS of Kokkos Kernels as a host path of gemm" OFF)
 option(ATTIKOS_ENABLE_FAST_MATH "Fast math in the CUDA companion (error bounds are documented apart)" OFF)
 option(ATTIKOS_REQUIRE_CUDA_COMPANION "A Kokkos with CUDA but no companion is an error, not a warning" OFF)
+option(ATTIKOS_TEST_DELAYS "Build the CUDA kernels once more with random delays in their rings, and test them" OFF)
 option(ATTIKOS_WARNINGS_AS_ERRORS "Warnings are errors in our own tests, examples and perf programs" OFF)
 # ATTIKOS_ENABLE_CUDA_COMPANION stands in AttikosCuda.cmake: its default depends on Kokkos.
 

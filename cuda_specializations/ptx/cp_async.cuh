@@ -8,6 +8,8 @@
 #include <attikos/config.hpp>
 #include <cstdint>
 
+#include "dawdle.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -57,6 +59,7 @@ __device__ __forceinline__ void copy_async_commit() {
 template <int Pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+  ATTIKOS_DAWDLE();
 }
 
 /// Arrives at an mbarrier of this block when all of this thread's copies so far have landed; one of

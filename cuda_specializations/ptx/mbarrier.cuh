@@ -10,6 +10,7 @@
 #include <attikos/config.hpp>
 #include <cstdint>
 
+#include "dawdle.cuh"
 #include "shared_memory.cuh"
 
 namespace attikos {
@@ -33,6 +34,7 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 /// Arrives and announces bytes that copies will bring.
 __device__ __forceinline__ void mbarrier_arrive_expect(std::uint64_t* barrier,
                                                        std::uint32_t bytes) {
+  ATTIKOS_DAWDLE();
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
       "r"(bytes)
@@ -41,6 +43,7 @@ __device__ __forceinline__ void mbarrier_arrive_expect(std::uint64_t* barrier,
 
 /// Arrives: who waits for the phase sees what this thread wrote before.
 __device__ __forceinline__ void mbarrier_arrive(std::uint64_t* barrier) {
+  ATTIKOS_DAWDLE();
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
@@ -48,6 +51,7 @@ __device__ __forceinline__ void mbarrier_arrive(std::uint64_t* barrier) {
 /// Arrives at the same barrier of block `rank` of the cluster.
 __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint64_t* barrier,
                                                         std::uint32_t rank) {
+  ATTIKOS_DAWDLE();
   asm volatile(
       "{\n"
       ".reg .b32 remote;\n"
@@ -70,16 +74,20 @@ __device__ __forceinline__ void mbarrier_wait(std::uint64_t* barrier, std::uint3
       "}" ::"r"(shared_address(barrier)),
       "r"(parity)
       : "memory");
+  ATTIKOS_DAWDLE();
 }
 
 /// Waits for `threads` threads of the block, a multiple of 32, at barrier `id` of 1 ... 15 (0 is
 /// __syncthreads). What they wrote before is then visible.
 __device__ __forceinline__ void named_barrier_sync(int id, int threads) {
+  ATTIKOS_DAWDLE();
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  ATTIKOS_DAWDLE();
 }
 
 /// Counts this thread at a named barrier without waiting there.
 __device__ __forceinline__ void named_barrier_arrive(int id, int threads) {
+  ATTIKOS_DAWDLE();
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 

@@ -16,6 +16,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "dawdle.hpp"
+
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
 namespace attikos {
@@ -29,12 +31,6 @@ using Bytes = std::vector<unsigned char>;
 using E4 = __nv_fp8_e4m3;
 using E5 = __nv_fp8_e5m2;
 
-__host__ __device__ inline std::uint32_t mix(std::uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7feb352du;
-  x = (x ^ (x >> 15)) * 0x846ca68bu;
-  return x ^ (x >> 16);
-}
-
 __global__ void nothing() {}
 
 /// Leaves tests out on devices that their machine code does not load on.
@@ -47,15 +43,6 @@ class Probe : public testing::Test {
     GTEST_SKIP() << "no machine code for this device";
   }
 };
-
-/// Spins for up to 2047 cycles, half of the times not at all.
-__device__ inline void dawdle(std::uint32_t seed) {
-  std::uint32_t const bits = mix(seed);
-  if ((bits & 1) != 0) return;
-  long long const begin = clock64();
-  while (clock64() - begin < static_cast<long long>(bits >> 21)) {
-  }
-}
 
 /// An array on the device, all bytes 0xFF until something is written.
 template <class T>

@@ -5,6 +5,7 @@
 #include "common/tensor_map.cuh"
 #include "probe.hpp"
 #include "ptx/cluster.cuh"
+#include "ptx/cp_async.cuh"
 #include "ptx/tma.cuh"
 
 namespace attikos {
@@ -30,8 +31,9 @@ struct Position {
 
 __host__ __device__ constexpr Word with_round(Word sum, Word word) { return sum * 31 + word; }
 
-/// Warp 0 writes 32 words a round, the others read them; `out` has a checksum for each that reads.
-__global__ void ring_kernel(int stages, Word* out) {
+/// Warp 0 writes 32 words a round, or has them copied from `source`, which has 32 for each; the
+/// others read them; `out` has a checksum for each that reads.
+__global__ void ring_kernel(int stages, Word const* source, Word* out) {
   __shared__ Word memory[max_stages][32];
   __shared__ std::uint64_t full[max_stages], empty[max_stages];
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -49,9 +51,16 @@ __global__ void ring_kernel(int stages, Word* out) {
     Word const key = seed + static_cast<Word>(round);
     if (warp == 0) {
       mbarrier_wait(&empty[at.stage], at.parity ^ 1);
-      memory[at.stage][lane] = mix(static_cast<Word>(round * 32 + lane));
+      int const word = round * 32 + lane;
+      if (source != nullptr)
+        copy_async_four(shared_address(&memory[at.stage][lane]), source + word);
+      else
+        memory[at.stage][lane] = mix(static_cast<Word>(word));
       dawdle(key + static_cast<Word>(lane));
-      mbarrier_arrive(&full[at.stage]);
+      if (source != nullptr)
+        copy_async_arrive(&full[at.stage]);
+      else
+        mbarrier_arrive(&full[at.stage]);
     } else {
       mbarrier_wait(&full[at.stage], at.parity);
       dawdle(key);
@@ -71,12 +80,12 @@ Word checksum(WordOf const& word_of) {
   return sum;
 }
 
-TEST_F(ProbeMbarrier, RingOfOrdinaryStores) {
+void check_ring(Word const* source) {
   int const blocks = 16;
   for (int stages = 1; stages <= max_stages; ++stages)
     for (int consumers : {1, 3}) {
       DeviceArray<Word> const out(static_cast<std::size_t>(blocks * consumers * 32));
-      ring_kernel<<<blocks, 32 * (1 + consumers)>>>(stages, out.data());
+      ring_kernel<<<blocks, 32 * (1 + consumers)>>>(stages, source, out.data());
       std::vector<Word> expected;
       for (int b = 0; b < blocks; ++b)
         for (int warp = 1; warp <= consumers; ++warp)
@@ -87,6 +96,14 @@ TEST_F(ProbeMbarrier, RingOfOrdinaryStores) {
       SCOPED_TRACE(testing::Message() << stages << " stages, " << consumers << " consumers");
       expect_same(out.host(), expected, "checksums");
     }
+}
+
+TEST_F(ProbeMbarrier, RingOfOrdinaryStores) { check_ring(nullptr); }
+TEST_F(ProbeMbarrier, RingOfAsynchronousCopies) {
+  std::vector<Word> words;
+  for (Word i = 0; i < rounds * 32; ++i) words.push_back(mix(i));
+  DeviceArray<Word> const source(words);
+  check_ring(source.data());
 }
 
 constexpr int max_cluster = 4, box_lines = 8, boxes = 61, consumer_warps = 2;

@@ -64,7 +64,9 @@ struct FromRegisters {
     pin(a);
   }
   __device__ __forceinline__ void multiply(Acc (&d)[N / 2], int step, int accumulate) {
-    if constexpr (sizeof(A) == 2)
+    if constexpr (sizeof(A) == 4)
+      multiply_tf32(d, a, advance(b, p.step_b[step]), accumulate);
+    else if constexpr (sizeof(A) == 2)
       WgmmaRs<A, N>::multiply(d, a, advance(b, p.step_b[step]), accumulate);
     else
       WgmmaRegisters<A, B, N>::multiply(d, a, advance(b, p.step_b[step]), accumulate);
@@ -123,7 +125,7 @@ void transposed(char const* name) {
 }
 
 TEST_F(ProbeWgmma, Float16EveryWidth) {
-  shared<__half, __half, 0, 0, 16, 32, 48, 64, 96, 112, 128, 256>("float16 k-major");
+  shared<__half, __half, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 192, 224, 256>("float16 k-major");
 }
 TEST_F(ProbeWgmma, BFloat16EveryMajor) {
   using T = __nv_bfloat16;
@@ -133,7 +135,7 @@ TEST_F(ProbeWgmma, BFloat16EveryMajor) {
   shared<T, T, 1, 1, 96, 128>("bfloat16, both along lines");
 }
 TEST_F(ProbeWgmma, Float8EveryWidth) {
-  shared<E4, E4, 0, 0, 16, 32, 48, 64, 96, 112, 128, 256>("e4m3 e4m3");
+  shared<E4, E4, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 192, 224, 256>("e4m3 e4m3");
 }
 TEST_F(ProbeWgmma, Float8EveryPair) {
   shared<E4, E5, 0, 0, 64>("e4m3 e5m2");
@@ -146,6 +148,7 @@ TEST_F(ProbeWgmmaRegisters, SixteenBits) {
   registers<__half, __half, 32, 64, 96, 128, 192, 256>("float16");
   registers<__nv_bfloat16, __nv_bfloat16, 64>("bfloat16");
 }
+TEST_F(ProbeWgmmaRegisters, Tf32) { registers<float, float, 128>("tf32"); }
 TEST_F(ProbeWgmmaRegisters, EightBits) {
   registers<E4, E4, 64, 128, 256>("e4m3 e4m3");
   registers<E4, E5, 64>("e4m3 e5m2");
