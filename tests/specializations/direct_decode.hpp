@@ -225,6 +225,7 @@ struct DecodeProblem {
       g.page_size = t.page_size, g.num_pages = num_pages;
     if (t.alibi) g.alibi = alibi->data, g.alibi_stride[1] = 1;
     if (t.sinks) g.sinks = sink->data, g.sinks_stride = 1;
+    mislead(g);
     return g;
   }
 };
@@ -257,6 +258,7 @@ void launch_decode(DecodeProblem<T, In>& x, std::int64_t splits, Device const& d
   DecodeWorkspace const workspace(Kernel::workspace_bytes(g, device));
   g.workspace = workspace.begin();
   x.out.upload(), x.lse.upload();
+  poison_shared_memory();
   g.out = x.out.begin(), g.lse = x.t.lse ? x.lse.begin() : nullptr;
   ASSERT_STREQ(Kernel::accepts(g, device).reason, "");
   ASSERT_EQ(Kernel::launch(g, device, nullptr), cudaSuccess);

@@ -121,6 +121,7 @@ void run(Case const& t) {
     g.scale_b = {blocks_b.begin(),       0, blocks_b.stride_row,
                  blocks_b.stride_column, 7, t.block_columns == 128 ? 7 : 0};
   g.accumulate = t.fast ? Accumulate::fast : Accumulate::promoted;
+  mislead(g);
 
   std::vector<double> expected, bounds;
   double const u = 0x1p-23;
@@ -171,6 +172,7 @@ void run(Case const& t) {
     Device d = real;
     d.sm_count = sm_count;
     c.upload();
+    poison_shared_memory();
     g.c = c.begin();
     ASSERT_STREQ(KernelFor<A>::accepts(g, d).reason, "");
     ASSERT_EQ(KernelFor<A>::launch(g, d, nullptr), cudaSuccess);

@@ -18,6 +18,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "direct_common.hpp"
+
 namespace {
 
 using namespace attikos;
@@ -84,14 +86,6 @@ Quantized quantized(double y, double error, double scale_out) {
   return {std::clamp(quotient, lowest, limit),
           std::isfinite(y) ? before + half_spacing<T>(std::min(std::abs(quotient) + before, limit))
                            : 0};
-}
-
-#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
-
-std::uint32_t mix(std::uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7feb352du;
-  x = (x ^ (x >> 15)) * 0x846ca68bu;
-  return x ^ (x >> 16);
 }
 
 /// A matrix [batch, rows, columns] in memory of which every other byte is 0xFF: NaN in every
@@ -165,14 +159,6 @@ void fill(Matrix<T>& x, std::int64_t shift, std::uint32_t seed) {
         else
           x.at(b, i, j) = T(static_cast<float>(bits * 0x1p-31 - 1));
       }
-}
-
-double activate(Activation activation, double x) {
-  if (activation == Activation::relu) return x > 0 ? x : 0;
-  if (activation == Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
-  if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  if (activation == Activation::none) return x;
-  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
 }
 
 /// Compares C on the device, extents [batch, m, n], with what its elements, the last dimension

@@ -78,11 +78,15 @@ void run(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int6
   g.out_batch = out.stride_batch, g.out_token = out.stride_row,
   g.out_intermediate = out.stride_column;
   g.activation = activation;
+  mislead(batch, {&g.x_batch, &g.out_batch});
+  mislead(tokens, {&g.x_token, &g.out_token});
+  mislead(intermediate, {&g.gate_intermediate, &g.up_intermediate, &g.out_intermediate});
   for (int sm_count : {1, 2, 132}) {
     SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
     Device d = real;
     d.sm_count = sm_count;
     out.upload();
+    poison_shared_memory();
     g.out = out.begin();
     ASSERT_STREQ(KernelFor<T>::accepts(g, d).reason, "");
     ASSERT_EQ(KernelFor<T>::launch(g, d, nullptr), cudaSuccess);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <attikos/abi/gemm.hpp>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <iterator>
@@ -18,6 +17,8 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "direct_common.hpp"
 
 #pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
 
@@ -135,14 +136,6 @@ TEST(GemmSm75WmmaF16Refuses, LaunchOfWhatItDoesNotAccept) {
   EXPECT_EQ(Kernel::launch(g, device_of(7, 5), nullptr), cudaSuccess) << "an empty C needs no GPU";
 }
 
-#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
-
-std::uint32_t mix(std::uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7feb352du;
-  x = (x ^ (x >> 15)) * 0x846ca68bu;
-  return x ^ (x >> 16);
-}
-
 /// A matrix in a buffer that is filled with NaN around and between its elements.
 template <class T>
 struct Matrix {
@@ -222,14 +215,6 @@ struct Case {
   BiasAlong bias_along = BiasAlong::n;
 };
 
-double activate(Activation activation, double x) {
-  if (activation == Activation::relu) return x > 0 ? x : 0;
-  if (activation == Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
-  if (activation == Activation::silu) return x / (1 + std::exp(-x));
-  if (activation == Activation::none) return x;
-  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
-}
-
 class GemmSm75WmmaF16Runs : public testing::Test {
  protected:
   void SetUp() override {
@@ -271,6 +256,8 @@ class GemmSm75WmmaF16Runs : public testing::Test {
       args.residual_batch = residual.stride_batch;
       args.residual_m = residual.stride_row, args.residual_n = residual.stride_column;
     }
+    mislead(args);
+    poison_shared_memory();
   }
 
   /// Compares C with float64, and everything around C's elements with what was there.

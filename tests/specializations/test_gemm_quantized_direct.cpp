@@ -118,11 +118,13 @@ void run(Case const& t) {
   }
   if (t.scale_out) g.scale_out = numbers.begin();
   if (t.device_scale) g.device_scale = numbers.begin() + 1;
+  mislead(g);
   for (int sm_count : {1, 8, 132, 1000000}) {
     SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
     Device d = real;
     d.sm_count = sm_count;
     c.upload();
+    poison_shared_memory();
     g.c = c.begin();
     ASSERT_STREQ(Kernel::accepts(g, d).reason, "");
     ASSERT_EQ(Kernel::launch(g, d, nullptr), cudaSuccess);

@@ -90,6 +90,7 @@ void run(Case const& t) {
   }
   if (t.device_scale) g.device_scale = number.begin();
   g.accumulate = t.fast ? Accumulate::fast : Accumulate::promoted;
+  mislead(g);
 
   std::vector<double> expected, bounds;
   double const u = std::is_same_v<A, double> ? 0x1p-52 : 0x1p-23;
@@ -140,6 +141,7 @@ void run(Case const& t) {
     d.sm_count = sm_count;
     d.shared_memory_per_block_optin = 99 * 1024;
     c.upload();
+    poison_shared_memory();
     g.c = c.begin();
     ASSERT_STREQ(Kernel::accepts(g, d).reason, "");
     ASSERT_EQ(Kernel::launch(g, d, nullptr), cudaSuccess);

@@ -55,6 +55,7 @@ struct FloatOperands {
       g.residual_batch = residual.stride_batch;
       g.residual_m = residual.stride_row, g.residual_n = residual.stride_column;
     }
+    mislead(g);
   }
 };
 
@@ -65,6 +66,7 @@ std::vector<unsigned char> result_of(FloatOperands& x, int sm_count) {
   device.sm_count = sm_count;
   std::vector<unsigned char> result(x.c.host.size());
   x.c.upload();
+  poison_shared_memory();
   EXPECT_STREQ(Kernel::accepts(x.g, device).reason, "");
   EXPECT_EQ(Kernel::launch(x.g, device, nullptr), cudaSuccess);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);

@@ -104,7 +104,7 @@ void run_grouped(GroupedCase const& t) {
   g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
   g.type_a = dtype_of<T>(), g.type_b = dtype_of<Weight>(), g.type_c = dtype_of<C>();
   g.m = t.m, g.n = t.n, g.k = t.k, g.batch = batch;
-  g.a_batch = batch == 1 ? 0 : a.stride_batch, g.a_m = a.stride_row, g.a_k = a.stride_column;
+  g.a_batch = a.stride_batch, g.a_m = a.stride_row, g.a_k = a.stride_column;
   g.b_batch = b.stride_batch, g.b_k = b.stride_row, g.b_n = b.stride_column;
   g.c_batch = c.stride_batch, g.c_m = c.stride_row, g.c_n = c.stride_column;
   if (t.fast) g.accumulate = abi::Accumulate::fast;
@@ -133,6 +133,7 @@ void run_grouped(GroupedCase const& t) {
     g.offsets = list, g.type_offsets = t.wide ? DType::int64 : DType::int32, g.offsets_stride = 2;
     g.groups = groups;
   }
+  mislead(g);
   double const u = 0x1p-23;
   for (int sm_count : {1, 132}) {
     Device device = abi::query_device(abi::current_device());
@@ -141,6 +142,7 @@ void run_grouped(GroupedCase const& t) {
     for (auto& result : results) {
       result.resize(c.host.size());
       c.upload();
+      poison_shared_memory();
       ASSERT_STREQ(GroupedKernel<T>::accepts(g, device).reason, "");
       ASSERT_EQ(GroupedKernel<T>::launch(g, device, nullptr), cudaSuccess);
       ASSERT_CUDA(cudaDeviceSynchronize());

@@ -158,6 +158,7 @@ void run_small(SmallCase const& t, std::vector<int> const& multiprocessors = {1,
       result.resize(c.host.size());
       ASSERT_CUDA(
           cudaMemcpy(c.device, c.host.data(), c.host.size() * sizeof(T), cudaMemcpyHostToDevice));
+      poison_shared_memory();
       ASSERT_STREQ(KernelOf<T>::accepts(g, device).reason, "");
       ASSERT_EQ(KernelOf<T>::launch(g, device, nullptr), cudaSuccess);
       ASSERT_CUDA(cudaDeviceSynchronize());

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What all direct tests share: what stands before calls (shared memory full of NaN, strides that
+/// must not count), hashed numbers, activations.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <attikos/abi/gemm.hpp>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
+
+/// Leaves 0xFF in the shared memory of every multiprocessor.
+void poison_shared_memory();
+
+namespace {
+
+/// Strides of dimensions of extent 1 do not count: they become such as no kernel could use.
+inline void mislead(std::int64_t extent, std::initializer_list<std::int64_t*> strides) {
+  std::int64_t junk = 977;
+  for (auto* stride : strides)
+    if (extent == 1) *stride = std::exchange(junk, -3);
+}
+inline void mislead(attikos::abi::GemmArgs& g) {
+  mislead(g.batch, {&g.c_batch, &g.a_batch, &g.residual_batch});
+  mislead(g.offsets == nullptr ? g.batch : g.groups, {&g.b_batch});
+  mislead(g.m, {&g.a_m, &g.c_m, &g.residual_m});
+  mislead(g.n, {&g.b_n, &g.c_n, &g.residual_n});
+  mislead(g.k, {&g.a_k, &g.b_k});
+  mislead(g.bias_along == attikos::BiasAlong::n ? g.n : g.m, {&g.bias_stride});
+}
+
+inline std::uint32_t mix(std::uint32_t x) {
+  x = (x ^ (x >> 16)) * 0x7feb352du;
+  x = (x ^ (x >> 15)) * 0x846ca68bu;
+  return x ^ (x >> 16);
+}
+
+inline double activate(attikos::Activation activation, double x) {
+  if (activation == attikos::Activation::relu) return x > 0 ? x : 0;
+  if (activation == attikos::Activation::gelu) return x / 2 * std::erfc(-x / std::sqrt(2.0));
+  if (activation == attikos::Activation::silu) return x / (1 + std::exp(-x));
+  if (activation == attikos::Activation::none) return x;
+  return x / 2 * (1 + std::tanh(std::sqrt(2 / std::acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+}  // namespace
