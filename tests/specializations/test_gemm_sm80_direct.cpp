@@ -392,37 +392,6 @@ TEST(Sm80Runs, NanAndInfinity) {
   }
 }
 
-TEST(Sm80Runs, CanBeCaptured) {
-  Matrix<double> a(1, 256, 128, false, 0, false, 1), b(1, 128, 256, true, 0, false, 2),
-      c(1, 256, 256, false, 0, false, 3);
-  a.upload(), b.upload();
-  auto const once = product<GemmSm80MmaF64>(a, b, c, [](GemmArgs&) {});
-  cudaStream_t stream = nullptr;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
-  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  c.upload();
-  GemmArgs g;
-  g.type_a = g.type_b = g.type_c = DType::float64;
-  g.a = a.begin(), g.b = b.begin(), g.c = c.begin();
-  g.m = g.n = 256, g.k = 128, g.batch = 1;
-  g.a_m = a.stride_row, g.a_k = 1, g.b_k = 1, g.b_n = b.stride_column;
-  g.c_m = c.stride_row, g.c_n = 1;
-  Device const device = abi::query_device(abi::current_device());
-  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  ASSERT_EQ(GemmSm80MmaF64::launch(g, device, stream), cudaSuccess);
-  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-  ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
-  for (int i = 0; i < 10; ++i) ASSERT_CUDA(cudaGraphLaunch(executable, stream));
-  ASSERT_CUDA(cudaStreamSynchronize(stream));
-  std::vector<unsigned char> result(c.host.size());
-  ASSERT_CUDA(cudaMemcpy(result.data(), c.device, result.size(), cudaMemcpyDeviceToHost));
-  EXPECT_EQ(once, result);
-  ASSERT_CUDA(cudaGraphExecDestroy(executable));
-  ASSERT_CUDA(cudaGraphDestroy(graph));
-  ASSERT_CUDA(cudaStreamDestroy(stream));
-}
-
 TEST(Sm80Runs, WorstErrorOverBound) {
   RecordProperty("worst_error_over_bound", std::to_string(worst_ratio));
   std::printf("worst error / bound: %.3f\n", worst_ratio);
