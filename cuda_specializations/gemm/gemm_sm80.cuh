@@ -72,10 +72,6 @@ inline bool stores_whole(abi::GemmArgs const& g) {
          copy_unit(behind ? nullptr : g.c, size, behind ? 1 : g.batch, g.c_batch, g.m, g.c_m) == 16;
 }
 
-constexpr bool readable_beside(DType type, DType c) {
-  return readable(type) || (c == DType::float64 && type == DType::float64);
-}
-
 /// Whether a call neither reads nor writes anything.
 inline bool nothing_to_do(abi::GemmArgs const& g) {
   return g.m == 0 || g.n == 0 || g.batch == 0 || matrices(g) == 0;
@@ -91,7 +87,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
     return "the device gives a block less than 99 KiB of shared memory";
   bool const bytes = dtype_size(g.type_a) == 1;
   abi::GemmArgs rest = g;
-  rest.device_scale = nullptr;
+  rest.device_scale = nullptr, rest.pre_activation = nullptr;
   rest.tile = {};
   rest.a_pointers = rest.b_pointers = nullptr, rest.c_pointers = nullptr;
   rest.offsets = nullptr, rest.counts = nullptr;
@@ -105,6 +101,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable_beside(g.type_residual, g.type_c))
     return "it does not read the residual's element type";
+  if (char const* reason = refuse_pre_activation(g)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.groups < 0) return "an extent is negative";
   if (nothing_to_do(g)) return nullptr;

@@ -88,7 +88,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   }
   abi::GemmArgs rest = g;
-  rest.device_scale = nullptr;
+  rest.device_scale = nullptr, rest.pre_activation = nullptr;
   rest.tile = {};
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
@@ -104,6 +104,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable(g.type_residual))
     return "it does not read the residual's element type";
+  if (char const* reason = refuse_pre_activation(g)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
   if (char const* reason = refuse_operands(g)) return reason;
@@ -193,6 +194,7 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
   }
   p.store = choose_store(g.c_n == 1 ? g : transposed(g), only_factors(g) && !has_8_bits(g.type_c));
   if (p.store == Sm90Store::words) p.store = Sm90Store::vectors;
+  if (g.pre_activation != nullptr) p.store = Sm90Store::elements;
   if (p.store != Sm90Store::elements) p.epilogue.along_m = g.c_n != 1;
   p.wave_rows = wave_rows;
   p.tiles = {blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves)),
@@ -413,8 +415,10 @@ cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
   constexpr auto together = Schedule::cooperative;
   using Square = Sm90Config<A, B, true, false, 128, 128, 1, Promoted ? 5 : 6, together, Promoted>;
   if constexpr (std::is_same_v<A, std::int8_t>) {
-    // The wide tile has to finish 8-bit elements from shared memory; along M both have to.
-    if (has_8_bits(g.type_c) && g.c_n == 1) return launch_cheapest<Square>(g, device, to);
+    // The wide tile has to finish 8-bit elements from shared memory; along M both have to. It does
+    // not store the argument of act.
+    if ((has_8_bits(g.type_c) && g.c_n == 1) || g.pre_activation != nullptr)
+      return launch_cheapest<Square>(g, device, to);
     return launch_cheapest<Square, Sm90Config<A, B, true, false, 128, 256, 2, 4, together>>(
         g, device, to);
   } else {  // wider tiles of float32 sums would not leave enough registers

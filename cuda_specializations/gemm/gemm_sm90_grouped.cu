@@ -34,6 +34,7 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.offsets == nullptr && g.counts == nullptr) return "it is for groups and counts of rows";
   abi::GemmArgs rest = g;
   rest.offsets = nullptr, rest.counts = nullptr, rest.device_scale = nullptr;
+  rest.pre_activation = nullptr;
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
     bool const columns = of_a || s.col == 0 || s.col_shift >= 7;
@@ -49,6 +50,7 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable(g.type_residual))
     return "it does not read the residual's element type";
+  if (char const* reason = refuse_pre_activation(g)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0 || g.groups < 0) return "an extent is negative";
   std::int64_t const groups = g.offsets != nullptr ? g.groups : g.batch;
   if (g.m == 0 || g.n == 0 || groups == 0) return nullptr;  // nothing is read or written

@@ -22,6 +22,7 @@ inline abi::GemmArgs transposed(abi::GemmArgs const& g) {
   t.c_m = g.c_n, t.c_n = g.c_m;
   t.bias_along = g.bias_along == BiasAlong::n ? BiasAlong::m : BiasAlong::n;
   t.residual_m = g.residual_n, t.residual_n = g.residual_m;
+  t.pre_activation_m = g.pre_activation_n, t.pre_activation_n = g.pre_activation_m;
   auto const flip = [](abi::ScaleGrid const& s) {
     return abi::ScaleGrid{s.data, s.batch, s.col, s.row, s.col_shift, s.row_shift};
   };
@@ -67,13 +68,13 @@ constexpr bool has_factors(abi::ScaleGrid const& s, bool of_a) {
 inline bool only_alpha(abi::GemmArgs const& g) {
   return g.beta == 0 && g.scale == 1 && g.activation == Activation::none && g.bias == nullptr &&
          g.residual == nullptr && !has_factors(g.scale_a, true) && !has_factors(g.scale_b, false) &&
-         g.device_scale == nullptr;
+         g.device_scale == nullptr && g.pre_activation == nullptr;
 }
 
 /// Whether it does no more than multiply rows and columns by numbers of their own.
 inline bool only_lines(abi::GemmArgs const& g) {
   return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&
-         g.residual == nullptr;
+         g.residual == nullptr && g.pre_activation == nullptr;
 }
 
 /// Whether it does no more than multiply all elements of a matrix by the same numbers.
@@ -83,8 +84,15 @@ inline bool only_factors(abi::GemmArgs const& g) {
 }
 
 /// Whether it can be done where the sums lie, pairs of columns in each thread: one number for each
-/// row and each column, and of C or a residual, 16-bit elements whose pairs lie together.
+/// row and each column, and of C or a residual, 16-bit elements whose pairs lie together, as do
+/// those of the argument of act.
 inline bool goes_by_pairs(abi::GemmArgs const& g) {
+  if (g.pre_activation != nullptr) {
+    auto const address = reinterpret_cast<std::uintptr_t>(g.pre_activation);
+    if (g.pre_activation_n != 1 || g.pre_activation_m % 2 != 0 || g.pre_activation_batch % 2 != 0 ||
+        g.n % 2 != 0 || address % (2 * dtype_size(g.type_pre_activation)) != 0)
+      return false;
+  }
   if (g.beta != 0 || g.residual != nullptr) {
     bool const of_c = g.beta != 0;
     void const* const data = of_c ? g.c : g.residual;
@@ -110,7 +118,8 @@ inline bool goes_by_pairs(abi::GemmArgs const& g) {
 inline bool exact_in_int32(abi::GemmArgs const& g) {
   return g.alpha == 1 && (g.beta == 0 || g.beta == 1) && g.scale == 1 &&
          g.activation == Activation::none && g.bias == nullptr && g.residual == nullptr &&
-         g.scale_a.data == nullptr && g.scale_b.data == nullptr && g.device_scale == nullptr;
+         g.scale_a.data == nullptr && g.scale_b.data == nullptr && g.device_scale == nullptr &&
+         g.pre_activation == nullptr;
 }
 constexpr char const* not_exact_in_int32 = "int32 C takes alpha 1, beta 0 or 1, and no epilogue";
 
@@ -127,6 +136,23 @@ inline char const* refuse_operands(abi::GemmArgs const& g) {
 
 constexpr bool readable(DType type) {
   return type == DType::float16 || type == DType::bfloat16 || type == DType::float32;
+}
+
+/// The same beside a C that may be float64.
+constexpr bool readable_beside(DType type, DType c) {
+  return readable(type) || (c == DType::float64 && type == DType::float64);
+}
+
+/// Why the argument of act cannot be written; null if it can.
+inline char const* refuse_pre_activation(abi::GemmArgs const& g) {
+  if (g.pre_activation == nullptr) return nullptr;
+  if (!readable_beside(g.type_pre_activation, g.type_c))
+    return "it does not write the pre-activation's element type";
+  bool const some = g.m > 0 && g.n > 0 && g.batch > 0;
+  if (some && ((g.m > 1 && g.pre_activation_m == 0) || (g.n > 1 && g.pre_activation_n == 0) ||
+               (g.batch > 1 && g.pre_activation_batch == 0)))
+    return "the pre-activation has a zero stride, so its elements overlap";
+  return nullptr;
 }
 
 /// Types of C that an epilogue in float32 writes.
@@ -153,6 +179,8 @@ inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
   }
   if (g.residual != nullptr)
     e.residual = {g.residual, g.type_residual, g.residual_batch, g.residual_m, g.residual_n};
+  e.pre_activation = {g.pre_activation, g.type_pre_activation, g.pre_activation_batch,
+                      g.pre_activation_m, g.pre_activation_n};
   e.row_factors = g.scale_a.data;
   e.row_factors_batch = g.scale_a.batch, e.row_factors_stride = g.scale_a.row;
   e.column_factors = g.scale_b.data;

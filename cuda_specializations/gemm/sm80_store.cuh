@@ -17,6 +17,25 @@ __device__ __forceinline__ double load_as_double(void const* data, DType type, s
   return static_cast<double>(load_as_float(data, type, at));
 }
 
+/// store_argument() for float64.
+__device__ __noinline__ void store_double_argument(Sm90PreActivation const& a, std::int64_t z,
+                                                   std::int64_t m, std::int64_t n, double v) {
+  std::int64_t const to = z * a.batch_stride + m * a.stride_m + n * a.stride_n;
+  switch (a.type) {
+    case DType::float64:
+      static_cast<double*>(a.data)[to] = v;
+      break;
+    case DType::float32:
+      static_cast<float*>(a.data)[to] = static_cast<float>(v);
+      break;
+    case DType::float16:
+      static_cast<__half*>(a.data)[to] = __double2half(v);
+      break;
+    default:
+      static_cast<__nv_bfloat16*>(a.data)[to] = __double2bfloat16(v);
+  }
+}
+
 /// finish() for float64, which stores as well.
 __device__ __forceinline__ void store_double(Sm80Params const& p, double sum, std::int64_t z,
                                              std::int64_t m, std::int64_t n) {
@@ -27,6 +46,7 @@ __device__ __forceinline__ void store_double(Sm80Params const& p, double sum, st
   v *= e.factor != nullptr ? p.scale * static_cast<double>(*e.factor) : p.scale;
   if (e.bias.data != nullptr)
     v += load_as_double(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
+  if (e.pre_activation.data != nullptr) store_double_argument(e.pre_activation, z, m, n, v);
   v = apply_activation(e.activation, v);
   if (e.residual.data != nullptr)
     v += load_as_double(

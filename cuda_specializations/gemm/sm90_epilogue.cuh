@@ -25,6 +25,13 @@ struct Sm90Addend {
   std::int64_t batch_stride, stride_m, stride_n;
 };
 
+/// Where the argument of act goes; null data means nowhere. Strides count elements.
+struct Sm90PreActivation {
+  void* data;
+  DType type;
+  std::int64_t batch_stride, stride_m, stride_n;
+};
+
 struct Sm90Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
@@ -38,6 +45,7 @@ struct Sm90Epilogue {
   DType type_c;
   std::int64_t c_batch, c_m, c_n;
   Sm90Addend bias, residual;
+  Sm90PreActivation pre_activation;
   /// Factors of rows, of columns, of everything; null: 1.
   float const* row_factors;
   float const* column_factors;
@@ -188,9 +196,9 @@ struct Sm90Factors {
   }
 };
 
-/// Everything but rounding to C's type, for the element (z, m, n), which must exist.
-__device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::int64_t z,
-                                        std::int64_t m, std::int64_t n) {
+/// The argument of act for the element (z, m, n), which must exist.
+__device__ __forceinline__ float argument_of(Sm90Epilogue const& e, float sum, std::int64_t z,
+                                             std::int64_t m, std::int64_t n) {
   float v = sum;
   if (e.row_factors != nullptr)
     v *= e.row_factors[z * e.row_factors_batch + m * e.row_factors_stride];
@@ -202,6 +210,27 @@ __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::i
   v *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
   if (e.bias.data != nullptr)
     v += load_as_float(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
+  return v;
+}
+
+/// Rounds and stores it: one piece of code for all, as calls that want it are seldom.
+__device__ __noinline__ void store_argument(Sm90PreActivation const& a, float v, std::int64_t z,
+                                            std::int64_t m, std::int64_t n) {
+  std::int64_t const to = z * a.batch_stride + m * a.stride_m + n * a.stride_n;
+  if (a.type == DType::float32)
+    static_cast<float*>(a.data)[to] = v;
+  else
+    static_cast<std::uint16_t*>(a.data)[to] = static_cast<std::uint16_t>(pack(a.type, v, v));
+}
+
+/// Everything but rounding to C's type, for the element (z, m, n), which must exist. `Keeps`:
+/// stores the argument of act where it is wanted.
+template <bool Keeps = true>
+__device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::int64_t z,
+                                        std::int64_t m, std::int64_t n) {
+  float v = argument_of(e, sum, z, m, n);
+  if constexpr (Keeps)
+    if (e.pre_activation.data != nullptr) store_argument(e.pre_activation, v, z, m, n);
   if (e.activation != Activation::none) v = activate_called(e.activation, v);
   if (e.residual.data != nullptr)
     v += load_as_float(
@@ -290,7 +319,8 @@ class FoursOfAddend {
   uint4 raw_[Count];
 };
 
-/// finish() for groups of four elements, all of which must exist. There is no residual beside beta.
+/// finish() for groups of four elements, all of which must exist, but for the argument of act.
+/// There is no residual beside beta.
 template <int Count>
 __device__ __forceinline__ void finish_fours(Sm90Epilogue const& e, FoursAt<Count> const& at,
                                              float (&v)[Count][4]) {
@@ -380,7 +410,7 @@ __device__ __forceinline__ void finish_and_store(Sm90Epilogue const& e, FoursAt<
 }
 
 /// Finishes and stores one sum.
-template <class Acc>
+template <bool Keeps = true, class Acc>
 __device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, std::int64_t z,
                                                std::int64_t m, std::int64_t n) {
   std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
@@ -390,7 +420,7 @@ __device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, s
       return;
     }
   }
-  store_one(e, to, finish(e, static_cast<float>(sum), z, m, n));
+  store_one(e, to, finish<Keeps>(e, static_cast<float>(sum), z, m, n));
 }
 
 }  // namespace

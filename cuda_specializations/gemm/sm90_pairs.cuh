@@ -182,6 +182,30 @@ __device__ __forceinline__ void activate_pairs(Activation activation, float (&v)
   }
 }
 
+/// Whether a kernel stores the arguments of act: beside wide tiles of an A in registers there are
+/// none for the calls.
+template <class Config>
+constexpr bool keeps_arguments = !(Config::registers_a && Config::tile_n > 128);
+
+/// Stores arguments of act where pairs lie together: two of `row` and two of `next`, from `column`
+/// on. One piece of code for all, as calls that want them are seldom.
+__device__ __noinline__ void keep_pairs(Sm90Params const& p, float4 v, int z, int row, int next,
+                                        int column) {
+  Sm90PreActivation const& to = p.epilogue.pre_activation;
+  if (column >= p.n) return;
+  auto const store = [&](int m, float x, float y) {
+    std::int64_t const at = z * to.batch_stride + m * to.stride_m + column;
+    if (m >= p.m) return;
+    if (to.type == DType::float32)
+      *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at) = {x, y};
+    else
+      *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(to.data) + at) =
+          pack(to.type, x, y);
+  };
+  store(row, v.x, v.y);
+  store(next, v.z, v.w);
+}
+
 /// The epilogue in registers, for 64 rows from `row0` and `Columns` columns from `column` on: `v`
 /// holds sums.
 template <class Config, int Columns>
@@ -226,6 +250,12 @@ __device__ __forceinline__ void finish_pairs(Sm90Params const& p, int thread, in
   } else {
 #pragma unroll
     for (int r = 0; r < Columns / 2; ++r) v[r] += row_bias[r / 2 % 2];
+  }
+  if (keeps_arguments<Config> && e.pre_activation.data != nullptr) {
+#pragma unroll
+    for (int r = 0; r < Columns / 2; r += 4)
+      keep_pairs(p, {v[r], v[r + 1], v[r + 2], v[r + 3]}, z, row0 + line_of_sum<Config>(0, thread),
+                 row0 + line_of_sum<Config>(1, thread), first + 2 * r);
   }
   activate_pairs<!Config::promoted>(e.activation, v);
   if (e.residual.data != nullptr) added.add(1, v);

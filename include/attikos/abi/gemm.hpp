@@ -57,7 +57,7 @@ struct GemmTiles {
 /// strides. Strides count elements, are 64-bit, and may be 0 or negative in inputs (0 in a batch
 /// stride broadcasts). A dimension of extent 1 may carry any stride. `bias` and `residual` may be
 /// null, which means none. beta = 0 means that C is never read. Storage of A, B, bias must not
-/// overlap C; residual may be C itself.
+/// overlap C; residual may be C itself. That of `pre_activation` overlaps nothing.
 ///
 /// A and B stand for what they hold times their scales, less their zero points. What follows
 /// `residual_n` goes beyond the plain product: a kernel that does not do all of it refuses calls
@@ -189,6 +189,8 @@ struct GemmSm75WmmaF16 {
 /// - m, n, batch ≥ 0, k ≥ 1. Elements outside the operands never enter a sum.
 /// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
 /// `device_scale` is read.
+/// - The pre-activation is float16, bfloat16 or float32 of any strides; it is stored 16 bytes at a
+///   time where its rows allow that.
 /// - Sums are float32 in the tensor cores; float8 sums of more than 128 products go on in float32
 /// registers unless
 ///   `accumulate` is fast. alpha, beta and scale are rounded to float32, in which the epilogue
@@ -293,6 +295,7 @@ struct GemmSm90MmaF64 {
 ///   A and column of B; `device_scale` is read. alpha, beta and scale are rounded to float32, in
 ///   which the epilogue computes, but for float64.
 /// - `tiles` as in GemmSm90WgmmaF16.
+/// - The pre-activation is float16, bfloat16 or float32, beside float64 also that, of any strides.
 /// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3; batches of products without
 ///   an extent above 32 that GemmSm80SmallF32 takes are left to it. A tf32x3 product with an
 ///   infinite factor is NaN, as is one with a factor above 2^128·(1 − 2^-12).
@@ -366,7 +369,7 @@ struct GemmSm89MmaF8 {
 ///   of 16 bytes (B's batch stride may be 0). C, bias and residual may have any strides; 16-byte
 ///   aligned rows of a 16-bit C with nothing but alpha to apply are stored faster. k ≥ 1.
 /// - Sums are float32 in the tensor cores; alpha, beta and scale are rounded to float32, in which
-///   the epilogue computes; `device_scale` is read.
+///   the epilogue computes; `device_scale` is read; the pre-activation as in GemmSm90WgmmaF16.
 /// - Otherwise as GemmSm90WgmmaF16.
 ///
 /// Source: grouped products with offsets and masks on the device as in DeepGEMM's published
