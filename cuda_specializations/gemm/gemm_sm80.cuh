@@ -91,6 +91,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   rest.tile = {};
   rest.a_pointers = rest.b_pointers = nullptr, rest.c_pointers = nullptr;
   rest.offsets = nullptr, rest.counts = nullptr;
+  if (g.type_a == DType::int8) rest.zero_point_a = rest.zero_point_b = nullptr;
   if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
   if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
   if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
@@ -154,6 +155,8 @@ cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   p.one_part = g.accumulate == abi::Accumulate::fast && dtype_size(g.type_a) == 1;
   p.epilogue = make_epilogue(g);
   p.alpha = g.alpha, p.beta = g.beta, p.scale = g.scale;
+  p.zero_a = g.zero_point_a, p.zero_a_stride = g.zero_point_a_stride;
+  p.zero_b = g.zero_point_b, p.zero_b_stride = g.zero_point_b_stride;
   return launch_kernel(sm80_mma_kernel<Config>,
                        dim3(static_cast<unsigned>(tiles_m * tiles_n * g.batch)), Config::threads,
                        stream, p, Config::shared_bytes);

@@ -23,6 +23,8 @@ inline abi::GemmArgs transposed(abi::GemmArgs const& g) {
   t.bias_along = g.bias_along == BiasAlong::n ? BiasAlong::m : BiasAlong::n;
   t.residual_m = g.residual_n, t.residual_n = g.residual_m;
   t.pre_activation_m = g.pre_activation_n, t.pre_activation_n = g.pre_activation_m;
+  t.zero_point_a = g.zero_point_b, t.zero_point_a_stride = g.zero_point_b_stride;
+  t.zero_point_b = g.zero_point_a, t.zero_point_b_stride = g.zero_point_a_stride;
   auto const flip = [](abi::ScaleGrid const& s) {
     return abi::ScaleGrid{s.data, s.batch, s.col, s.row, s.col_shift, s.row_shift};
   };

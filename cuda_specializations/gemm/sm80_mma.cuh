@@ -14,6 +14,7 @@
 
 #include "sm80_place.cuh"
 #include "sm80_store.cuh"
+#include "sm80_zero_points.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -178,6 +179,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   clear<Config>(acc);
   [[maybe_unused]] Sums<Config> part;
   if constexpr (promoted) clear<Config>(part);
+  [[maybe_unused]] std::conditional_t<Config::zero_points, Sm80LineSums<Config>, NoLineSums> lines;
   Fragments<Config, Config::fragments_m> fa;
   Fragments<Config, Config::fragments_n> fb[2];
   load_b<Config>(fb[0], base, lane_b, 0);
@@ -204,7 +206,11 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
         copy_async_commit();
         write = write + 1 == Config::stages ? 0 : write + 1;
       }
-      auto const refill = [&](int i) { load_a<Config>(fa, stage, lane_a, next_k, i); };
+      if constexpr (Config::zero_points) lines.add_columns(fb[k % 2]);
+      auto const refill = [&](int i) {
+        if constexpr (Config::zero_points) lines.add_rows(i, fa[i][0]);
+        load_a<Config>(fa, stage, lane_a, next_k, i);
+      };
       if constexpr (promoted)
         multiply_step<Config>(part, fa, fb[k % 2], p, refill);
       else
@@ -226,6 +232,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   }
   copy_async_wait<0>();
   __syncthreads();
+  if constexpr (Config::zero_points) lines.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
   store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 

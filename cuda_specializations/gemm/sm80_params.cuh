@@ -56,18 +56,22 @@ struct Sm80Params {
   bool one_part;  ///< what is promoted otherwise is not
   Sm90Epilogue epilogue;
   double alpha, beta, scale;  ///< as float64 products take them
+  /// Of int8 products; null: 0.
+  std::int32_t const *zero_a, *zero_b;
+  std::int64_t zero_a_stride, zero_b_stride;
 };
 
 /// A kernel's shape: whether the unit strides of A and B are not along K; the tile of a block, that
 /// of a warp, stages of 128 bytes of K, blocks that a multiprocessor has registers for. `slack`:
 /// how far the matrix unit falls short of its rate, as the choice between shapes sees it.
+/// `ZeroPoints`: int8 factors have them.
 template <class Type_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int WarpM, int WarpN,
-          int Stages, int Blocks, int SlackPercent>
+          int Stages, int Blocks, int SlackPercent, bool ZeroPoints = false>
 struct Sm80Config {
   using Type = Type_;
   using Element = typename Type::Element;
   using Acc = typename Type::Acc;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, zero_points = ZeroPoints;
   static constexpr int size = static_cast<int>(sizeof(Element));
   static constexpr int tile_m = TileM, tile_n = TileN, warp_m = WarpM, warp_n = WarpN;
   static constexpr int tile_k = 128 / size;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The argument of act as a second output of the kernels of matrix products, called directly over
-// memory of cudaMalloc. Compiled as CUDA. PreActivationRuns fails without a Hopper card.
+// The argument of act as a second output of the kernels of matrix products, and zero points of int8
+// factors, called directly over memory of cudaMalloc. Compiled as CUDA. The suites whose names end
+// in Runs fail without a Hopper card.
 #include <array>
 #include <sstream>
 #include <string>
@@ -14,6 +15,9 @@ namespace {
 using I8 = std::int8_t;
 using Bf = __nv_bfloat16;
 
+/// Whether an operand has zero points: one for all, or one for each line, every other of an array.
+enum class Zeros { none, one, each };
+
 struct Case {
   std::int64_t m, n, k, batch = 1;
   bool trans_a = false, trans_b = true, trans_c = false;
@@ -24,7 +28,9 @@ struct Case {
   Activation activation = Activation::none;
   bool bias = false, residual = false, factors = false, device_scale = false, scale_out = false;
   BiasAlong bias_along = BiasAlong::n;
-  int groups = 0;  ///< of rows, with the same B
+  Zeros zero_a = Zeros::none, zero_b = Zeros::none;
+  bool wraps = false;  ///< zero points so large that sums wrap around
+  int groups = 0;      ///< of rows, with the same B
 };
 
 /// The largest number of multiprocessors of which a kernel still takes few tiles.
@@ -59,14 +65,20 @@ void run(Case const& t) {
   Matrix<Bf> residual(t.batch, t.m, t.n, t.trans_c, 4, false, 6);
   Matrix<float> rows(1, 1, t.m, false, 0, false, 7), columns(1, 1, t.n, false, 0, false, 8);
   Matrix<float> numbers(1, 1, 2, false, 0, false, 9);
+  Matrix<int> zeros_a(1, 1, 2 * t.m, false, 0, false, 10),
+      zeros_b(1, 1, 2 * t.n, false, 0, false, 11);
   Matrix<int> offsets(1, 1, t.groups + 1, false, 0, false, 12);
   numbers.at(0, 0, 0) = 0.25f;
+  if (t.wraps) {
+    for (std::int64_t i = 0; i < 2 * t.m; ++i) zeros_a.at(0, 0, i) *= 0x1010101;
+    for (std::int64_t j = 0; j < 2 * t.n; ++j) zeros_b.at(0, 0, j) *= 0xABCDEF;
+  }
   for (int i = 0; i <= t.groups && t.groups > 0; ++i)
     offsets.at(0, 0, i) = static_cast<int>(t.m * i / t.groups);
   if (t.beta == 0) c.forget();
   pre.forget();
   a.upload(), b.upload(), bias.upload(), residual.upload(), rows.upload(), columns.upload();
-  numbers.upload(), offsets.upload();
+  numbers.upload(), zeros_a.upload(), zeros_b.upload(), offsets.upload();
 
   GemmArgs g;
   g.a = a.begin(), g.b = b.begin();
@@ -93,11 +105,20 @@ void run(Case const& t) {
   }
   if (t.scale_out) g.scale_out = numbers.begin();
   if (t.device_scale) g.device_scale = numbers.begin() + 1;
+  if (t.zero_a != Zeros::none)
+    g.zero_point_a = zeros_a.begin(), g.zero_point_a_stride = t.zero_a == Zeros::each ? 2 : 0;
+  if (t.zero_b != Zeros::none)
+    g.zero_point_b = zeros_b.begin(), g.zero_point_b_stride = t.zero_b == Zeros::each ? 2 : 0;
   if (t.groups > 0) {
     g.offsets = offsets.begin(), g.offsets_stride = 1, g.groups = t.groups;
     g.b_batch = 0;
   }
 
+  auto const zero = [](Zeros have, Matrix<int> const& z, std::int64_t line) {
+    return have == Zeros::none
+               ? std::int64_t{0}
+               : static_cast<std::int64_t>(z.value(0, 0, have == Zeros::each ? 2 * line : 0));
+  };
   std::vector<double> expected, bounds, arguments, argument_bounds;
   constexpr bool doubles = std::is_same_v<A, double>;
   double const u = doubles ? 0x1p-52 : 0x1p-23;
@@ -107,10 +128,12 @@ void run(Case const& t) {
       for (std::int64_t j = 0; j < t.n; ++j) {
         double sum = 0, size = 0, dropped = 0, part = 0, biggest = 0;
         std::uint64_t whole = 0;
+        std::int64_t const za = zero(t.zero_a, zeros_a, i), zb = zero(t.zero_b, zeros_b, j);
         for (std::int64_t p = 0; p < t.k; ++p) {
           double const x = a.value(l, i, p), y = b.value(l, p, j), product = x * y;
           if constexpr (integer) {
-            whole += static_cast<std::uint64_t>(static_cast<std::int64_t>(product));
+            whole += static_cast<std::uint64_t>(static_cast<std::int64_t>(x) - za) *
+                     static_cast<std::uint64_t>(static_cast<std::int64_t>(y) - zb);
           } else {
             sum += product, size += std::abs(product);
           }
@@ -331,6 +354,55 @@ TEST(PreActivationRuns, NanAndInfinity) {
   }
 }
 
+/// Zero points of either operand or both, one or one for each line, in all layouts and copies.
+template <class C>
+void zero_points(bool wraps) {
+  int turn = 0;
+  for (auto [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                         {5, 131, 64},
+                         {131, 3, 129},
+                         {64, 64, 256},
+                         {129, 257, 40},
+                         {140, 100, 173}})
+    for (int layout = 0; layout < 8; ++layout, ++turn) {
+      Case t{m, n, k, 1 + turn % 2};
+      t.trans_c = (layout & 1) != 0, t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) != 0;
+      t.zero_a = static_cast<Zeros>(turn % 3);
+      t.zero_b = static_cast<Zeros>((turn / 3 + (turn % 3 == 0)) % 3);
+      t.pad_ab = std::array{16, 1, 8, 4}[turn % 4], t.pad = turn % 5 == 0 ? 3 : 0;
+      t.wraps = wraps, t.wanted = !std::is_same_v<C, int> && turn % 3 == 1;
+      if (std::is_same_v<C, int>) {
+        t.beta = turn % 7 == 0 && !wraps;
+      } else {
+        t.factors = turn % 2 == 0, t.bias = turn % 3 == 0, t.scale_out = sizeof(C) == 1;
+        t.activation = static_cast<Activation>(turn % 5);
+      }
+      run<abi::GemmSm80MmaS8, I8, C, float>(t);
+      if (testing::Test::HasFailure()) return;
+    }
+}
+
+TEST(ZeroPointRuns, Int32) {
+  zero_points<int>(false);
+  zero_points<int>(true);
+}
+TEST(ZeroPointRuns, Bfloat16) { zero_points<Bf>(false); }
+TEST(ZeroPointRuns, Int8) { zero_points<I8>(false); }
+TEST(ZeroPointRuns, ManyStages) {
+  Case t{200, 150, 3000};
+  t.zero_a = Zeros::each, t.zero_b = Zeros::one, t.wanted = false;
+  run<abi::GemmSm80MmaS8, I8, int, float>(t);
+  t.zero_a = Zeros::one, t.zero_b = Zeros::each, t.trans_a = true, t.trans_b = false;
+  run<abi::GemmSm80MmaS8, I8, int, float>(t);
+}
+TEST(ZeroPointRuns, SumsOfNothing) {
+  for (auto [m, n, k] : {std::array<std::int64_t, 3>{70, 33, 0}, {0, 5, 16}, {5, 0, 16}}) {
+    Case t{m, n, k};
+    t.zero_a = t.zero_b = Zeros::each, t.wanted = false;
+    run<abi::GemmSm80MmaS8, I8, int, float>(t);
+  }
+}
+
 TEST(PreActivationRuns, WorstErrorOverBound) {
   RecordProperty("worst_error_over_bound", std::to_string(worst_ratio));
   std::printf("worst error / bound: %.3f\n", worst_ratio);
@@ -375,6 +447,20 @@ TEST(PreActivationAccepts, WhatAnEpilogueWrites) {
   g.type_a = g.type_b = DType::int8, g.type_c = DType::int32;
   EXPECT_EQ(reason<abi::GemmSm80MmaS8>(g), "int32 C takes alpha 1, beta 0 or 1, and no epilogue");
   EXPECT_EQ(reason<abi::GemmSm90WgmmaS8>(g), "int32 C takes alpha 1, beta 0 or 1, and no epilogue");
+}
+
+TEST(ZeroPointAccepts, ThoseOfInt8) {
+  alignas(16) static float somewhere[4];
+  GemmArgs g;
+  g.a = g.b = g.c = somewhere;
+  g.type_a = g.type_b = DType::int8, g.type_c = DType::int32;
+  g.m = 48, g.n = 32, g.k = 16, g.batch = 1;
+  g.a_m = 16, g.a_k = 1, g.b_k = 1, g.b_n = 16, g.c_m = 32, g.c_n = 1;
+  g.zero_point_b = reinterpret_cast<int const*>(somewhere);
+  EXPECT_EQ(reason<abi::GemmSm80MmaS8>(g), "");
+  EXPECT_EQ(reason<abi::GemmSm90WgmmaS8>(g), "it has no zero points");
+  g.type_a = g.type_b = g.type_c = DType::float16;
+  EXPECT_EQ(reason<abi::GemmSm80MmaF16>(g), "it has no zero points");
 }
 
 }  // namespace

@@ -294,6 +294,7 @@ struct GemmSm90MmaF64 {
 /// - 8-bit factors may be scaled by one number for each matrix or group, or by one for each row of
 ///   A and column of B; `device_scale` is read. alpha, beta and scale are rounded to float32, in
 ///   which the epilogue computes, but for float64.
+/// - int8 factors may have zero points, one or one for each row of A and column of B, modulo 2^32.
 /// - `tiles` as in GemmSm90WgmmaF16.
 /// - The pre-activation is float16, bfloat16 or float32, beside float64 also that, of any strides.
 /// - tf32 is taken where `compute` is tf32, tf32x3 where it is tf32x3; batches of products without
