@@ -439,6 +439,9 @@ TEST(PreActivationAccepts, WhatAnEpilogueWrites) {
   expect("the pre-activation has a zero stride, so its elements overlap");
   g.m = 1;
   expect("");
+  g.m = 48, g.n = 0;  // nothing is written
+  expect("");
+  g.n = 32;
   g.type_a = g.type_b = g.type_c = g.type_pre_activation = DType::float64;
   g.m = 2048, g.n = 2048, g.pre_activation_m = 2048;
   g.c_m = 2048;
