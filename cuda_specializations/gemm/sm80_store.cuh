@@ -17,22 +17,35 @@ __device__ __forceinline__ double load_as_double(void const* data, DType type, s
   return static_cast<double>(load_as_float(data, type, at));
 }
 
-/// store_argument() for float64.
-__device__ __noinline__ void store_double_argument(Sm90PreActivation const& a, std::int64_t z,
-                                                   std::int64_t m, std::int64_t n, double v) {
-  std::int64_t const to = z * a.batch_stride + m * a.stride_m + n * a.stride_n;
-  switch (a.type) {
+/// argument_of() for float64.
+__device__ __forceinline__ double argument_of(Sm80Params const& p, double sum, std::int64_t z,
+                                              std::int64_t m, std::int64_t n) {
+  Sm90Epilogue const& e = p.epilogue;
+  double v = sum * p.alpha;
+  if (p.beta != 0) v += p.beta * static_cast<double*>(e.c)[z * e.c_batch + m * e.c_m + n * e.c_n];
+  v *= e.factor != nullptr ? p.scale * static_cast<double>(*e.factor) : p.scale;
+  if (e.bias.data != nullptr)
+    v += load_as_double(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
+  return v;
+}
+
+__device__ __forceinline__ void keep_double(Sm80Params const& p, double sum, std::int64_t z,
+                                            std::int64_t m, std::int64_t n) {
+  Sm90PreActivation const& to = p.epilogue.pre_activation;
+  std::int64_t const at = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
+  double const v = argument_of(p, sum, z, m, n);
+  switch (to.type) {
     case DType::float64:
-      static_cast<double*>(a.data)[to] = v;
+      static_cast<double*>(to.data)[at] = v;
       break;
     case DType::float32:
-      static_cast<float*>(a.data)[to] = static_cast<float>(v);
+      static_cast<float*>(to.data)[at] = static_cast<float>(v);
       break;
     case DType::float16:
-      static_cast<__half*>(a.data)[to] = __double2half(v);
+      static_cast<__half*>(to.data)[at] = __double2half(v);
       break;
     default:
-      static_cast<__nv_bfloat16*>(a.data)[to] = __double2bfloat16(v);
+      static_cast<__nv_bfloat16*>(to.data)[at] = __double2bfloat16(v);
   }
 }
 
@@ -40,19 +53,12 @@ __device__ __noinline__ void store_double_argument(Sm90PreActivation const& a, s
 __device__ __forceinline__ void store_double(Sm80Params const& p, double sum, std::int64_t z,
                                              std::int64_t m, std::int64_t n) {
   Sm90Epilogue const& e = p.epilogue;
-  double* const c = static_cast<double*>(e.c) + z * e.c_batch + m * e.c_m + n * e.c_n;
-  double v = sum * p.alpha;
-  if (p.beta != 0) v += p.beta * *c;
-  v *= e.factor != nullptr ? p.scale * static_cast<double>(*e.factor) : p.scale;
-  if (e.bias.data != nullptr)
-    v += load_as_double(e.bias.data, e.bias.type, m * e.bias.stride_m + n * e.bias.stride_n);
-  if (e.pre_activation.data != nullptr) store_double_argument(e.pre_activation, z, m, n, v);
-  v = apply_activation(e.activation, v);
+  double v = apply_activation(e.activation, argument_of(p, sum, z, m, n));
   if (e.residual.data != nullptr)
     v += load_as_double(
         e.residual.data, e.residual.type,
         z * e.residual.batch_stride + m * e.residual.stride_m + n * e.residual.stride_n);
-  *c = v;
+  static_cast<double*>(e.c)[z * e.c_batch + m * e.c_m + n * e.c_n] = v;
 }
 
 /// Rows of a warp's tile that are staged at a time, and the distance of staged rows.
@@ -65,6 +71,28 @@ struct Staging {
       Config::warp_m * row_bytes <= Config::shared_bytes ? Config::warp_m : Config::warp_m / 2;
   static_assert(rows * row_bytes <= Config::shared_bytes && rows % 16 == 0);
 };
+
+/// Stores the arguments of act of staged rows, `Stride` apart, eight at a time but for float64.
+template <class Acc, int Rows, int Columns, int Stride>
+__device__ __noinline__ void keep_staged(Sm80Params const& p, Acc const* staged, int z, int m0,
+                                         int n0) {
+  constexpr int width = std::is_same_v<Acc, double> ? 1 : 8, chunks = Columns / width;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x) % 32; i < Rows * chunks; i += 32) {
+    int const row = i / chunks, column = i % chunks * width, m = m0 + row, n = n0 + column;
+    if (m >= p.m || n >= p.n) continue;
+    auto const* const from = staged + row * Stride + column;
+    if constexpr (width == 1) {
+      keep_double(p, *from, z, m, n);
+    } else {
+      float v[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[j] = static_cast<float>(from[j]);
+      keep_eight(p.epilogue, v, false, min(8, p.n - n), z, m, n);
+    }
+  }
+  __syncwarp();  // C has been read
+}
 
 /// Stores staged rows, of which the first is (z, m0, n0).
 template <class Config>
@@ -113,6 +141,8 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
     }
     return;
   }
+  if (e.pre_activation.data != nullptr)
+    keep_staged<Acc, S::rows, Config::warp_n, S::stride>(p, staged, z, m0, n0);
 #pragma unroll 1
   for (int i = lane; i < S::rows * Config::warp_n; i += 32) {
     int const row = i / Config::warp_n, column = i % Config::warp_n;

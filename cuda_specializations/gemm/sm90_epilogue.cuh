@@ -213,24 +213,59 @@ __device__ __forceinline__ float argument_of(Sm90Epilogue const& e, float sum, s
   return v;
 }
 
-/// Rounds and stores it: one piece of code for all, as calls that want it are seldom.
-__device__ __noinline__ void store_argument(Sm90PreActivation const& a, float v, std::int64_t z,
-                                            std::int64_t m, std::int64_t n) {
-  std::int64_t const to = z * a.batch_stride + m * a.stride_m + n * a.stride_n;
-  if (a.type == DType::float32)
-    static_cast<float*>(a.data)[to] = v;
+/// Rounds and stores it. One piece of code for all, as calls that want it are seldom, and apart
+/// from what finishes C, which is slower with a call in between.
+__device__ __noinline__ void keep_argument(Sm90Epilogue const& e, float sum, std::int64_t z,
+                                           std::int64_t m, std::int64_t n) {
+  Sm90PreActivation const& to = e.pre_activation;
+  std::int64_t const at = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
+  float const v = argument_of(e, sum, z, m, n);
+  if (to.type == DType::float32)
+    static_cast<float*>(to.data)[at] = v;
   else
-    static_cast<std::uint16_t*>(a.data)[to] = static_cast<std::uint16_t>(pack(a.type, v, v));
+    static_cast<std::uint16_t*>(to.data)[at] = static_cast<std::uint16_t>(pack(to.type, v, v));
 }
 
-/// Everything but rounding to C's type, for the element (z, m, n), which must exist. `Keeps`:
-/// stores the argument of act where it is wanted.
-template <bool Keeps = true>
+/// The same for the first `exist` of eight sums along M or N.
+__device__ __forceinline__ void keep_eight(Sm90Epilogue const& e, float (&v)[8], bool along_m,
+                                           int exist, std::int64_t z, int m, int n) {
+  Sm90PreActivation const& to = e.pre_activation;
+  std::int64_t const step = along_m ? to.stride_m : to.stride_n;
+  std::int64_t const first = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    int const past = min(j, exist - 1);  // what does not exist is not stored
+    v[j] = argument_of(e, v[j], z, along_m ? m + past : m, along_m ? n : n + past);
+  }
+  if (to.type == DType::float32) {
+    float* const x = static_cast<float*>(to.data) + first;
+    if (step == 1 && exist == 8 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
+      reinterpret_cast<float4*>(x)[0] = make_float4(v[0], v[1], v[2], v[3]);
+      reinterpret_cast<float4*>(x)[1] = make_float4(v[4], v[5], v[6], v[7]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (j < exist) x[j * step] = v[j];
+    }
+  } else {
+    std::uint16_t* const x = static_cast<std::uint16_t*>(to.data) + first;
+    std::uint32_t w[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) w[j] = pack(to.type, v[2 * j], v[2 * j + 1]);
+    if (step == 1 && exist == 8 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
+      *reinterpret_cast<uint4*>(x) = make_uint4(w[0], w[1], w[2], w[3]);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (j < exist) x[j * step] = static_cast<std::uint16_t>(w[j / 2] >> j % 2 * 16);
+    }
+  }
+}
+
+/// Everything but rounding to C's type, for the element (z, m, n), which must exist.
 __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::int64_t z,
                                         std::int64_t m, std::int64_t n) {
   float v = argument_of(e, sum, z, m, n);
-  if constexpr (Keeps)
-    if (e.pre_activation.data != nullptr) store_argument(e.pre_activation, v, z, m, n);
   if (e.activation != Activation::none) v = activate_called(e.activation, v);
   if (e.residual.data != nullptr)
     v += load_as_float(
@@ -319,8 +354,7 @@ class FoursOfAddend {
   uint4 raw_[Count];
 };
 
-/// finish() for groups of four elements, all of which must exist, but for the argument of act.
-/// There is no residual beside beta.
+/// finish() for groups of four elements, all of which must exist. There is no residual beside beta.
 template <int Count>
 __device__ __forceinline__ void finish_fours(Sm90Epilogue const& e, FoursAt<Count> const& at,
                                              float (&v)[Count][4]) {
@@ -410,7 +444,7 @@ __device__ __forceinline__ void finish_and_store(Sm90Epilogue const& e, FoursAt<
 }
 
 /// Finishes and stores one sum.
-template <bool Keeps = true, class Acc>
+template <class Acc>
 __device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, std::int64_t z,
                                                std::int64_t m, std::int64_t n) {
   std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
@@ -420,7 +454,7 @@ __device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, s
       return;
     }
   }
-  store_one(e, to, finish<Keeps>(e, static_cast<float>(sum), z, m, n));
+  store_one(e, to, finish(e, static_cast<float>(sum), z, m, n));
 }
 
 }  // namespace

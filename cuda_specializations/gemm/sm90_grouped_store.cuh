@@ -18,6 +18,13 @@ namespace {
 __device__ __noinline__ void finish_grouped(GroupedParams const& p, float const* sums, int z,
                                             int row, int rows, int n) {
   Sm90Epilogue const& e = p.epilogue;
+  if (e.pre_activation.data != nullptr) {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * rows; i += 128) {
+      int const line = e.along_m ? i % rows : i / 64, column = e.along_m ? i / rows : i % 64;
+      if (n + column < p.n) keep_argument(e, sums[line * 65 + column], z, row + line, n + column);
+    }
+  }
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * rows; i += 128) {
     int const line = e.along_m ? i % rows : i / 64, column = e.along_m ? i / rows : i % 64;

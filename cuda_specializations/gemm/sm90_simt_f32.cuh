@@ -68,11 +68,17 @@ __device__ __noinline__ void transpose_block(std::uint32_t block, int lane) {
 __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z, int m, int n) {
   Sm90Epilogue const& e = p.epilogue;
   if (m >= p.m) return;
+  auto const sum_of = [&](int j) {
+    return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
+  };
+  if (e.pre_activation.data != nullptr) {
+#pragma unroll 1
+    for (int j = 0; j < min(4, p.n - n); ++j) keep_argument(e, sum_of(j), z, m, n + j);
+  }
 #pragma unroll 1
   for (int j = 0; j < 4; ++j) {
     if (n + j >= p.n) return;
-    float const sum = j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
-    finish_element(e, sum, z, m, n + j);
+    finish_element(e, sum_of(j), z, m, n + j);
   }
 }
 

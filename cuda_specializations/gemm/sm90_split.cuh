@@ -287,9 +287,13 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
                                  four, 1);
       } else {
 #pragma unroll 1
-        for (int j = 0; j < min(exist, count); ++j)
-          finish_element(e, finished_sum(j), z, along_m ? to_m + j : to_m,
-                         along_m ? to_n : to_n + j);
+        for (int j = 0; j < min(exist, count); ++j) {
+          Acc const sum = finished_sum(j);
+          int const at_m = along_m ? to_m + j : to_m, at_n = along_m ? to_n : to_n + j;
+          if (e.pre_activation.data != nullptr)
+            keep_argument(e, static_cast<float>(sum), z, at_m, at_n);
+          finish_element(e, sum, z, at_m, at_n);
+        }
       }
     }
   }

@@ -28,7 +28,7 @@ __device__ __forceinline__ void finish_panel(Sm90Params const& p, unsigned char 
     if (m >= p.m || n >= p.n) continue;
     unsigned char const* const at =
         panel + line * 128 + ((column / 4 ^ (line % 8)) * 16) + column % 4 * 4;
-    finish_element<false>(e, *reinterpret_cast<Acc const*>(at), z, m, n);
+    finish_element(e, *reinterpret_cast<Acc const*>(at), z, m, n);
   }
 }
 
@@ -37,50 +37,21 @@ __device__ __forceinline__ void finish_panel(Sm90Params const& p, unsigned char 
 template <class Acc>
 __device__ __noinline__ void keep_arguments(Sm90Params const& p, unsigned char const* panel, int z,
                                             int row0, int column0, int columns, bool along_m) {
-  Sm90PreActivation const& to = p.epilogue.pre_activation;
   int const eights = along_m ? 4 : columns / 8;  // in each line
-  std::int64_t const step = along_m ? to.stride_m : to.stride_n;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * eights; i += 128) {
     int const line = i / eights, eight = i % eights;
     int const m = row0 + (along_m ? line / 32 * 32 + 8 * eight : line);
     int const n = column0 + (along_m ? line % 32 : 8 * eight);
-    int const exist = min(8, along_m ? p.m - m : p.n - n);
     if (m >= p.m || n >= p.n) continue;
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       int const chunk = 2 * eight + j / 4;
-      auto const* const at =
-          reinterpret_cast<Acc const*>(panel + line * 128 + (chunk ^ (line % 8)) * 16 + j % 4 * 4);
-      int const past = min(j, exist - 1);  // what does not exist is not stored
-      v[j] = argument_of(p.epilogue, static_cast<float>(*at), z, along_m ? m + past : m,
-                         along_m ? n : n + past);
+      v[j] = static_cast<float>(*reinterpret_cast<Acc const*>(
+          panel + line * 128 + (chunk ^ (line % 8)) * 16 + j % 4 * 4));
     }
-    std::int64_t const first = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
-    if (to.type == DType::float32) {
-      float* const x = static_cast<float*>(to.data) + first;
-      if (step == 1 && exist == 8 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
-        reinterpret_cast<float4*>(x)[0] = make_float4(v[0], v[1], v[2], v[3]);
-        reinterpret_cast<float4*>(x)[1] = make_float4(v[4], v[5], v[6], v[7]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 8; ++j)
-          if (j < exist) x[j * step] = v[j];
-      }
-    } else {
-      std::uint16_t* const x = static_cast<std::uint16_t*>(to.data) + first;
-      std::uint32_t w[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) w[j] = pack(to.type, v[2 * j], v[2 * j + 1]);
-      if (step == 1 && exist == 8 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
-        *reinterpret_cast<uint4*>(x) = make_uint4(w[0], w[1], w[2], w[3]);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 8; ++j)
-          if (j < exist) x[j * step] = static_cast<std::uint16_t>(w[j / 2] >> j % 2 * 16);
-      }
-    }
+    keep_eight(p.epilogue, v, along_m, min(8, along_m ? p.m - m : p.n - n), z, m, n);
   }
 }
 
