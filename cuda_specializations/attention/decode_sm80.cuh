@@ -16,6 +16,9 @@ namespace cuda {
 namespace {
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
+///
+/// From <H200 700 W, CUDA 13.0, bfloat16, 32 heads over 8, head_dim 128>, share of what a copy
+/// moves with these splits: one sequence of 32768 keys 0.80, 16 of 8192 1.00, 128 of 4096 1.05.
 struct DecodePlan {
   int warps_m;
   std::int64_t tiles, states, splits;

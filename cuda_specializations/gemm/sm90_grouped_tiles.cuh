@@ -45,6 +45,11 @@ struct GroupedParams {
 enum class GroupedSums : std::uint8_t { plain, promoted, scaled };
 
 /// `Weights_`, `Rows_`: element types of B and A. `MnWeights`: the unit stride of B is along N.
+///
+/// From <H200 700 W, CUDA 13.0, 8 and 64 ragged groups, N × K 14336 × 4096 and 4096 × 7168>: a
+/// stage of 256 columns by 128 rows takes 512 + 5 · rows cycles, one of 128 by 256 takes 256 + 3 ·
+/// rows, since each line of weights goes through shared memory once a tile; bfloat16 0.94 of one
+/// product instead of 0.88.
 template <class Weights_, class Rows_, bool MnWeights, GroupedSums Sums>
 struct GroupedConfig {
   using Weights = Weights_;

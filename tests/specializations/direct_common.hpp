@@ -7,6 +7,7 @@
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
+#include <attikos/abi/attention.hpp>
 #include <attikos/abi/gemm.hpp>
 #include <cmath>
 #include <cstdint>
@@ -33,6 +34,27 @@ inline void mislead(attikos::abi::GemmArgs& g) {
   mislead(g.n, {&g.b_n, &g.c_n, &g.residual_n});
   mislead(g.k, {&g.a_k, &g.b_k});
   mislead(g.bias_along == attikos::BiasAlong::n ? g.n : g.m, {&g.bias_stride});
+}
+/// As for products. Of packed sequences the batch stride is 0.
+inline void mislead(attikos::abi::AttentionArgs& g) {
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
+  bool const packed_kv = g.cu_seqlens_kv.data != nullptr, paged = g.page_table != nullptr;
+  std::int64_t const q[] = {packed_q ? 0 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  std::int64_t const kv[] = {packed_kv ? 0
+                             : paged   ? g.num_pages
+                                       : g.batch,
+                             g.heads_kv, paged ? g.page_size : g.seqlen_kv, g.head_dim};
+  std::int64_t const pairs[] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  for (int r = 0; r < 4; ++r) {
+    mislead(q[r], {&g.q_stride[r]});
+    mislead(kv[r], {&g.k_stride[r]});
+    mislead(r == 3 ? g.head_dim_v : q[r], {&g.out_stride[r]});
+    mislead(r == 3 ? g.head_dim_v : kv[r], {&g.v_stride[r]});
+    if (r < 3) mislead(q[r], {&g.lse_stride[r]});
+    mislead(pairs[r], {&g.bias_stride[r], &g.mask_stride[r]});
+  }
+  if (paged) mislead(g.batch, {&g.page_table_stride[0]});
+  if (paged) mislead(g.seqlen_kv / g.page_size, {&g.page_table_stride[1]});
 }
 
 inline std::uint32_t mix(std::uint32_t x) {

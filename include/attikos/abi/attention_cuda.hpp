@@ -61,9 +61,9 @@ struct AttentionSm90ShortBf16 {
 /// Flash attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90 alone,
 /// since its machine code (sm_90a) loads nowhere else. q, k, v and out are float16.
 ///
-/// - head_dim and head_dim_v from 1 to 256, apart if need be; the kernel works with the next of 32,
-/// 64, 96, 128, 192 and 256, or of 64, 128 and 256 with softcap, bias, ALiBi or a scale that is not
-/// positive.
+/// - head_dim from 1 to 256, head_dim_v apart from it from 1 to 512; the kernel works with the next
+/// of 32, 64, 96, 128, 192 and 256, or of 64, 128 and 256 with softcap, bias, ALiBi or a scale that
+/// is not positive; 192 and 128, 64 and 256 without padding.
 /// - q, k and v have a unit stride along head_dim; their addresses and other strides are multiples
 /// of 16 bytes (those of heads and batches may be 0). out and lse may have any strides; rows of out
 /// whose address and strides are multiples of 16 bytes are stored faster.
