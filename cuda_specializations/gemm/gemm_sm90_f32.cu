@@ -108,6 +108,13 @@ cudaError_t launch_tf32x3(abi::GemmArgs const& g, abi::Device const& device, CUs
                          Config::shared_bytes, stream, p);
 }
 
+/// What both kernels accept.
+abi::Verdict accepts_float32(abi::GemmArgs const& g, abi::Device const& device) {
+  char const* const reason =
+      g.tile != abi::GemmTile{} ? "its tile cannot be set" : refuse_sm90<float, float>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
 }  // namespace
 }  // namespace cuda
 
@@ -118,7 +125,7 @@ Verdict GemmSm90SimtF32::accepts(GemmArgs const& args, Device const& device) noe
   // A tile of 64 × 128 for each of them would be all but empty.
   if (args.batch > 1 && args.m <= 32 && args.n <= 32 && args.k <= 32)
     return refused("a batch of products of 32 and less is shared out several at a time elsewhere");
-  return cuda::accepts_sm90<float, float>(args, device);
+  return cuda::accepts_float32(args, device);
 }
 
 int GemmSm90SimtF32::launch(GemmArgs const& args, Device const& device,
@@ -135,7 +142,7 @@ Verdict GemmSm90WgmmaTf32x3::accepts(GemmArgs const& args, Device const& device)
   if (args.compute == Compute::ieee)
     return refused("it drops the lowest bits of products, which compute = tf32x3 allows");
   if (args.type_c != DType::float32) return refused("it does not write C's element type");
-  Verdict const verdict = cuda::accepts_sm90<float, float>(args, device);
+  Verdict const verdict = cuda::accepts_float32(args, device);
   if (verdict.ok && args.m > 0 && args.n > 0 && args.batch > 0 &&
       !cuda::enough_for_tf32x3(args, device))
     return refused("its tiles of 128 x 128 are too few for the device");

@@ -37,6 +37,9 @@ bool pays_for_double(abi::GemmArgs const& g, abi::Device const& device) {
 
 char const* refuse_double(abi::GemmArgs const& g, abi::Device const& device) {
   if (char const* reason = refuse_sm80<DoubleElement<1>>(g, device)) return reason;
+  abi::GemmArgs rest = g;
+  rest.device_scale = nullptr, rest.pre_activation = nullptr;
+  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;  // which that may take
   if (device.compute_major != 9) return "its machine code runs on sm_90 only";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
   if (g.k == 0) return "K is 0";
@@ -54,7 +57,7 @@ cudaError_t launch_double(abi::GemmArgs const& g, abi::Device const& device, CUs
     status = make_tensor_map(&p.map_b, double_b(g), Config::tile_k,
                              MnB ? 16 : Config::tile_n / Config::cluster);
   if (status != cudaSuccess) return status;
-  p.tiles = {blocks_of(g.m, 256), blocks_of(g.n, 128), g.batch, 8};
+  p.pairs = {blocks_of(g.m, 256), blocks_of(g.n, 128), g.batch, 8};
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
   p.k_blocks = static_cast<int>(blocks_of(g.k, Config::tile_k));
   p.a_batch_step = g.a_batch != 0, p.b_batch_step = g.b_batch != 0;

@@ -21,6 +21,7 @@ namespace cuda {
 /// Of Sm80Params the operands are not used.
 struct Sm90DoubleParams : Sm80Params {
   CUtensorMap map_a, map_b;
+  Sm90Tiles pairs;                 ///< of tiles, one above the other
   int k_blocks;                    ///< 128-byte steps of K
   int a_batch_step, b_batch_step;  ///< 0 where the operand is the same in every batch
 };
@@ -113,9 +114,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
     return block / Config::cluster;
   };
   int const step = static_cast<int>(gridDim.x) / Config::cluster;
-  int const count = p.tiles.count();
+  int const count = p.pairs.count();
   auto const locate = [&](int tile, int& z, int& m, int& n) {
-    p.tiles.locate(tile, z, m, n);
+    p.pairs.locate(tile, z, m, n);
     m = (m * Config::cluster + rank) * Config::tile_m;
     n *= Config::tile_n;
   };

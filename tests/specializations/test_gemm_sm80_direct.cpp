@@ -270,7 +270,19 @@ TEST(Sm90F64Accepts, AlignedOperandsOfManyTiles) {
   EXPECT_EQ(reason(), "");
   g.m = g.k = 2048, g.b_n = 2049;
   EXPECT_EQ(reason(), "a stride of B is not a multiple of 16 bytes");
-  g.b_n = 2048, device.compute_major = 8;
+  g.b_n = 2048;
+  // What gemm/sm80_mma_f64 takes beyond this kernel.
+  void const* const pointers[1] = {somewhere};
+  g.a_pointers = pointers;
+  EXPECT_EQ(reason(), "it takes no arrays of pointers");
+  std::int32_t const count = 0;
+  g.a_pointers = nullptr, g.counts = &count;
+  EXPECT_EQ(reason(), "it does not count the rows of each matrix");
+  g.counts = nullptr, g.offsets = &count, g.groups = 1;
+  EXPECT_EQ(reason(), "it does not multiply groups of rows");
+  g.offsets = nullptr, g.groups = 0, g.tile.m = 64;
+  EXPECT_EQ(reason(), "its tile cannot be set");
+  g.tile.m = 0, device.compute_major = 8;
   EXPECT_EQ(reason(), "its machine code runs on sm_90 only");
 }
 

@@ -90,6 +90,8 @@ TEST(Sm90F32Accepts, NoBatchesOfTinyProducts) {
   EXPECT_STREQ(Simt::accepts(g, device).reason, "");
   g.batch = 2, g.k = g.a_m = 36;
   EXPECT_STREQ(Simt::accepts(g, device).reason, "");
+  g.tile.n = 128;
+  EXPECT_STREQ(Simt::accepts(g, device).reason, "its tile cannot be set");
 }
 
 TEST(Sm90F32Accepts, Tf32x3WhereItIsAllowedAndPays) {
