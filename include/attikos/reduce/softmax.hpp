@@ -97,7 +97,9 @@ struct SoftmaxRow {
     Acc const shift = maximum;
     Acc const s = scale;
     Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
-    Acc const inverse = sum == Acc(0) ? Acc(0) : Acc(1) / sum;
+    // 0, or NaN where the largest is infinite: fused multiply-adds subtract that from v·s before it
+    // overflows, so that every weight would be 0.
+    Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
       to[j] = static_cast<Out>(Kokkos::exp(static_cast<Acc>(from[j]) * scale - shift) * inverse);
     });
