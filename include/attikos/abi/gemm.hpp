@@ -35,7 +35,12 @@ using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
 /// caller asks for, 0 leaves an extent to the kernel.
 struct GemmTile {
   int m = 0, n = 0, k = 0;
-  friend constexpr bool operator==(GemmTile const&, GemmTile const&) = default;
+  friend constexpr bool operator==(GemmTile const& a, GemmTile const& b) noexcept {
+    return a.m == b.m && a.n == b.n && a.k == b.k;
+  }
+  friend constexpr bool operator!=(GemmTile const& a, GemmTile const& b) noexcept {
+    return !(a == b);
+  }
 };
 
 /// Tiles that a kernel may choose from for a call, best first by its own rule, each once.
