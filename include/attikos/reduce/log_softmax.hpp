@@ -57,7 +57,8 @@ struct LogSoftmaxRow {
     Acc const shift = maximum;
     Acc const s = scale;
     Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
-    Acc const log_sum = sum == Acc(0) ? Acc(0) : Kokkos::log(sum);
+    // As in softmax: NaN where the largest is infinite.
+    Acc const log_sum = sum == Acc(0) ? shift - shift : Kokkos::log(sum);
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
       to[j] = static_cast<Out>((static_cast<Acc>(from[j]) * scale - shift) - log_sum);
     });
