@@ -128,24 +128,17 @@ void run(Case const& t) {
   for (std::int64_t l = 0; l < t.batch; ++l)
     for (std::int64_t i = 0; i < t.m; ++i)
       for (std::int64_t j = 0; j < t.n; ++j) {
-        double sum = 0, size = 0, dropped = 0, part = 0, largest = 0;
+        double sum = 0, size = 0;
+        Float8Loss loss(t.k, t.fast);
         for (std::int64_t p = 0; p < t.k; ++p) {
           double const product = a.value(l, i, p) * b.value(l, p, j);
           double const block =
               (t.block_rows == 0 ? 1 : blocks_a.value(l, i / t.block_rows, p / 128)) *
               (t.block_columns == 0 ? 1 : blocks_b.value(0, p / 128, j / t.block_columns));
           sum += block * product, size += std::abs(block * product);
-          if constexpr (float8) {
-            if (!t.fast && p % 128 == 0) part = 0;
-            part += product;
-            largest = std::max(largest, std::abs(product));
-            if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += std::abs(block) * 33 * 0x1p-13 * std::max(largest, std::abs(part));
-              largest = std::abs(part);
-            }
-          }
+          if constexpr (float8) loss.add(product, block);
         }
-        double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + dropped;
+        double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + loss.value();
         double const factor =
             t.one_factor
                 ? static_cast<double>(rows.value(l, 0, 0)) * columns.value(l, 0, 0)

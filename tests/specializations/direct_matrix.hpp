@@ -59,6 +59,30 @@ constexpr double rounding() {
   return 0x1p-24;
 }
 
+/// What tensor cores may lose of a float8 sum of `count` products: of every 32 of them, and of the
+/// sum that they are added to, what lies below 2^-13 of the largest. Promoted sums begin again
+/// after 128.
+class Float8Loss {
+ public:
+  explicit Float8Loss(std::int64_t count, bool fast = false) : count_(count), fast_(fast) {}
+
+  /// The next product; what it is added to is multiplied by `factor` later.
+  void add(double product, double factor = 1) {
+    if (!fast_ && at_ % 128 == 0) part_ = 0;
+    part_ += product;
+    largest_ = std::max(largest_, std::abs(product));
+    if (++at_ % 32 != 0 && at_ != count_) return;
+    lost_ += std::abs(factor) * 33 * 0x1p-13 * std::max(largest_, std::abs(part_));
+    largest_ = std::abs(part_);
+  }
+  double value() const { return lost_; }
+
+ private:
+  std::int64_t count_, at_ = 0;
+  bool fast_;
+  double part_ = 0, largest_ = 0, lost_ = 0;
+};
+
 /// The largest number of an 8-bit type, and half the distance of its neighbours at a magnitude.
 template <class T>
 constexpr double largest() {

@@ -126,7 +126,8 @@ void run(Case const& t) {
   for (std::int64_t l = 0; l < t.batch; ++l)
     for (std::int64_t i = 0; i < t.m; ++i)
       for (std::int64_t j = 0; j < t.n; ++j) {
-        double sum = 0, size = 0, dropped = 0, part = 0, biggest = 0;
+        double sum = 0, size = 0;
+        Float8Loss loss(t.k);
         std::uint64_t whole = 0;
         std::int64_t const za = zero(t.zero_a, zeros_a, i), zb = zero(t.zero_b, zeros_b, j);
         for (std::int64_t p = 0; p < t.k; ++p) {
@@ -137,21 +138,13 @@ void run(Case const& t) {
           } else {
             sum += product, size += std::abs(product);
           }
-          if constexpr (float8) {
-            if (p % 128 == 0) part = 0;
-            part += product;
-            biggest = std::max(biggest, std::abs(product));
-            if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += 33 * 0x1p-13 * std::max(biggest, std::abs(part));
-              biggest = std::abs(part);
-            }
-          }
+          if constexpr (float8) loss.add(product);
         }
         if (integer) {
           sum = static_cast<double>(static_cast<std::int32_t>(static_cast<std::uint32_t>(whole)));
           size = std::abs(sum);
         }
-        double error = integer ? 0 : u * static_cast<double>(2 * t.k + 8) * size + dropped;
+        double error = integer ? 0 : u * static_cast<double>(2 * t.k + 8) * size + loss.value();
         if (tf32) error += 0x1p-10 * 1.001 * size;
         double const factor = t.factors ? rows.value(0, 0, i) * columns.value(0, 0, j) : 1;
         double const scale = t.scale * (t.device_scale ? numbers.value(0, 0, 1) : 1);

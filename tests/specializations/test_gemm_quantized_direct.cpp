@@ -65,21 +65,14 @@ void run(Case const& t) {
   for (std::int64_t l = 0; l < t.batch; ++l)
     for (std::int64_t i = 0; i < t.m; ++i)
       for (std::int64_t j = 0; j < t.n; ++j) {
-        double sum = 0, size = 0, dropped = 0, part = 0, biggest = 0;
+        double sum = 0, size = 0;
+        Float8Loss loss(t.k);
         for (std::int64_t p = 0; p < t.k; ++p) {
           double const product = a.value(l, i, p) * b.value(l, p, j);
           sum += product, size += std::abs(product);
-          if constexpr (float8) {
-            if (p % 128 == 0) part = 0;
-            part += product;
-            biggest = std::max(biggest, std::abs(product));
-            if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += 33 * 0x1p-13 * std::max(biggest, std::abs(part));
-              biggest = std::abs(part);
-            }
-          }
+          if constexpr (float8) loss.add(product);
         }
-        double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + dropped;
+        double error = integer ? 0 : u * static_cast<double>(t.k + 8) * size + loss.value();
         double const factor = t.one_factor
                                   ? rows.value(0, 0, 0) * columns.value(0, 0, 0)
                                   : (t.factors ? rows.value(0, 0, i) * columns.value(0, 0, j) : 1);

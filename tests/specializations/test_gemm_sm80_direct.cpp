@@ -98,23 +98,16 @@ void run(Case const& t) {
     for (std::int64_t i = 0; i < t.m; ++i)
       for (std::int64_t j = 0; j < t.n; ++j) {
         long double exact = 0;
-        double size = 0, dropped = 0, part = 0, largest = 0;
+        double size = 0;
+        Float8Loss loss(t.k, t.fast);
         for (std::int64_t p = 0; p < t.k; ++p) {
           long double const product = static_cast<long double>(a.value(l, i, p)) * b.value(l, p, j);
           exact += product, size += std::abs(static_cast<double>(product));
-          if constexpr (float8) {
-            if (!t.fast && p % 128 == 0) part = 0;
-            part += static_cast<double>(product);
-            largest = std::max(largest, std::abs(static_cast<double>(product)));
-            if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += 33 * 0x1p-13 * std::max(largest, std::abs(part));
-              largest = std::abs(part);
-            }
-          }
+          if constexpr (float8) loss.add(static_cast<double>(product));
         }
         double const sum = static_cast<double>(exact);
         double error =
-            integer ? 0 : u * static_cast<double>((tf32x3 ? 2 : 1) * t.k + 8) * size + dropped;
+            integer ? 0 : u * static_cast<double>((tf32x3 ? 2 : 1) * t.k + 8) * size + loss.value();
         if (tf32) error += 0x1p-10 * 1.001 * size;
         double const factor = t.factors ? rows.value(0, 0, i) * columns.value(0, 0, j) : 1;
         double const scale = t.device_scale ? t.scale * number.value(0, 0, 0) : t.scale;

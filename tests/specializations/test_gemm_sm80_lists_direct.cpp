@@ -80,29 +80,23 @@ std::vector<T*> pointers_to(Matrix<T> const& x, Used const& used) {
 /// The sum of products and how far a kernel's may be off: see test_gemm_sm80_direct.cpp.
 template <class Kernel, class A>
 struct ExactSum {
+  std::int64_t count;
   long double value = 0;
-  double size = 0, dropped = 0, part = 0, largest = 0;
-  std::int64_t count = 0;
+  double size = 0;
+  Float8Loss loss{count};
 
   void add(long double product) {
     auto const x = static_cast<double>(product);
-    if (count++ % 128 == 0) part = 0;
-    value += product, size += std::abs(x), part += x;
-    largest = std::max(largest, std::abs(x));
-    if (count % 32 == 0) drop();
+    value += product, size += std::abs(x);
+    loss.add(x);
   }
-  void drop() {
-    dropped += 33 * 0x1p-13 * std::max(largest, std::abs(part));
-    largest = std::abs(part);
-  }
-  double error() {
+  double error() const {
     if (std::is_same_v<A, std::int8_t>) return 0;
-    if (count % 32 != 0) drop();
     bool const thrice = std::is_same_v<Kernel, GemmSm80MmaTf32x3>;
     double const u = std::is_same_v<A, double> ? 0x1p-52 : 0x1p-23;
     double result = u * static_cast<double>((thrice ? 2 : 1) * count + 8) * size;
     if (std::is_same_v<Kernel, GemmSm80MmaTf32>) result += 0x1p-10 * 1.001 * size;
-    if (std::is_same_v<Kernel, GemmSm89MmaF8>) result += dropped;
+    if (std::is_same_v<Kernel, GemmSm89MmaF8>) result += loss.value();
     return result;
   }
 };
@@ -207,7 +201,7 @@ void run_lists(ListsCase const& t) {
     for (std::int64_t i = 0; i < t.m; ++i)
       for (std::int64_t j = 0; j < t.n && of(l, i) >= 0; ++j) {
         std::int64_t const z = of(l, i);
-        ExactSum<Kernel, A> sum;
+        ExactSum<Kernel, A> sum{t.k};
         for (std::int64_t p = 0; p < t.k; ++p)
           sum.add(static_cast<long double>(a.value(l, i, p)) * b.value(t.shared_b ? 0 : z, p, j));
         double const of_row = t.factors == 0 ? 1 : rows.value(one ? 0 : l, 0, one ? 0 : i);

@@ -156,20 +156,15 @@ void run_grouped(GroupedCase const& t) {
         std::int64_t const z = group_of[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
         if (z < 0) continue;
         for (std::int64_t j = 0; j < t.n; ++j) {
-          double sum = 0, size = 0, dropped = 0, part = 0, biggest = 0;
+          double sum = 0, size = 0;
+          Float8Loss loss(t.k, t.fast);
           for (std::int64_t p = 0; p < t.k; ++p) {
             double const product = a.value(l, i, p) * b.value(t.shared_b ? 0 : z, p, j);
             double const block =
                 (t.block_rows == 0 ? 1 : blocks_a.value(l, i / t.block_rows, p / 128)) *
                 (t.block_columns == 0 ? 1 : blocks_b.value(z, j / t.block_columns, p / 128));
             sum += block * product, size += std::abs(block * product);
-            if (sizeof(T) != 1 || std::is_integral_v<T>) continue;
-            if (p % 128 == 0 && !t.fast) part = 0;
-            part += product, biggest = std::max(biggest, std::abs(product));
-            if (p % 32 == 31 || p + 1 == t.k) {
-              dropped += std::abs(block) * 33 * 0x1p-13 * std::max(biggest, std::abs(part));
-              biggest = std::abs(part);
-            }
+            if constexpr (sizeof(T) == 1 && !std::is_integral_v<T>) loss.add(product, block);
           }
           bool const one = t.factors == 1;
           double const of_row =
@@ -185,7 +180,8 @@ void run_grouped(GroupedCase const& t) {
           double const factor = std::abs(t.scale * t.alpha * both);
           double const roundings = std::is_integral_v<T> ? 4 : static_cast<double>(t.k + 10);
           double error =
-              (u * roundings * (std::is_integral_v<T> ? std::abs(sum) : size) + dropped) * factor +
+              (u * roundings * (std::is_integral_v<T> ? std::abs(sum) : size) + loss.value()) *
+                  factor +
               4 * u * (factor * size + std::abs(t.scale * old) + std::abs(add));
           error = 1.13 * error + 4 * u * (std::abs(v) + std::abs(y) + std::abs(r)) + 0x1p-24;
           double expected = y;
