@@ -113,21 +113,27 @@ def plot(report, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.5), sharey=True)
-    for axis, causal in zip(axes, (False, True)):
-        for head_dim in (64, 128, 256):
-            group = sorted((c for c in dense(report, "bfloat16", head_dim) if c["causal"] == causal),
-                           key=lambda c: c["length"])
-            lengths = [c["length"] for c in group]
-            line, = axis.plot(lengths, [c["attikos:TFLOP/s"] for c in group], marker="o", label=f"head_dim {head_dim}")
-            best = [max(c.get(f"{name}:TFLOP/s", 0) for name in PEERS) for c in group]
-            axis.plot(lengths, best, linestyle="--", color=line.get_color())
-        axis.set_xscale("log", base=2)
-        axis.set_title(f"{report['device']}, bfloat16, {'causal' if causal else 'full'}")
-        axis.set_xlabel("length (solid: Attikos, dashed: PyTorch's best back end)")
-    axes[0].set_ylabel("TFLOP/s")
-    axes[0].legend()
-    figure.savefig(path, dpi=100, bbox_inches="tight")
+    rows = ("bfloat16", (64, 128, 256)), ("bfloat16", (32, 96, 192)), ("float16", (64, 128, 256))
+    figure, axes = pyplot.subplots(len(rows), 2, figsize=(11, 12), sharey="row")
+    for (dtype, dims), row in zip(rows, axes):
+        for axis, causal in zip(row, (False, True)):
+            for head_dim in dims:
+                group = sorted((c for c in dense(report, dtype, head_dim) if c["causal"] == causal),
+                               key=lambda c: c["length"])
+                lengths = [c["length"] for c in group]
+                ours = [c["attikos:TFLOP/s"] for c in group]
+                line, = axis.plot(lengths, ours, marker="o", label=f"head_dim {head_dim}")
+                best = [max(c.get(f"{name}:TFLOP/s", 0) for name in PEERS) for c in group]
+                axis.plot(lengths, best, linestyle="--", color=line.get_color())
+                if dtype == "bfloat16" and (head_dim, causal) in FLASH_ATTENTION_3:
+                    scaled = FLASH_ATTENTION_3[head_dim, causal] * sum(report["r16"]) / len(report["r16"])
+                    axis.plot([16384], [scaled], marker="*", markersize=11, color=line.get_color())
+            axis.set_xscale("log", base=2)
+            axis.set_title(f"{report['device']}, {dtype}, {'causal' if causal else 'full'}")
+            axis.legend()
+        row[0].set_ylabel("TFLOP/s")
+    figure.supxlabel("length (solid: Attikos, dashed: PyTorch's best back end, star: FlashAttention-3 × r16)", y=0.07)
+    figure.savefig(path, dpi=80, bbox_inches="tight")
 
 
 def main():
