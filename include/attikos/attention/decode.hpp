@@ -51,6 +51,14 @@ void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t sp
               all);
 }
 
+/// Parts of the cache that a call asks for, 0 for any number. On hosts those that are chosen do not
+/// depend on the batch.
+template <ExecutionSpace Exec>
+constexpr std::int64_t decode_splits_wanted(DecodeOptions const& options) {
+  bool const fixed = options.determinism == Determinism::batch_invariant && options.splits == 0;
+  return fixed && !TileTraits<Exec, float>::host ? 16 : options.splits;
+}
+
 /// Bytes that suffice for whichever kernel runs; a caller's workspace has to hold as many.
 template <class T, class Out, ExecutionSpace Exec>
 std::size_t decode_workspace_bytes(Exec const& exec, abi::DecodeArgs const& g) {
@@ -79,7 +87,7 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
   if constexpr (is_present<Lse>) check_output<Exec>("decode", "lse", lse);
   abi::DecodeArgs g{attention_arguments<Exec>("decode", q, k, v, out, lse,
                                               attention_options(options), extras...)};
-  g.splits = options.splits;
+  g.splits = decode_splits_wanted<Exec>(options);
   if (options.splits < 0)
     raise<Error>("decode: splits is ", options.splits, "; expected a number of parts, 0 to choose");
   if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
@@ -102,7 +110,7 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
                       Kernel::run(g, exec);
                     });
   if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
-  DecodePlan const plan = decode_plan<Exec, T>(exec, g, options.splits);
+  DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);
   std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
   if (log != nullptr) return;
   WorkspaceLease const lease = get_workspace("decode", exec, bytes, extras...);
@@ -125,7 +133,8 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// \param v        as k with dv in place of d
 /// \param out      as q with dv in place of d
 /// \param lse      as q without d; may be left out
-/// \param options  scale, softcap, causal mask, window, splits, kernel (see DecodeOptions)
+/// \param options  scale, softcap, causal mask, window, splits, determinism, kernel (see
+///                 DecodeOptions)
 /// \param extras   in any order: lengths(none, kv): int32 [batch], positions of the cache in use;
 ///                 lengths(q, kv); cu_seqlens(q, none): packed queries over a padded or paged
 ///                 cache; cu_seqlens(q, kv): a packed one too; paged(table, page_size); bias(view);
@@ -145,10 +154,11 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
 /// length of the cache alone (seqlen_max, max_pages·page_size or total_kv), so that results depend
-/// neither on the number of threads nor on the batch. `decode/sm80_mma_*` cuts up what a sequence's
-/// queries see; with `splits` given its bits depend neither on the rest of the batch (but on
-/// the mean number of queries where those are packed) nor on the size of the cache. Throws
-/// ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or written.
+/// neither on the number of threads nor on the batch. On a device `determinism` batch_invariant, or
+/// `splits` given, makes bits independent of the rest of the batch (but for the mean number of
+/// queries where those are packed); those of `decode/sm80_mma_*`, which cuts up what a sequence's
+/// queries see, then do not depend on the size of the cache either. Throws ShapeError, StrideError,
+/// UnsupportedError, ResourceError before anything is launched or written.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; N. Shazeer,
 /// arXiv:1911.02150, and J. Ainslie et al., arXiv:2305.13245, for shared key heads.
@@ -192,7 +202,7 @@ std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V co
   auto const q4 = detail::with_heads(detail::to_const_ref(q));
   auto const k4 = detail::with_heads(detail::to_const_ref(k));
   abi::DecodeArgs g{};
-  g.splits = std::max<std::int64_t>(options.splits, 0);
+  g.splits = std::max<std::int64_t>(detail::decode_splits_wanted<Exec>(options), 0);
   g.batch = q4.extent[0];
   g.heads_q = q4.extent[1];
   g.heads_kv = k4.extent[1];

@@ -4,9 +4,15 @@
 #pragma once
 
 #include <attikos/attention/attention_options.hpp>
+#include <cstdint>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
+
+/// How far bits repeat: not at all; from call to call of one problem on one machine, which all
+/// operations do unless they say otherwise; and whatever else a batch holds beside a sequence. A
+/// result may repeat further than is asked for.
+enum class Determinism : std::uint8_t { unordered, run_to_run, batch_invariant };
 
 /// Options of decode(). All are run-time values; those that attention() has too mean the same.
 struct DecodeOptions {
@@ -21,6 +27,8 @@ struct DecodeOptions {
   /// At most this many parts of the cache are worked on apart; 0: as many as are worth while. The
   /// result depends on it by rounding only. Given, it makes bits batch-invariant; see decode().
   std::int64_t splits = 0;
+  /// `batch_invariant` leaves splits to what does not depend on the batch: 16 on a device.
+  Determinism determinism = Determinism::run_to_run;
 };
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE
