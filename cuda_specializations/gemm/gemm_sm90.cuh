@@ -309,45 +309,6 @@ template <class A, class B>
 constexpr bool many_shapes = sizeof(A) == 2 ||
                              (std::is_same_v<A, __nv_fp8_e4m3> && std::is_same_v<B, __nv_fp8_e4m3>);
 
-/// Whether clusters of four blocks share out K of tiles of 128 × 144: a tile has places for all
-/// rows, K is long, and there are as many columns as nearly fill the device; not every
-/// multiprocessor finds three others for a cluster.
-///
-/// From <H200 700 W, CUDA 13.0, 128 × 4096 × 14336>: 1.14 (bfloat16) and 1.18 (float8) times as
-/// fast as tiles of 64 × 128 by two blocks.
-inline bool takes_parts(abi::GemmArgs const& g, abi::Device const& device) {
-  bool const bytes = dtype_size(g.type_a) == 1;
-  if (bytes && (g.type_a != DType::float8_e4m3 || g.type_b != DType::float8_e4m3 ||
-                g.accumulate == abi::Accumulate::promoted || along_blocks(g.scale_a, true) ||
-                along_blocks(g.scale_b, false)))
-    return false;
-  std::int64_t const blocks = 4 * blocks_of(g.n, 144) * g.batch, sms = device.sm_count;
-  return g.m > 64 && g.m <= 128 && blocks * 2 >= sms && blocks * 10 <= sms * 9 &&
-         g.k * (bytes ? 1 : 2) >= 12288 && major_a(g) == Major::k && major_b(g) == Major::k &&
-         g.c_n == 1;
-}
-
-/// Whether reading the longer operand bounds the time, so that the kernel for few tiles takes the
-/// call: up to 64 rows or columns always, up to 128 where two blocks can share out K of every 64
-/// lines of the longer one.
-inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
-  if (takes_parts(g, device)) return false;
-  std::int64_t const fewer = std::min(g.m, g.n), more = std::max(g.m, g.n);
-  return fewer <= 64 || (fewer <= 128 && blocks_of(more, 64) * g.batch * 2 <= device.sm_count);
-}
-
-/// The product as the kernels want it: an 8-bit operand whose unit stride is not along K first,
-/// fewer columns than rows where there are few, else C's unit stride along n.
-inline bool is_turned(abi::GemmArgs const& g, abi::Device const& device) {
-  bool const bytes = dtype_size(g.type_a) == 1;
-  if (bytes && major_b(g) == Major::mn) return true;
-  if (bytes && major_a(g) == Major::mn) return false;
-  return few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
-}
-inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
-  return is_turned(g, device) ? transposed(g) : g;
-}
-
 /// Chooses and launches for one pair of element types and one pair of layouts. The lists of
 /// configurations are those that pay somewhere; sm90_cost() picks among them.
 ///
