@@ -81,8 +81,9 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
                                GemmOptions const& options, tune::TileCache& cache,
                                std::vector<tune::TileConfig> candidates = {},
                                Extras const&... extras) {
-  using Acc = detail::GemmAccumulator<detail::gemm_element_t<A>, detail::gemm_element_t<B>,
-                                      detail::gemm_element_t<C>>;
+  using TA = detail::gemm_element_t<A>;
+  using TB = detail::gemm_element_t<B>;
+  using TC = detail::gemm_element_t<C>;
   GemmOptions const untiled = with_tile(options, {});
   tune::TileConfig const automatic = gemm_tile(exec, a, b, c, untiled, extras...);
   auto const g = detail::gemm_arguments<Exec>(a, b, c, untiled, extras...);
@@ -90,13 +91,13 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
   bool const portable = kernel == "portable";
   if (candidates.empty()) {
     if (automatic == tune::TileConfig{}) return {};
-    if (!portable)
-      candidates = detail::gemm_kernel_tiles<detail::gemm_element_t<A>, detail::gemm_element_t<B>,
-                                             detail::gemm_element_t<C>>(exec, g, options.kernel);
-  }
-  if (candidates.empty()) {
-    bool const blocked = g.scale_a.col != 0 || g.scale_b.row != 0;
-    candidates = detail::gemm_tile_candidates<detail::TileTraits<Exec, Acc>>(g, automatic, blocked);
+    if (portable) {
+      using Traits = detail::TileTraits<Exec, detail::GemmAccumulator<TA, TB, TC>>;
+      bool const blocked = g.scale_a.col != 0 || g.scale_b.row != 0;
+      candidates = detail::gemm_tile_candidates<Traits>(g, automatic, blocked);
+    } else {
+      candidates = detail::gemm_kernel_tiles<TA, TB, TC>(exec, g, options.kernel);
+    }
   }
   // The cache holds no zeros.
   std::vector<tune::TileConfig> whole;
