@@ -52,6 +52,15 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device
   return refuse_any_attention(g);
 }
 
+/// Why kernels of 16-bit tiles, which go through the keys once more for features of v beyond 256,
+/// cannot work with a call's head dims; null if they can.
+inline char const* refuse_head_dims(abi::AttentionArgs const& g) {
+  if (is_empty(g)) return nullptr;
+  if (g.head_dim > 256) return "head_dim is above 256";
+  if (g.head_dim_v > 512) return "head_dim of v is above 512";
+  return nullptr;
+}
+
 /// What a kernel with tiles of `tile_m` queries is told of a call. `resident`: tiles that the
 /// device works on at a time. As many heads are worked on together as that takes: tiles that read
 /// the same keys and values do so together, and no more of both, of `element_bytes` each, than L2

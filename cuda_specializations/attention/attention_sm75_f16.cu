@@ -15,10 +15,7 @@ char const* refuse_wmma_attention(abi::AttentionArgs const& g, abi::Device const
   if (!device.at_least(7, 5))
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 7.5";
   if (char const* reason = refuse_any_attention(g)) return reason;
-  if (is_empty(g)) return nullptr;
-  if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > 512) return "head_dim of v is above 512";
-  return nullptr;
+  return refuse_head_dims(g);
 }
 
 }  // namespace

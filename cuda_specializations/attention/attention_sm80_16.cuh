@@ -43,10 +43,7 @@ char const* refuse_sm80_attention(abi::AttentionArgs const& g, abi::Device const
   constexpr DType type = std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16;
   if (g.type != type || g.type_out != type) return "it takes other element types";
   if (char const* reason = refuse_any_attention(g, device)) return reason;
-  if (is_empty(g)) return nullptr;
-  if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > 512) return "head_dim of v is above 512";
-  return nullptr;
+  return refuse_head_dims(g);
 }
 
 template <class T>

@@ -29,10 +29,7 @@ inline char const* refuse_f8_attention(abi::AttentionArgs const& g, abi::Device 
   if (g.type_out != DType::float16 && g.type_out != DType::bfloat16)
     return "its out is float16 or bfloat16";
   if (char const* reason = refuse_any_attention(g, device)) return reason;
-  if (is_empty(g)) return nullptr;
-  if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > 512) return "head_dim of v is above 512";
-  return nullptr;
+  return refuse_head_dims(g);
 }
 
 }  // namespace
