@@ -186,27 +186,46 @@ def table(all_cases, details):
             print(f"    {c['kernel']} {shape}: {c['median_ms']:.4f} ms, {ratios}")
 
 
+# What a panel's peers are called in a case, and in its legend.
+PEERS = (("cublaslt", "cuBLASLt, first heuristic"), ("cublaslt_best", "cuBLASLt, best of ten"),
+         ("cublaslt_float32", "cuBLASLt, float32"))
+
+
 def plot(all_cases, context, path):
+    """A panel for each type of products: rates of squares, A along K and B along K, against their size."""
     import matplotlib
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(8, 5))
-    for types in dict.fromkeys(c["types"] for c in all_cases if c["family"] == "gemm"):
-        squares = sorted((c["m"], c["GFLOP/s"] / 1e3, c["cublaslt:GFLOP/s"] / 1e3) for c in all_cases
-                         if c["family"] == "gemm" and c["types"] == types and c["kernel"] != "portable"
-                         and c["m"] == c["n"] == c["k"] and c["ops"] == "nt" and "cublaslt:GFLOP/s" in c)
-        if len(squares) < 3:
-            continue
-        line, = axes.plot([s[0] for s in squares], [s[1] for s in squares], marker="o", label=types.replace("_", " "))
-        axes.plot([s[0] for s in squares], [s[2] for s in squares], linestyle="--", color=line.get_color())
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("M = N = K (solid: Attikos, dashed: cuBLASLt's first heuristic)")
-    axes.set_ylabel("TFLOP/s")
-    axes.set_title(context.get("device", ""))
-    axes.legend(fontsize=8)
-    figure.savefig(path, dpi=100, bbox_inches="tight")
+    panels = {}
+    for c in all_cases:
+        if c["family"] == "gemm" and c["kernel"] != "portable" and c["m"] == c["n"] == c["k"] and c["ops"] == "nt":
+            panels.setdefault(c["types"], []).append(c)
+    panels = {types: sorted(group, key=lambda c: c["m"]) for types, group in panels.items() if len(group) > 2}
+    columns = 3
+    figure, grid = pyplot.subplots(-(-len(panels) // columns), columns, figsize=(12, 3 * -(-len(panels) // columns)),
+                                   squeeze=False, layout="constrained")
+    for axes in grid.flat[len(panels):]:
+        axes.axis("off")
+    for axes, (types, group) in zip(grid.flat, panels.items()):
+        a, _, rest = types.replace("float8_e4m3", "e4m3").partition("_")
+        b, _, c = rest.partition("_")
+        axes.set_title(f"{a} → {c}" if a == b else types)
+        rates = [("attikos", "Attikos", "o-")] + [(peer, name, "--") for peer, name in PEERS]
+        for key, name, style in rates:
+            rate = "GFLOP/s" if key == "attikos" else f"{key}:GFLOP/s"
+            points = [(c["m"], c[rate] / 1e3) for c in group if rate in c]
+            if points:
+                axes.plot(*zip(*points), style, label=name)
+        axes.set_xscale("log", base=2)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("TFLOP/s")
+        axes.set_xlabel("M = N = K")
+        axes.legend(fontsize=7, loc="lower right")
+    figure.suptitle(f"{context.get('device', '')}, CUDA {context.get('cuda_compiler', '')}, driver "
+                    f"{context.get('cuda_driver', '')}, at most {context.get('max_sm_clock_mhz', '?')} MHz; "
+                    f"Attikos {context.get('attikos_commit', '')}", fontsize=10)
+    figure.savefig(path, dpi=100)
 
 
 def main():
