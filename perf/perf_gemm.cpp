@@ -209,6 +209,7 @@ void register_cases(Settings const& settings) {
     }
   }
   add<bfloat16, bfloat16, bfloat16>(settings, square(512, true), automatic);
+  add<float16, float16, float16>(settings, square(512, true), automatic);
   add<float16, float16, float>(settings, square(1024, true), "gemm/sm75_wmma_f16");
   add<float16, float16, float>(settings, square(4096, true), "gemm/sm75_wmma_f16");
   add<float16, float16, float>(settings, square(4096, false), "gemm/sm75_wmma_f16");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Products of a layer's weights with few rows, which memory bounds: launches back to back in a CUDA
-// graph, beside cuBLASLt's first heuristic in one and a copy of as many bytes as the graph moves.
+// Products of a few microseconds, a layer's weights with few rows among them, which memory bounds:
+// launches back to back in a CUDA graph, beside cuBLASLt's first heuristic in one and a copy of as
+// many bytes as the graph moves.
 //
 // Case names: gemm_bandwidth/<kernel>/<execution space>/<types of A, B, C>/m.._n.._k.._nt/cold.
 // `launches` in one graph, `bytes` of A, B and C for each.
@@ -117,6 +118,9 @@ void register_gemm_bandwidth(Settings const& settings) {
       add_bandwidth<float8_e4m3, bfloat16>(settings, s);
     }
   }
+  // So short that only a graph keeps up with it.
+  add_bandwidth<bfloat16, bfloat16>(settings, square(512, true));
+  add_bandwidth<float16, float16>(settings, square(512, true));
 }
 
 }  // namespace attikos::measure
