@@ -8,6 +8,7 @@
 #include <attikos/gemm/gemm_types.hpp>
 #include <attikos/quantize/scale_grid.hpp>
 #include <cmath>
+#include <limits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -171,6 +172,36 @@ inline void check_exact_gemm(char const* operation, abi::GemmArgs const& g,
       named(g.custom_epilogue, ", an epilogue function"), ".");
 }
 
+/// A batch whose matrices share B is one product of all their rows, as kernels know it best: each
+/// would read B once for every matrix. Joined where one stride leads from row to row through the
+/// whole batch and nothing else depends on where a matrix begins.
+inline void join_batch(abi::GemmArgs& g) {
+  constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();
+  if (g.batch <= 1 || g.m <= 0 || g.b_batch != 0 || g.batch > most_rows / g.m) return;
+  if (g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr ||
+      g.offsets != nullptr || g.counts != nullptr || g.outer != 1 || g.custom_epilogue)
+    return;
+  if (g.bias != nullptr && g.bias_along == BiasAlong::m && g.bias_stride != 0) return;
+  if (g.zero_point_a_stride != 0 || g.scale_a.row_shift != 0 || g.scale_b.batch != 0) return;
+  auto const joins = [&](std::int64_t from_matrix, std::int64_t from_row) {
+    return g.m == 1 || from_matrix == g.m * from_row;
+  };
+  if (!joins(g.a_batch, g.a_m) || !joins(g.c_batch, g.c_m) ||
+      !joins(g.residual_batch, g.residual_m) ||
+      !joins(g.pre_activation_batch, g.pre_activation_m) || !joins(g.scale_a.batch, g.scale_a.row))
+    return;
+  if (g.m == 1) {
+    g.a_m = g.a_batch;
+    g.c_m = g.c_batch;
+    g.residual_m = g.residual_batch;
+    g.pre_activation_m = g.pre_activation_batch;
+    g.scale_a.row = g.scale_a.batch;
+  }
+  g.m *= g.batch;
+  g.batch = 1;
+  g.a_batch = g.c_batch = g.residual_batch = g.pre_activation_batch = g.scale_a.batch = 0;
+}
+
 /// Checks everything the host can see and fills the arguments. Nothing is launched or written when
 /// this throws.
 template <ExecutionSpace Exec, GemmMatrix A, GemmMatrix B, GemmMatrix C, class... Extras>
@@ -313,6 +344,7 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
                               activation_name(options.activation), " as well");
   }
   if constexpr (std::is_same_v<TC, std::int32_t>) check_exact_gemm(op, g, options);
+  join_batch(g);
   return g;
 }
 

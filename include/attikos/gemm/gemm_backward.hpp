@@ -129,6 +129,17 @@ void gradient_product(Exec const& exec, std::int64_t batch, GemmOperand left, Ge
     if (log == nullptr) gemm_group_sum<L, R, Out>(exec, g, counted, sum ? batch : 1);
     return;
   }
+  if (g.outer > 1 && g.k > 0 &&
+      (g.k == 1 || (g.a_outer == g.k * g.a_k && g.b_outer == g.k * g.b_k))) {
+    // One stride leads through the terms of all matrices: one longer sum, which every kernel takes.
+    if (g.k == 1) {
+      g.a_k = g.a_outer;
+      g.b_k = g.b_outer;
+    }
+    g.k *= g.outer;
+    g.outer = 1;
+    g.a_outer = g.b_outer = 0;
+  }
   if (index == CountedIndex::row) {
     g.offsets = counted.offsets;
     g.type_offsets = counted.type_offsets;
@@ -136,6 +147,8 @@ void gradient_product(Exec const& exec, std::int64_t batch, GemmOperand left, Ge
     g.groups = counted.groups;
     g.counts = counted.counts;
     g.counts_stride = counted.counts_stride;
+  } else {
+    join_batch(g);
   }
   gemm_run<L, R, Out>("gemm_backward", exec, g, options.kernel, log);
 }
