@@ -153,26 +153,22 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   };
 
   // A warp whose rows are past the last only copies its share for the others, and leaves the matrix
-  // unit to other blocks.
+  // unit to other blocks. All meet at the same barriers.
   bool const multiplies = at.m0 + warp_m < at.end;
-  int const copies = Config::stages - 1 + (multiplies ? 0 : k_tiles);
-#pragma unroll 1
-  for (int s = 0, stage = 0; s < copies; ++s) {
-    if (s < k_tiles) {
-      copy_a(stage, s);
-      copy_b(stage, s);
-    }
+  int read = 0, write = 0;
+  auto const next_stage = [](int stage) { return stage + 1 == Config::stages ? 0 : stage + 1; };
+  auto const fill_a = [&](int tile) {
+    if (tile < k_tiles) copy_a(write, tile);
+  };
+  auto const fill_b = [&](int tile) {
+    if (tile < k_tiles) copy_b(write, tile);
     copy_async_commit();
-    stage = stage + 1 == Config::stages ? 0 : stage + 1;
-    if (s >= Config::stages - 2) {
-      copy_async_wait<Config::stages - 2>();
-      __syncthreads();
-    }
-  }
-  if (!multiplies) {
-    copy_async_wait<0>();
-    __syncthreads();
-    return;
+    write = next_stage(write);
+  };
+#pragma unroll 1
+  for (int tile = 0; tile < Config::stages - 1; ++tile) {
+    fill_a(tile);
+    fill_b(tile);
   }
 
   Sums<Config> acc;
@@ -180,58 +176,64 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   [[maybe_unused]] Sums<Config> part;
   if constexpr (promoted) clear<Config>(part);
   [[maybe_unused]] std::conditional_t<Config::zero_points, Sm80LineSums<Config>, NoLineSums> lines;
-  Fragments<Config, Config::fragments_m> fa;
-  Fragments<Config, Config::fragments_n> fb[2];
-  load_b<Config>(fb[0], base, lane_b, 0);
+  // Each step multiplies what the one before has loaded, the first one nothing.
+  Fragments<Config, Config::fragments_m> fa{};
+  Fragments<Config, Config::fragments_n> fb[2]{};
+  auto const multiply = [&](auto const& b, auto refill) {
+    if constexpr (promoted)
+      multiply_step<Config>(part, fa, b, p, refill);
+    else
+      multiply_step<Config>(acc, fa, b, p, refill);
+  };
+  [[maybe_unused]] auto const promote = [&] {
 #pragma unroll
-  for (int i = 0; i < Config::fragments_m; ++i) load_a<Config>(fa, base, lane_a, 0, i);
-  int read = 0, write = Config::stages - 1;
+    for (int i = 0; i < Config::fragments_m; ++i)
+#pragma unroll
+      for (int j = 0; j < 2 * Config::fragments_n; ++j)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          acc[i][j][r] += part[i][j][r];
+          part[i][j][r] = 0;
+        }
+  };
 #pragma unroll 1
   for (int tile = 0; tile < k_tiles; ++tile) {
+    copy_async_wait<Config::stages - 2>();
+    __syncthreads();
+    // The stage that is written now was read for the last time before the barrier.
+    int const next = tile + Config::stages - 1;
+    if (!multiplies) {
+      fill_a(next);
+      fill_b(next);
+      continue;
+    }
+    std::uint32_t const stage = base + read * Config::stage_bytes;
+    read = next_stage(read);
 #pragma unroll
     for (int k = 0; k < Config::k_steps; ++k) {
-      if (k == Config::k_steps - 1) {
-        copy_async_wait<Config::stages - 2>();
-        __syncthreads();
-        read = read + 1 == Config::stages ? 0 : read + 1;
-      }
-      std::uint32_t const stage = base + read * Config::stage_bytes;
-      int const next_k = (k + 1) % Config::k_steps;
-      load_b<Config>(fb[(k + 1) % 2], stage, lane_b, next_k);
-      // The stage that is written was read for the last time before the barrier above.
-      int const next = tile + Config::stages - 1;
-      if (k == 0 && next < k_tiles) copy_a(write, next);
-      if (k == (Config::k_steps > 2 ? 1 : 0)) {
-        if (next < k_tiles) copy_b(write, next);
-        copy_async_commit();
-        write = write + 1 == Config::stages ? 0 : write + 1;
-      }
-      if constexpr (Config::zero_points) lines.add_columns(fb[k % 2]);
-      auto const refill = [&](int i) {
+      load_b<Config>(fb[k % 2], stage, lane_b, k);
+      if (k == 1) fill_a(next);
+      if (k == (Config::k_steps > 2 ? 2 : 1)) fill_b(next);
+      auto const& b = fb[(k + 1) % 2];
+      if constexpr (Config::zero_points) lines.add_columns(b);
+      multiply(b, [&](int i) {
         if constexpr (Config::zero_points) lines.add_rows(i, fa[i][0]);
-        load_a<Config>(fa, stage, lane_a, next_k, i);
-      };
-      if constexpr (promoted)
-        multiply_step<Config>(part, fa, fb[k % 2], p, refill);
-      else
-        multiply_step<Config>(acc, fa, fb[k % 2], p, refill);
-    }
-    if constexpr (promoted) {
-      if (!p.one_part || tile + 1 == k_tiles) {
-#pragma unroll
-        for (int i = 0; i < Config::fragments_m; ++i)
-#pragma unroll
-          for (int j = 0; j < 2 * Config::fragments_n; ++j)
-#pragma unroll
-            for (int r = 0; r < 4; ++r) {
-              acc[i][j][r] += part[i][j][r];
-              part[i][j][r] = 0;
-            }
+        load_a<Config>(fa, stage, lane_a, k, i);
+      });
+      if constexpr (promoted) {
+        if (k == 0 && !p.one_part) promote();
       }
     }
   }
   copy_async_wait<0>();
   __syncthreads();
+  if (!multiplies) return;
+  auto const& last = fb[1];
+  if constexpr (Config::zero_points) lines.add_columns(last);
+  multiply(last, [&](int i) {
+    if constexpr (Config::zero_points) lines.add_rows(i, fa[i][0]);
+  });
+  if constexpr (promoted) promote();
   if constexpr (Config::zero_points) lines.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
   store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
