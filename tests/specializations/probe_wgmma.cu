@@ -125,7 +125,8 @@ void transposed(char const* name) {
 }
 
 TEST_F(ProbeWgmma, Float16EveryWidth) {
-  shared<__half, __half, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 192, 224, 256>("float16 k-major");
+  shared<__half, __half, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240,
+         256>("float16 k-major");
 }
 TEST_F(ProbeWgmma, BFloat16EveryMajor) {
   using T = __nv_bfloat16;
@@ -135,14 +136,18 @@ TEST_F(ProbeWgmma, BFloat16EveryMajor) {
   shared<T, T, 1, 1, 96, 128>("bfloat16, both along lines");
 }
 TEST_F(ProbeWgmma, Float8EveryWidth) {
-  shared<E4, E4, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 192, 224, 256>("e4m3 e4m3");
+  shared<E4, E4, 0, 0, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256>(
+      "e4m3 e4m3");
 }
 TEST_F(ProbeWgmma, Float8EveryPair) {
   shared<E4, E5, 0, 0, 64>("e4m3 e5m2");
   shared<E5, E4, 0, 0, 64>("e5m2 e4m3");
   shared<E5, E5, 0, 0, 64>("e5m2 e5m2");
 }
-TEST_F(ProbeWgmma, Int8) { shared<std::int8_t, std::int8_t, 0, 0, 16, 48, 128, 256>("int8"); }
+TEST_F(ProbeWgmma, Int8EveryWidth) {
+  shared<std::int8_t, std::int8_t, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 160, 192, 224, 256>(
+      "int8");
+}
 
 TEST_F(ProbeWgmmaRegisters, SixteenBits) {
   registers<__half, __half, 32, 64, 96, 128, 192, 256>("float16");

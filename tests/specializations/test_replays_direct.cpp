@@ -62,9 +62,12 @@ TEST(ReplayRuns, Sm90Products) {
 TEST(ReplayRuns, OtherProducts) {
   replay_product<abi::GemmSm75WmmaF16, __half, float>(500, 300, 1111);
   replay_product<abi::GemmSm80MmaF16, __half>(500, 300, 1111);
+  replay_product<abi::GemmSm80MmaBf16, __nv_bfloat16>(500, 300, 1111);
   replay_product<abi::GemmSm80MmaS8, std::int8_t, int>(500, 300, 1111);
   replay_product<abi::GemmSm80MmaF64, double>(500, 300, 555);
   replay_product<abi::GemmSm80MmaTf32x3, float>(500, 300, 1111);
+  replay_product<abi::GemmSm80MmaTf32, float>(500, 300, 1111,
+                                              [](GemmArgs& g) { g.compute = Compute::tf32; });
   replay_product<abi::GemmSm89MmaF8, E4, float>(500, 300, 1111);
 }
 
@@ -142,6 +145,8 @@ TEST(ReplayRuns, Groups) {
     replay_groups<abi::GemmSm90GroupedF16, __half>(masked);
     replay_groups<abi::GemmSm90GroupedBf16, __nv_bfloat16>(masked);
     replay_groups<abi::GemmSm90GroupedF8, E4>(masked);
+    replay_groups<abi::GemmSm90GroupedS8, std::int8_t>(masked);
+    replay_groups<abi::GemmSm80MmaF16, __half>(masked);
   }
 }
 
@@ -231,6 +236,7 @@ TEST(ReplayRuns, AttentionSm90) {
     }
     replay_attention<abi::AttentionSm90WgmmaE4m3, E4, __half>(padded(d));
     replay_attention<abi::AttentionSm90WgmmaE4m3, E4, __nv_bfloat16>(packed(d));
+    replay_attention<abi::AttentionSm90WgmmaE4m3, E4, __half>(paged(d));
   }
 }
 
@@ -238,6 +244,8 @@ TEST(ReplayRuns, AttentionShort) {
   for (std::int64_t d : {64, 128})
     for (auto const& t : {padded(d, 120), packed(d, 100)}) {
       replay_attention<abi::AttentionSm90ShortF16, __half>(t);
+      replay_attention<abi::AttentionSm90ShortBf16, __nv_bfloat16>(t);
+      replay_attention<abi::AttentionSm80ShortF16, __half>(t);
       replay_attention<abi::AttentionSm80ShortBf16, __nv_bfloat16>(t);
     }
 }
@@ -247,6 +255,7 @@ TEST(ReplayRuns, AttentionSm80) {
     for (auto const& t : {padded(d), packed(d), paged(d, 24)}) {
       replay_attention<abi::AttentionSm80MmaF16, __half>(t);
       replay_attention<abi::AttentionSm80MmaBf16, __nv_bfloat16>(t);
+      replay_attention<abi::AttentionSm80MmaE4m3, E4, __half>(t);
       replay_attention<abi::AttentionSm80MmaF64, double>(t);
       replay_attention<abi::AttentionSm80SimtF32, float>(t);
       replay_attention<abi::AttentionSm80MmaTf32x3, float>(t, Compute::tf32x3);
