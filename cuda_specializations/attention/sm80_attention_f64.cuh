@@ -35,7 +35,8 @@ __device__ __forceinline__ double load_double(void const* from, DType type, std:
 
 /// Two numbers, 16 bytes, from a shared address.
 __device__ __forceinline__ void load_two(double& x, double& y, std::uint32_t address) {
-  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(x), "=d"(y) : "r"(address) : "memory");
+  double2 const both = load_shared_pair(address);
+  x = both.x, y = both.y;
 }
 
 /// 2^x where x <= 64, or anything above. Below -1022 it is 0.

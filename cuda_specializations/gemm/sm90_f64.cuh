@@ -68,10 +68,8 @@ struct DoubleLane {
   __device__ __forceinline__ void load(double (&x)[2], std::uint32_t rows, int step) const {
     if constexpr (MnMajor) {
       std::uint32_t const at = rows + (offset ^ step % 2 * 64) + step * 512;
-      asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];"
-                   : "=d"(x[0]), "=d"(x[1])
-                   : "r"(at)
-                   : "memory");
+      double2 const both = load_shared_pair(at);
+      x[0] = both.x, x[1] = both.y;
     } else {
       std::uint32_t const at = rows + (offset ^ step * 32);
       x[0] = load_shared_8(at), x[1] = load_shared_8(at + 1024);

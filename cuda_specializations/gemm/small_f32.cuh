@@ -45,13 +45,13 @@ __global__ void __launch_bounds__(128, Config::blocks)
     for (int f = 0; f < fours; ++f, a += 16) {
       float4 rows[TM];
 #pragma unroll
-      for (int i = 0; i < TM; ++i) rows[i] = load_stage_16(a + i * step_a);
+      for (int i = 0; i < TM; ++i) rows[i] = load_shared_four(a + i * step_a);
 #pragma unroll
       for (int k = 0; k < 4; ++k, b += pitch_b) {
         float columns[TN];
 #pragma unroll
         for (int j = 0; j < TN; j += 4) {
-          float4 const v = load_stage_16(b + j / 4 * step_b);
+          float4 const v = load_shared_four(b + j / 4 * step_b);
           columns[j] = v.x, columns[j + 1] = v.y, columns[j + 2] = v.z, columns[j + 3] = v.w;
         }
         // The register file reads one even and one odd register in a cycle. To and fro along

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(128, Config::blocks)
   auto const multiply_eight = [&](std::uint32_t a_at, std::uint32_t b_at) {
     double2 a[eights];
 #pragma unroll
-    for (int i = 0; i < eights; ++i) a[i] = load_stage_pair(a_at + 8 * i * p.pitch_a);
+    for (int i = 0; i < eights; ++i) a[i] = load_shared_pair(a_at + 8 * i * p.pitch_a);
 #pragma unroll
     for (int j = 0; j < columns8; ++j) {
       if (columns8 > 2 && 8 * j >= p.n) continue;

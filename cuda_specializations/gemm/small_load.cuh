@@ -54,21 +54,6 @@ struct SmallParams {
 
 namespace {
 
-/// 16 bytes from a shared address.
-__device__ __forceinline__ float4 load_stage_16(std::uint32_t address) {
-  float4 v;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-               : "r"(address)
-               : "memory");
-  return v;
-}
-__device__ __forceinline__ double2 load_stage_pair(std::uint32_t address) {
-  double2 v;
-  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(v.x), "=d"(v.y) : "r"(address) : "memory");
-  return v;
-}
-
 /// Where a lane begins to copy.
 struct SmallPiece {
   int x, y, product;

@@ -41,6 +41,22 @@ __device__ __forceinline__ float2 load_shared_two(std::uint32_t address) {
   return v;
 }
 
+/// 16 bytes as floats. Unlike load_shared it stays where it stands among stores and barriers.
+__device__ __forceinline__ float4 load_shared_four(std::uint32_t address) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "r"(address)
+               : "memory");
+  return v;
+}
+/// 16 bytes as float64.
+__device__ __forceinline__ double2 load_shared_pair(std::uint32_t address) {
+  double2 v;
+  asm volatile("ld.shared.v2.f64 {%0, %1}, [%2];" : "=d"(v.x), "=d"(v.y) : "r"(address) : "memory");
+  return v;
+}
+
 /// 4 and 16 bytes of floats to a shared address.
 __device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");

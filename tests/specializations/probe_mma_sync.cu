@@ -199,6 +199,15 @@ __global__ void shared_kernel(Word const* values, Word* read, Word* written) {
     words[2 * i] = __float_as_uint(two.x), words[2 * i + 1] = __float_as_uint(two.y);
   }
   emit(5, words);
+  float4 const ordered = load_shared_four(at);
+  Word const ordered_bits[4] = {__float_as_uint(ordered.x), __float_as_uint(ordered.y),
+                                __float_as_uint(ordered.z), __float_as_uint(ordered.w)};
+  emit(6, ordered_bits);
+  double2 const pair = load_shared_pair(at);
+  Word const pair_bits[4] = {
+      static_cast<Word>(__double2loint(pair.x)), static_cast<Word>(__double2hiint(pair.x)),
+      static_cast<Word>(__double2loint(pair.y)), static_cast<Word>(__double2hiint(pair.y))};
+  emit(7, pair_bits);
 
   for (int form = 0; form < 4; ++form) {
     __syncwarp();
@@ -223,7 +232,7 @@ __global__ void shared_kernel(Word const* values, Word* read, Word* written) {
 TEST_F(ProbeShared, LoadsAndStores) {
   std::vector<Word> values, read, written;
   for (Word i = 0; i < shared_words; ++i) values.push_back(mix(i) >> 2);  // no NaN
-  for (std::size_t form = 0; form < 6; ++form)
+  for (std::size_t form = 0; form < 8; ++form)
     for (std::size_t i = 0; i < shared_words; ++i) read.push_back(values[(i + 28) % shared_words]);
   for (Word form = 0; form < 4; ++form)
     for (std::size_t i = 0; i < shared_words; ++i)
