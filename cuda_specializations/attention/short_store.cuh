@@ -4,6 +4,7 @@
 /// come from a value that has no weight.
 #pragma once
 
+#include "../ptx/global_memory.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/thread_index.cuh"
@@ -16,13 +17,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// One instruction whatever is known of the address.
-__device__ __forceinline__ void store_global_16(void* to, float4 const& x) {
-  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
-               "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w)
-               : "memory");
-}
 
 template <class T>
 __device__ __forceinline__ T from_bits(std::uint32_t bits) {

@@ -4,6 +4,7 @@
 /// have come from a value that has no weight.
 #pragma once
 
+#include "../ptx/global_memory.cuh"
 #include "attention_repair.cuh"
 #include "sm90_attention_scores.cuh"
 
@@ -50,24 +51,6 @@ struct BrokenRows {
   unsigned lanes[2];  ///< whose query came out as NaN though its weights are none
   float factor[2], reference[2];
 };
-
-/// Stores to device memory where `wanted` is not 0, without a branch.
-__device__ __forceinline__ void store_global_if(bool wanted, void* to, float x) {
-  asm volatile(
-      "{\n.reg .pred wanted;\n"
-      "setp.ne.s32 wanted, %0, 0;\n"
-      "@wanted st.global.f32 [%1], %2;\n}" ::"r"(static_cast<int>(wanted)),
-      "l"(__cvta_generic_to_global(to)), "f"(x)
-      : "memory");
-}
-__device__ __forceinline__ void store_global_if(bool wanted, void* to, uint2 x) {
-  asm volatile(
-      "{\n.reg .pred wanted;\n"
-      "setp.ne.s32 wanted, %0, 0;\n"
-      "@wanted st.global.v2.u32 [%1], {%2, %3};\n}" ::"r"(static_cast<int>(wanted)),
-      "l"(__cvta_generic_to_global(to)), "r"(x.x), "r"(x.y)
-      : "memory");
-}
 
 /// Stores the sums of this thread's two queries times `factor`; they are rows `row` and `row` + 8
 /// behind `to`, as far as `existing` rows from the first on exist. `broken`: whether an element of

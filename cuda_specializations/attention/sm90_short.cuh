@@ -12,6 +12,7 @@
 #pragma once
 
 #include "../ptx/cluster.cuh"
+#include "../ptx/global_memory.cuh"
 #include "../ptx/tma_4d.cuh"
 #include "../ptx/wgmma_rs.cuh"
 #include "short_scores.cuh"

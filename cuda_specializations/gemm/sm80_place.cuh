@@ -4,7 +4,7 @@
 /// are known to the device alone.
 #pragma once
 
-#include "../ptx/cp_async.cuh"
+#include "../ptx/global_memory.cuh"
 #include "sm80_params.cuh"
 
 namespace attikos {
@@ -83,7 +83,7 @@ __device__ __forceinline__ Sm80Place place_of(Sm80Params const& p, unsigned tile
   }
   if (at.m0 >= at.end) return at;
   // The pointer to C is used last, and is on its way until then.
-  if (l.c != nullptr) prefetch_line(l.c + at.z * p.epilogue.c_batch);
+  if (l.c != nullptr) prefetch_l1(l.c + at.z * p.epilogue.c_batch);
   auto const matrix = [](Sm80Operand const& x, void const* const* pointers, int z) {
     return pointers != nullptr ? static_cast<char const*>(pointers[z * x.batch_stride])
                                : static_cast<char const*>(x.data) + z * x.batch_stride;

@@ -3,12 +3,13 @@
 /// Clusters of blocks, the dependence of a launch on the one before it, and registers that move
 /// between warpgroups.
 ///
-/// Source: PTX ISA 9.0, "barrier.cluster", "mapa", "griddepcontrol", "setmaxnreg", "elect.sync",
-/// "prefetch".
+/// Source: PTX ISA 9.0, "barrier.cluster", "mapa", "griddepcontrol", "setmaxnreg", "elect.sync".
 #pragma once
 
 #include <attikos/config.hpp>
 #include <cstdint>
+
+#include "global_memory.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -69,13 +70,6 @@ __device__ __forceinline__ float4 load_cluster_four(std::uint32_t address, std::
 /// Returns at once in an ordinary launch.
 __device__ __forceinline__ void wait_for_previous_launch() {
   asm volatile("griddepcontrol.wait;" ::: "memory");
-}
-
-/// Brings the 128 bytes that an address lies in into L2, where what is written to them later
-/// arrives too. Before wait_for_previous_launch nothing else may be done with what that launch
-/// writes.
-__device__ __forceinline__ void prefetch_l2(void const* from) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(from)));
 }
 
 /// Lets a launch that was made dependent on this one take up its place on the device. Nothing

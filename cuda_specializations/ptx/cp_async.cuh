@@ -45,11 +45,6 @@ __device__ __forceinline__ void copy_async_whole(std::uint32_t to, void const* f
                : "memory");
 }
 
-/// Brings the line of an address to L1.
-__device__ __forceinline__ void prefetch_line(void const* address) {
-  asm volatile("prefetch.global.L1 [%0];" ::"l"(__cvta_generic_to_global(address)));
-}
-
 /// Closes the group of this thread's copies since the last one.
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
