@@ -9,6 +9,8 @@
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
 
+#include "../ptx/math.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -17,12 +19,6 @@ namespace {
 constexpr float log2_e = 1.4426950408889634f;
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-__device__ __forceinline__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 template <class T>
 __device__ __forceinline__ std::uint32_t pack_pair(float x, float y);

@@ -9,6 +9,7 @@
 
 #include <cuda_fp8.h>
 
+#include "../ptx/convert.cuh"
 #include "sm80_attention_ring.cuh"
 
 namespace attikos {
@@ -41,30 +42,6 @@ struct Sm80AttentionBytesConfig
 };
 
 namespace {
-
-/// Four numbers of float8_e4m3, the first in the lowest byte, as float16.
-__device__ __forceinline__ void widen_four(std::uint32_t x, std::uint32_t& low,
-                                           std::uint32_t& high) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("{\n.reg .b16 two, next;\n"
-      "mov.b32 {two, next}, %2;\n"
-      "cvt.rn.f16x2.e4m3x2 %0, two;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, next;\n}"
-      : "=r"(low), "=r"(high)
-      : "r"(x));
-#else
-  // As bits of float16 they are 2^-8 of what they stand for; NaN, the largest, gets the highest bit
-  // of an exponent that is NaN's.
-  auto const pair = [&](unsigned selector) {
-    std::uint32_t const bytes = __byte_perm(x, 0, selector);
-    std::uint32_t const half = bytes >> 1 & 0x3f803f80u;
-    std::uint32_t const bits = (bytes - half) | ((half + 0x00800080u) & 0x40004000u);
-    __half2 const y = __hmul2(*reinterpret_cast<__half2 const*>(&bits), __float2half2_rn(256.0f));
-    return *reinterpret_cast<std::uint32_t const*>(&y);
-  };
-  low = pair(0x1404), high = pair(0x3424);
-#endif
-}
 
 /// Widens what this thread has copied of `Rows` rows of bytes at `from` to a tile at `to`.
 template <class Config, int Rows>

@@ -9,28 +9,13 @@
 
 #include <cuda_fp8.h>
 
+#include "../ptx/convert.cuh"
 #include "sm90_attention_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// Four numbers, the first in the lowest byte; what is too large becomes the largest.
-template <class T>
-__device__ __forceinline__ std::uint32_t pack_four(float x, float y, float z, float w);
-template <>
-__device__ __forceinline__ std::uint32_t pack_four<__nv_fp8_e4m3>(float x, float y, float z,
-                                                                  float w) {
-  std::uint32_t packed;
-  asm("{\n.reg .b16 low, high;\n"
-      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
-      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
-      "mov.b32 %0, {low, high};\n}"
-      : "=r"(packed)
-      : "f"(x), "f"(y), "f"(z), "f"(w));
-  return packed;
-}
 
 __device__ __forceinline__ float widen(__nv_fp8_e4m3 x) { return static_cast<float>(x); }
 
@@ -249,7 +234,7 @@ __device__ __forceinline__ void weigh(float const (&s)[Count], SoftmaxRows const
       float x[4];
       pair(w / 2 * 8 + w % 2 * 2, x[0], x[1]);
       pair(w / 2 * 8 + w % 2 * 2 + 4, x[2], x[3]);
-      weights[w] = pack_four<T>(x[0], x[1], x[2], x[3]);
+      weights[w] = round_to_float8<__NV_E4M3>({x[0], x[1], x[2], x[3]});
     }
   } else {
 #pragma unroll

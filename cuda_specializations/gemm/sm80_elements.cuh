@@ -9,6 +9,7 @@
 
 #include <type_traits>
 
+#include "../ptx/convert.cuh"
 #include "../ptx/mma_sync.cuh"
 #include "sm90_epilogue.cuh"
 
@@ -86,15 +87,15 @@ struct DoubleElement : PlainElement {
   }
 };
 
-/// float32 rounded to 11 significant bits, halves away from zero; NaN stays NaN.
+/// float32 rounded to 11 significant bits, halves away from zero; what becomes of NaN is said at
+/// round_tf32.
 struct Tf32Element : PlainElement {
   using Element = float;
   static constexpr DType dtype = DType::float32;
   __device__ static __forceinline__ Words prepare(Words const& x, bool) {
     Words y;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y.w[i]) : "f"(__uint_as_float(x.w[i])));
+    for (int i = 0; i < 4; ++i) y.w[i] = round_tf32(__uint_as_float(x.w[i]));
     return y;
   }
   __device__ static __forceinline__ void multiply(float (&d)[4], Words const (&a)[1],
@@ -150,14 +151,7 @@ struct Float8Element : PlainElement {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       std::uint32_t low, high;
-      asm("{\n"
-          ".reg .b16 two, next;\n"
-          "mov.b32 {two, next}, %2;\n"
-          "cvt.rn.f16x2.e4m3x2 %0, two;\n"
-          "cvt.rn.f16x2.e4m3x2 %1, next;\n"
-          "}"
-          : "=r"(low), "=r"(high)
-          : "r"(x.w[i]));
+      widen_four(x.w[i], low, high);
       // e5m2 is the upper half of float16.
       y.low.w[i] = e5m2 ? __byte_perm(x.w[i], 0, 0x1404) : low;
       y.high.w[i] = e5m2 ? __byte_perm(x.w[i], 0, 0x3424) : high;

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "../common/activation.cuh"
+#include "../ptx/convert.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -82,14 +83,6 @@ __device__ __forceinline__ std::uint32_t round_to_int8(float4 v) {
   };
   std::uint32_t const low = __byte_perm(rounded(v.x), rounded(v.y), 0x0040);
   return __byte_perm(low, __byte_perm(rounded(v.z), rounded(v.w), 0x0040), 0x5410);
-}
-/// The same of float8, where NaN stays NaN.
-template <__nv_fp8_interpretation_t Format>
-__device__ __forceinline__ std::uint32_t round_to_float8(float4 v) {
-  std::uint32_t const low = __nv_cvt_float2_to_fp8x2({v.x, v.y}, __NV_SATFINITE, Format);
-  return low |
-         static_cast<std::uint32_t>(__nv_cvt_float2_to_fp8x2({v.z, v.w}, __NV_SATFINITE, Format))
-             << 16;
 }
 
 /// Four 8-bit elements in one word, divided before. One piece of code for all, since sm_80 rounds

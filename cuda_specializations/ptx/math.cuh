@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Approximate functions that are one instruction each.
+///
+/// Source: PTX ISA 9.0, "Floating Point Instructions: ex2".
+#pragma once
+
+#include <attikos/config.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// 2^x to a relative error of 2^-22. Subnormal numbers count as 0 and results that would be one
+/// become 0; 2^-inf = 0, NaN stays NaN.
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
