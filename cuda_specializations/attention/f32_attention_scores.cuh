@@ -8,6 +8,7 @@
 /// column(c); the lanes that share its queries differ in the bits `shared` of their number.
 #pragma once
 
+#include "../ptx/registers.cuh"
 #include "attention_repair.cuh"
 #include "f32_attention_params.cuh"
 #include "sm90_attention_scores.cuh"
@@ -40,7 +41,7 @@ __device__ __forceinline__ void apply_f32_terms(AttentionParams const& p, Attent
                          j0 * g.bias_stride[3];
 #pragma unroll
         for (int j = 0; j < Layout::keys; ++j) {
-          asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+          make_opaque(at);  // else all addresses would be computed first and kept
           if (Layout::key(j) < left) s[i][j] = fmaf(widen(*at), log2_e, s[i][j]);
           if (j + 1 < Layout::keys) at += (Layout::key(j + 1) - Layout::key(j)) * g.bias_stride[3];
         }
@@ -81,7 +82,7 @@ __device__ __forceinline__ void mask_f32(AttentionParams const& p, AttentionTile
                                query * g.mask_stride[2] + j0 * g.mask_stride[3];
 #pragma unroll
       for (int j = 0; j < Layout::keys; ++j) {
-        asm volatile("" : "+l"(at));
+        make_opaque(at);
         if (Layout::key(j) >= from && Layout::key(j) < end && *at == 0) s[i][j] = minus_infinity();
         if (j + 1 < Layout::keys) at += (Layout::key(j + 1) - Layout::key(j)) * g.mask_stride[3];
       }

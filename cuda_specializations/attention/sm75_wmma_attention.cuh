@@ -15,6 +15,7 @@
 #include <cuda_fp16.h>
 #include <mma.h>
 
+#include "../ptx/registers.cuh"
 #include "f32_attention_scores.cuh"
 #include "sm80_attention_ring.cuh"
 
@@ -80,7 +81,7 @@ struct WmmaPlaces {
   /// Worked out where it is needed: registers are scarce.
   __device__ __forceinline__ int four_bits(int e, int first) const {
     std::uint32_t four = places[e / 4];
-    asm volatile("" : "+r"(four));
+    make_opaque(four);
     return static_cast<int>(four >> (e % 4 * 8 + first) & 15u);
   }
 };
@@ -217,7 +218,7 @@ __device__ __forceinline__ void store_wmma_rows(Sm80AttentionParams const& p,
         out + (std::int64_t{t.begin_q} + i) * g.out_stride[2] + places.column(e) * g.out_stride[3];
 #pragma unroll
     for (int n = 0; n < Config::d / 16; ++n, at += 16 * g.out_stride[3]) {
-      asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+      make_opaque(at);  // else all addresses would be computed first and kept
       if (16 * n + places.column(e) < g.head_dim_v)
         *at = __float2half(scale < 0 ? 0.0f : o[n].x[e] * scale);
     }

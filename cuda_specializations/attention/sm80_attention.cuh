@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
+#include "../ptx/registers.cuh"
 #include "sm80_attention_bytes.cuh"
 #include "sm80_tiles.cuh"
 #include "sm90_attention_store.cuh"
@@ -61,10 +62,9 @@ __device__ __forceinline__ void multiply_pairwise(
         std::uint32_t pair = 0;
 #pragma unroll
         for (int n = 0; n < Config::tile_n / 8; ++n)  // of a block
-          asm("{\n.reg .pred here;\nsetp.eq.s32 here, %1, %2;\nselp.b32 %0, %3, %0, here;\n}"
-              : "+r"(pair)
-              : "r"(half * Config::tile_n / 16 + key / 8), "r"(n),
-                "r"(weights[m][n / (Config::tile_n / 16)][n % (Config::tile_n / 16) * 2 + h]));
+          take_if_equal(pair,
+                        weights[m][n / (Config::tile_n / 16)][n % (Config::tile_n / 16) * 2 + h],
+                        half * Config::tile_n / 16 + key / 8, n);
         pair = __shfl_sync(0xffffffff, pair, (lane & ~3) + key % 8 / 2);
         auto const bits = static_cast<unsigned short>(key % 2 == 0 ? pair : pair >> 16);
         w[m][h] = widen(*reinterpret_cast<T const*>(&bits));
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       c = t.exponent;
     else
       c = !Config::plain && p.terms ? 1.0f : p.scale * log2_e;
-    asm volatile("" : "+f"(c));
+    make_opaque(c);
     return c;
   };
   // A block's keys are taken in two halves: weights of the second are made beside the products of

@@ -16,6 +16,7 @@
 
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/mma_sync.cuh"
+#include "../ptx/registers.cuh"
 #include "sm80_attention_ring.cuh"
 
 namespace attikos {
@@ -199,9 +200,7 @@ __device__ __forceinline__ void multiply_pairwise(abi::AttentionArgs const& g,
       double x = 0;
 #pragma unroll
       for (int n = 0; n < Config::tile_n / 4; ++n)
-        asm("{\n.reg .pred here;\nsetp.eq.s32 here, %1, %2;\nselp.f64 %0, %3, %0, here;\n}"
-            : "+d"(x)
-            : "r"(key / 8 * 2 + key % 2), "r"(n), "d"(s[n / 2 * 4 + 2 * h + n % 2]));
+        take_if_equal(x, s[n / 2 * 4 + 2 * h + n % 2], key / 8 * 2 + key % 2, n);
       w[h] = __shfl_sync(0xffffffff, x, (lane & ~3) + key % 8 / 2);
       int const row = i + 8 * h;
       in[h] = w[h] != 0 ||
@@ -263,7 +262,7 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
         if (16 * n + 4 * q + l < g.head_dim_v)
           *at = empty ? 0.0 : o[8 * n + l % 2 * 4 + 2 * h + l / 2] * factor;
         at += l < 3 ? g.out_stride[3] : 13 * g.out_stride[3];
-        asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+        make_opaque(at);  // else all addresses would be computed first and kept
       }
     }
   }
@@ -309,7 +308,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   // What makes exponents of scores; worked out anew each time, since registers are scarce.
   auto const exponent_factor = [&] {
     double c = terms ? 1.0 : g.softmax_scale * log2_e_64;
-    asm volatile("" : "+d"(c));
+    make_opaque(c);
     return c;
   };
 #pragma unroll 1

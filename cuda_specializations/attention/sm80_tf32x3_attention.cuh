@@ -18,6 +18,7 @@
 #pragma once
 
 #include "../ptx/mma_sync.cuh"
+#include "../ptx/registers.cuh"
 #include "f32_attention_scores.cuh"
 
 namespace attikos {
@@ -156,7 +157,7 @@ struct SplitWeights<true> {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       float x = s[e % 2][2 * b + e / 2];
-      asm volatile("" : "+f"(x));  // else the compiler would keep what it has split
+      make_opaque(x);  // else the compiler would keep what it has split
       split_tf32(x, pair.big[e], pair.small[e]);
     }
     return pair;

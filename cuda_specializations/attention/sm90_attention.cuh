@@ -14,6 +14,7 @@
 #pragma once
 
 #include "../ptx/cluster.cuh"
+#include "../ptx/registers.cuh"
 #include "../ptx/thread_index.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
@@ -69,8 +70,7 @@ template <int Count>
 __device__ __forceinline__ void replace(std::uint32_t (&weights)[Count],
                                         std::uint32_t const (&fresh)[Count]) {
 #pragma unroll
-  for (int r = 0; r < Count; ++r)
-    asm volatile("mov.b32 %0, %1;" : "=r"(weights[r]) : "r"(fresh[r]) : "memory");
+  for (int r = 0; r < Count; ++r) weights[r] = copy_register(fresh[r]);
 }
 
 constexpr int turn_barrier = 1;  // to 3: whose turn it is to multiply

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../ptx/global_memory.cuh"
+#include "../ptx/registers.cuh"
 #include "attention_repair.cuh"
 #include "sm90_attention_scores.cuh"
 
@@ -82,7 +83,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, void* to,
     int const column = Config::transposes ? q * 4 : q % 2 * 8 + q / 2 * 4;
     int const left_0 = stored_0 ? dv - column : 0, left_1 = stored_1 ? dv - column : 0;
     Out *at_0 = out_0 + column, *at_1 = out_1 + column;
-    asm volatile("" : "+l"(at_0), "+l"(at_1));  // addresses of all stores are these and a constant
+    make_opaque(at_0), make_opaque(at_1);  // addresses of all stores are these and a constant
     // Of 64 columns at a time, all exchanges are under way together.
     constexpr int together = Config::dv / 2 < 32 ? Config::dv / 2 : 32;
 #pragma unroll
@@ -120,7 +121,7 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, void* to,
           if (column + run * q + e < dv) *at = e == 0 ? pair.x : pair.y;
           bool const on = e == 0 || (Config::transposes && n % 2 == 0);
           at += on ? g.out_stride[3] : (3 * run + 1) * g.out_stride[3];
-          asm volatile("" : "+l"(at));  // else all addresses would be computed first and kept
+          make_opaque(at);  // else all addresses would be computed first and kept
         }
       }
     }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../ptx/cluster.cuh"
+#include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
 #include "sm80_store.cuh"
 
@@ -106,11 +107,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
   allow_next_launch();
   wait_for_previous_launch();
 
-  auto const first = [] {  // read where it is used: it is not worth a register before
-    int block;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
-    return block / Config::cluster;
-  };
+  // Read where it is used: it is not worth a register before.
+  auto const first = [] { return fresh_block() / Config::cluster; };
   int const step = static_cast<int>(gridDim.x) / Config::cluster;
   int const count = p.pairs.count();
   auto const locate = [&](int tile, int& z, int& m, int& n) {

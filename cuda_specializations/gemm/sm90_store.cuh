@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "../ptx/registers.cuh"
 #include "../ptx/tma.cuh"
 #include "sm90_stage.cuh"
 
@@ -68,7 +69,7 @@ __device__ __forceinline__ void finish_vectors(Sm90Params const& p, unsigned cha
   int const end = AlongM ? p.n - column0 : p.m - row0;
 #pragma unroll 1
   for (int first = thread / chunks; first < 64; first += count * step) {
-    asm volatile("" : "+r"(z));  // addresses are not worth registers from group to group
+    make_opaque(z);  // addresses are not worth registers from group to group
     int const inner = (AlongM ? row0 + first / 32 * 32 : column0) + chunk * 4;
     FoursAt<count> at{AlongM, z, inner, {}};
     FourOf<Acc> sums[count];
@@ -138,7 +139,7 @@ class Sm90Storer {
                                         int row0, int column0) {
     // Nothing of what follows is worth a register of the main loop.
     thread_ = fresh_thread() % 128;
-    asm volatile("" : "+r"(z), "+r"(row0), "+r"(column0));
+    make_opaque(z), make_opaque(row0), make_opaque(column0);
     if constexpr (Config::gated) {
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) gate<Config>(p_.gate, acc[wave]);
@@ -354,7 +355,7 @@ class Sm90Storer {
                                               int s, int parts, unsigned char* panel, int first,
                                               int z, int row0, int column,
                                               Quantizer const& quantizer) {
-    asm volatile("" : "+r"(z));  // addresses are not worth registers from part to part
+    make_opaque(z);  // addresses are not worth registers from part to part
     float v[Columns / 2];
 #pragma unroll
     for (int wave = 0; wave < Config::waves; ++wave)

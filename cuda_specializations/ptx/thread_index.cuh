@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// The thread's number, out of sight of the compiler's scheduling.
+/// The thread's and the block's number, out of sight of the compiler's scheduling.
 ///
-/// Source: PTX ISA 9.0, "Special Registers: %tid".
+/// Source: PTX ISA 9.0, "Special Registers: %tid", "%ctaid".
 #pragma once
 
 #include <attikos/config.hpp>
@@ -19,6 +19,13 @@ __device__ __forceinline__ int fresh_thread() {
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
   __builtin_assume(thread >= 0 && thread < 1024);
   return thread;
+}
+
+/// blockIdx.x, likewise read where it is used.
+__device__ __forceinline__ int fresh_block() {
+  int block;
+  asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(block));
+  return block;
 }
 
 }  // namespace
