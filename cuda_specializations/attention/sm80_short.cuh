@@ -11,6 +11,7 @@
 #pragma once
 
 #include "../ptx/cp_async.cuh"
+#include "../ptx/mbarrier.cuh"
 #include "short_store.cuh"
 #include "sm80_decode_store.cuh"
 
@@ -46,7 +47,7 @@ struct ShortTeam {
     if (warps == 1)
       __syncwarp();
     else
-      asm volatile("bar.sync %0, %1;" ::"r"(number + 1), "r"(32 * warps) : "memory");
+      named_barrier_sync(number + 1, 32 * warps);
   }
 };
 
