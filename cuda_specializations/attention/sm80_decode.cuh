@@ -13,6 +13,7 @@
 #pragma once
 
 #include "../ptx/cp_async.cuh"
+#include "../ptx/global_memory.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
 #include "sm80_decode_store.cuh"
@@ -274,8 +275,7 @@ __device__ __forceinline__ void fetch_table(Sm80DecodeParams const& p, int batch
   for (int n = 32 * static_cast<int>(threadIdx.x); n < p.table_share; n += 32 * 128) {
     std::int64_t const at = std::int64_t{split} * p.table_share + n;
     if (at * g.page_size < g.seqlen_kv)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(
-          g.page_table + batch * g.page_table_stride[0] + at * g.page_table_stride[1])));
+      prefetch_l2(g.page_table + batch * g.page_table_stride[0] + at * g.page_table_stride[1]);
   }
 }
 
