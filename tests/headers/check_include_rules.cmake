@@ -35,8 +35,9 @@ if(SELF_TEST)
   file(WRITE "${public}/gemm/a.hpp" "#include <attikos/testing/testing.hpp>\n__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
   file(WRITE "${public}/testing/a.hpp" "#include <attikos/reference/r.hpp>\n")  # may
   file(WRITE "${ROOT}/cuda_specializations/a.cuh"
-       "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\n")
-  set(expected 15)
+       "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\nvoid f() { asm volatile(\"nop;\"); }\nint g() { asm(\"\"); }\n")
+  file(WRITE "${ROOT}/cuda_specializations/ptx/a.cuh" "void f() { asm volatile(\"nop;\"); }\n")  # may
+  set(expected 17)
 endif()
 
 file(GLOB_RECURSE all "${public}/*.hpp")
@@ -45,6 +46,8 @@ file(GLOB_RECURSE epilogue "${public}/epilogue/*.hpp")
 file(GLOB_RECURSE core "${public}/core/*.hpp")
 file(GLOB_RECURSE companion "${ROOT}/cuda_specializations/*.cu" "${ROOT}/cuda_specializations/*.cuh"
      "${ROOT}/cuda_specializations/*.hpp" "${ROOT}/cuda_specializations/*.cpp")
+set(kernels ${companion})
+list(FILTER kernels EXCLUDE REGEX "/cuda_specializations/ptx/")
 set(portable ${all})
 list(FILTER portable EXCLUDE REGEX "/include/attikos/(reference|testing)/")
 
@@ -54,6 +57,7 @@ forbid("${companion};${abi};${epilogue}" "${include_line}(Kokkos|KokkosBlas|impl
 forbid("${companion};${abi};${epilogue}" "${include_line}${vendor}" "no vendor library here")
 forbid("${companion}" "${include_line}attikos/(core|reference|${operations})"
        "the companion sees abi/, epilogue/ and config.hpp only")
+forbid("${kernels}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction has its wrapper in ptx/")
 forbid("${abi}" "${include_line}attikos/(core|epilogue|reference|${operations})"
        "abi/ includes abi/ only")
 forbid("${abi}" "${include_line}(vector|string|iostream|memory|functional|sstream|map)[>\"]"
