@@ -203,40 +203,38 @@ inline bool is_turned_sm80(abi::GemmArgs const& g) {
   return g.c_n != 1 && g.c_m == 1 && g.offsets == nullptr && g.counts == nullptr;
 }
 
-/// The tiles that a call with this verdict can have.
+/// What the entries of a kernel do that has a larger and a smaller shape.
 template <template <bool, bool> class Large, template <bool, bool> class Small>
-abi::GemmTiles list_tiles_sm80(abi::Verdict const& verdict, abi::GemmArgs const& args,
-                               abi::Device const& device) {
-  abi::GemmTiles list;
-  if (!verdict.ok || nothing_to_do(args)) return list;
-  bool const turns = is_turned_sm80(args);
-  launch_layout_sm80<Large, Small>(turns ? transposed(args) : args, device, {nullptr, &list});
-  return turns ? turned(list) : list;
-}
+struct Sm80Product {
+  /// The tiles that a call with this verdict can have.
+  static abi::GemmTiles tiles(abi::Verdict const& verdict, abi::GemmArgs const& g,
+                              abi::Device const& device) {
+    abi::GemmTiles list;
+    if (!verdict.ok || nothing_to_do(g)) return list;
+    bool const turns = is_turned_sm80(g);
+    launch_layout_sm80<Large, Small>(turns ? transposed(g) : g, device, {nullptr, &list});
+    return turns ? turned(list) : list;
+  }
 
-/// Adds to a verdict on everything else whether there is a tile as the caller wants it.
-template <template <bool, bool> class Large, template <bool, bool> class Small>
-abi::Verdict with_tile(abi::Verdict const& verdict, abi::GemmArgs const& g,
-                       abi::Device const& device) {
-  if (!verdict.ok || g.tile == abi::GemmTile{}) return verdict;
-  return list_tiles_sm80<Large, Small>(verdict, g, device).count == 0 ? abi::refused(no_such_tile)
-                                                                      : verdict;
-}
+  /// A call is taken unless there is a reason not to, or no tile as the caller wants it.
+  static abi::Verdict accepts(char const* reason, abi::GemmArgs const& g,
+                              abi::Device const& device) {
+    if (reason != nullptr) return abi::refused(reason);
+    bool const any = g.tile == abi::GemmTile{} || tiles(abi::accepted(), g, device).count != 0;
+    return any ? abi::accepted() : abi::refused(no_such_tile);
+  }
 
-template <template <bool, bool> class Large, template <bool, bool> class Small>
-int run_sm80(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream) {
-  if (nothing_to_do(args)) return cudaSuccess;
-  ScopedDevice const current(device.ordinal);
-  if (current.status() != cudaSuccess) return current.status();
-  return launch_layout_sm80<Large, Small>(is_turned_sm80(args) ? transposed(args) : args, device,
-                                          {stream, nullptr});
-}
-
-template <class Type>
-abi::Verdict accepts_sm80(abi::GemmArgs const& g, abi::Device const& device) {
-  char const* const reason = refuse_sm80<Type>(g, device);
-  return reason == nullptr ? abi::accepted() : abi::refused(reason);
-}
+  /// Runs a call with this verdict: 0 or a cudaError_t.
+  static int launch(abi::Verdict const& verdict, abi::GemmArgs const& g, abi::Device const& device,
+                    CUstream_st* stream) {
+    if (!verdict.ok) return cudaErrorInvalidValue;
+    if (nothing_to_do(g)) return cudaSuccess;
+    ScopedDevice const current(device.ordinal);
+    if (current.status() != cudaSuccess) return current.status();
+    return launch_layout_sm80<Large, Small>(is_turned_sm80(g) ? transposed(g) : g, device,
+                                            {stream, nullptr});
+  }
+};
 
 /// Shapes of types that need few registers beside their accumulators, and of those that need more.
 template <class Type>

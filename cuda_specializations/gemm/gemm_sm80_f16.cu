@@ -3,42 +3,39 @@
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+using HalfProduct = Sm80Product<Shapes<HalfElement>::Large, Shapes<HalfElement>::Small>;
+using BfloatProduct = Sm80Product<Shapes<BfloatElement>::Large, Shapes<BfloatElement>::Small>;
+
+}  // namespace
+}  // namespace cuda
+
 namespace abi {
 
 Verdict GemmSm80MmaF16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  using Shapes = cuda::Shapes<cuda::HalfElement>;
-  return cuda::with_tile<Shapes::Large, Shapes::Small>(
-      cuda::accepts_sm80<cuda::HalfElement>(args, device), args, device);
+  return cuda::HalfProduct::accepts(cuda::refuse_sm80<cuda::HalfElement>(args, device), args,
+                                    device);
 }
-
 GemmTiles GemmSm80MmaF16::tiles(GemmArgs const& args, Device const& device) noexcept {
-  using Shapes = cuda::Shapes<cuda::HalfElement>;
-  return cuda::list_tiles_sm80<Shapes::Large, Shapes::Small>(accepts(args, device), args, device);
+  return cuda::HalfProduct::tiles(accepts(args, device), args, device);
 }
-
 int GemmSm80MmaF16::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
-  using Shapes = cuda::Shapes<cuda::HalfElement>;
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
-  return cuda::run_sm80<Shapes::Large, Shapes::Small>(args, device, stream);
+  return cuda::HalfProduct::launch(accepts(args, device), args, device, stream);
 }
 
 Verdict GemmSm80MmaBf16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  using Shapes = cuda::Shapes<cuda::BfloatElement>;
-  return cuda::with_tile<Shapes::Large, Shapes::Small>(
-      cuda::accepts_sm80<cuda::BfloatElement>(args, device), args, device);
+  return cuda::BfloatProduct::accepts(cuda::refuse_sm80<cuda::BfloatElement>(args, device), args,
+                                      device);
 }
-
 GemmTiles GemmSm80MmaBf16::tiles(GemmArgs const& args, Device const& device) noexcept {
-  using Shapes = cuda::Shapes<cuda::BfloatElement>;
-  return cuda::list_tiles_sm80<Shapes::Large, Shapes::Small>(accepts(args, device), args, device);
+  return cuda::BfloatProduct::tiles(accepts(args, device), args, device);
 }
-
 int GemmSm80MmaBf16::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  using Shapes = cuda::Shapes<cuda::BfloatElement>;
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
-  return cuda::run_sm80<Shapes::Large, Shapes::Small>(args, device, stream);
+  return cuda::BfloatProduct::launch(accepts(args, device), args, device, stream);
 }
 
 }  // namespace abi

@@ -11,25 +11,23 @@ using LargeDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 128, 128, 64, 32, 3, 
 template <bool MnA, bool MnB>
 using SmallDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 64, 64, 32, 32, 4, 3, 105>;
 
+using DoubleProduct = Sm80Product<LargeDouble, SmallDouble>;
+
 }  // namespace
 }  // namespace cuda
 
 namespace abi {
 
 Verdict GemmSm80MmaF64::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::with_tile<cuda::LargeDouble, cuda::SmallDouble>(
-      cuda::accepts_sm80<cuda::DoubleElement<1>>(args, device), args, device);
+  return cuda::DoubleProduct::accepts(cuda::refuse_sm80<cuda::DoubleElement<1>>(args, device), args,
+                                      device);
 }
-
 GemmTiles GemmSm80MmaF64::tiles(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::list_tiles_sm80<cuda::LargeDouble, cuda::SmallDouble>(accepts(args, device), args,
-                                                                     device);
+  return cuda::DoubleProduct::tiles(accepts(args, device), args, device);
 }
-
 int GemmSm80MmaF64::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
-  return cuda::run_sm80<cuda::LargeDouble, cuda::SmallDouble>(args, device, stream);
+  return cuda::DoubleProduct::launch(accepts(args, device), args, device, stream);
 }
 
 }  // namespace abi

@@ -15,33 +15,30 @@ constexpr bool is_float8(DType type) {
 template <bool MnA, bool MnB>
 using LargeFloat8 = Sm80Config<Float8Element, MnA, MnB, 128, 64, 32, 32, 4, 1, 100>;
 
+using Float8Product = Sm80Product<LargeFloat8, Shapes<Float8Element>::Small>;
+
+/// First reason not to take a call; null if there is none.
+char const* refuse_float8(abi::GemmArgs const& g, abi::Device const& device) {
+  if (!is_float8(g.type_a) || !is_float8(g.type_b)) return "it multiplies other element types";
+  if (!writable(g.type_c)) return "it does not write C's element type";
+  if (char const* reason = refuse_quantized(g)) return reason;
+  return refuse_mma(g, device, 89);
+}
+
 }  // namespace
 }  // namespace cuda
 
 namespace abi {
 
 Verdict GemmSm89MmaF8::accepts(GemmArgs const& args, Device const& device) noexcept {
-  if (!cuda::is_float8(args.type_a) || !cuda::is_float8(args.type_b))
-    return refused("it multiplies other element types");
-  if (!cuda::writable(args.type_c)) return refused("it does not write C's element type");
-  char const* reason = cuda::refuse_quantized(args);
-  if (reason == nullptr) reason = cuda::refuse_mma(args, device, 89);
-  using Shapes = cuda::Shapes<cuda::Float8Element>;
-  return cuda::with_tile<cuda::LargeFloat8, Shapes::Small>(
-      reason == nullptr ? accepted() : refused(reason), args, device);
+  return cuda::Float8Product::accepts(cuda::refuse_float8(args, device), args, device);
 }
-
 GemmTiles GemmSm89MmaF8::tiles(GemmArgs const& args, Device const& device) noexcept {
-  using Shapes = cuda::Shapes<cuda::Float8Element>;
-  return cuda::list_tiles_sm80<cuda::LargeFloat8, Shapes::Small>(accepts(args, device), args,
-                                                                 device);
+  return cuda::Float8Product::tiles(accepts(args, device), args, device);
 }
-
 int GemmSm89MmaF8::launch(GemmArgs const& args, Device const& device,
                           CUstream_st* stream) noexcept {
-  using Shapes = cuda::Shapes<cuda::Float8Element>;
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
-  return cuda::run_sm80<cuda::LargeFloat8, Shapes::Small>(args, device, stream);
+  return cuda::Float8Product::launch(accepts(args, device), args, device, stream);
 }
 
 }  // namespace abi
