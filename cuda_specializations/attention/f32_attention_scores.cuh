@@ -10,8 +10,8 @@
 
 #include "../ptx/registers.cuh"
 #include "attention_repair.cuh"
+#include "attention_scores.cuh"
 #include "f32_attention_params.cuh"
-#include "sm90_attention_scores.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

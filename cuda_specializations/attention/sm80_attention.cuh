@@ -12,9 +12,9 @@
 
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/registers.cuh"
+#include "attention_store.cuh"
 #include "sm80_attention_bytes.cuh"
 #include "sm80_tiles.cuh"
-#include "sm90_attention_store.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -18,11 +18,11 @@
 #include "../ptx/thread_index.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
 #include "../ptx/wgmma_rs.cuh"
+#include "attention_store.cuh"
 #include "sm90_attention_bias.cuh"
 #include "sm90_attention_columns.cuh"
 #include "sm90_attention_produce.cuh"
 #include "sm90_attention_ring.cuh"
-#include "sm90_attention_store.cuh"
 #include "sm90_attention_terms.cuh"
 #include "sm90_attention_transpose.cuh"
 

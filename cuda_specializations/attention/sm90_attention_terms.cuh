@@ -5,7 +5,7 @@
 /// exponentials of other scores, instead of a pass over all scores before them.
 #pragma once
 
-#include "sm90_attention_scores.cuh"
+#include "attention_scores.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// From the sums of a warpgroup to rows of out and the log-sum-exp; and rows again where a NaN may
-/// have come from a value that has no weight.
+/// From the sums of warps to rows of out and the log-sum-exp; and rows again where a NaN may have
+/// come from a value that has no weight.
 #pragma once
 
 #include "../ptx/global_memory.cuh"
 #include "../ptx/registers.cuh"
 #include "attention_repair.cuh"
-#include "sm90_attention_scores.cuh"
+#include "attention_scores.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

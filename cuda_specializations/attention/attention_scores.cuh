@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// From products of queries and keys in the registers of a warpgroup to weights: softcap, bias,
-/// ALiBi, masks, online softmax.
+/// From products of queries and keys in the registers of warps, as wgmma and mma.sync leave them,
+/// to weights: softcap, bias, ALiBi, masks, online softmax.
 ///
-/// Scores are kept in units of the base-2 exponent. Thread t of a warpgroup, w = t / 32,
+/// Scores are kept in units of the base-2 exponent. Thread t of a warpgroup or block, w = t / 32,
 /// g = t % 32 / 4, q = t % 4, holds in s[j + 2 i + 4 b] query 16 w + g + 8 i, key 8 b + 2 q + j.
 #pragma once
 
