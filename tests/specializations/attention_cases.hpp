@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <random>
 
 #include "direct_attention.hpp"
 
@@ -201,6 +202,25 @@ void each_bad_key(std::int64_t d, Run run) {
   }
 }
 
+/// Scores so far apart that what weights refer to rises in many blocks, in either half of them.
+template <class C, class Run>
+void each_rise(std::int64_t d, Run run) {
+  for (bool causal : {false, true}) {
+    C const t{.batch = 1,
+              .heads = 2,
+              .heads_kv = 2,
+              .len_q = 200,
+              .len_kv = 700,
+              .d = d,
+              .dv = d,
+              .causal = causal,
+              .scale = 1.5,
+              .amplitude = 8};
+    run(t);
+    STOP_AT_FAILURE;
+  }
+}
+
 /// Padding that is NaN or infinite behind lengths around those of tiles and others.
 template <class C, class Run>
 void each_poison(std::int64_t d, Run run) {
@@ -254,21 +274,34 @@ void each_bad_value(std::int64_t d, Run run) {
   }
 }
 
+/// Draws numbers without a pattern, the same ones for the same seed.
+class Draws {
+ public:
+  explicit Draws(unsigned seed) : random_(seed) {}
+  Draws(Draws const&) = delete;
+  Draws& operator=(Draws const&) = delete;
+  /// From 0 to n - 1.
+  int operator()(int n) { return static_cast<int>(random_() % static_cast<unsigned>(n)); }
+
+ private:
+  std::mt19937 random_;
+};
+
 /// `below(n)` draws from 0 to n - 1.
 template <class C, class Below>
-void draw_window(C& t, Below below, int longest) {
+void draw_window(C& t, Below& below, int longest) {
   if (below(3) == 0) t.left = below(longest);
   if (below(3) == 0) t.right = below(longest);
 }
 template <class C, class Below>
-void draw_terms(C& t, Below below) {
+void draw_terms(C& t, Below& below) {
   if (below(4) == 0) t.softcap = 0.5 + below(20);
   t.alibi = below(4) == 0, t.sinks = below(4) == 0, t.bias = below(4) == 0 ? 1 + below(2) : 0;
   t.lse = below(4) != 0, t.amplitude = 1 + below(4);
 }
 /// Lengths for half of the cases.
 template <class C, class Below>
-void draw_lengths(C& t, Below below) {
+void draw_lengths(C& t, Below& below) {
   if (below(2) != 0) return;
   for (std::int64_t b = 0; b < t.batch; ++b) {
     t.lengths_q.push_back(below(static_cast<int>(t.len_q) + 1));
@@ -278,7 +311,7 @@ void draw_lengths(C& t, Below below) {
 
 /// Any case, with head dimensions of q and k up to `longest` and of v up to 400.
 template <class C, class Below>
-C draw_case(Below below, int longest) {
+C draw_case(Below& below, int longest) {
   C t;
   t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(2));
   t.len_q = 1 + below(300), t.len_kv = below(400);

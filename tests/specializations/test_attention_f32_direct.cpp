@@ -2,7 +2,6 @@
 // attention/sm80_simt_f32 and attention/sm80_mma_tf32x3 called directly over memory of cudaMalloc.
 // Compiled as CUDA. The suite AttentionF32Refuses needs no GPU; AttentionF32Runs fails without a
 // card of compute capability 8.0.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
@@ -239,8 +238,7 @@ TEST(AttentionF32Runs, PaddingAndValuesThatSomeRowsSee) {
 }
 
 TEST(AttentionF32Runs, RandomCases) {
-  std::mt19937 random(20240611);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240611);
   for (int round = 0; round < 80; ++round) {
     DecodeCase t;
     t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));

@@ -2,7 +2,6 @@
 // attention/sm80_short_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // AttentionShortRefuses needs no GPU; AttentionShortRuns fails without a card of compute capability
 // 8.0.
-#include <random>
 
 #include "attention_cases.hpp"
 
@@ -293,8 +292,7 @@ TEST(AttentionShortRuns, NanBehindTheMask) {
 }
 
 TEST(AttentionShortRuns, RandomCases) {
-  std::mt19937 random(20240612);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240612);
   for (int round = 0; round < 300; ++round) {
     Case t;
     t.batch = 1 + below(5), t.heads_kv = 1 + below(3), t.heads = t.heads_kv * (1 + below(3));

@@ -2,7 +2,6 @@
 // attention/sm75_wmma_f16 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // AttentionSm75Refuses needs no GPU; AttentionSm75Runs fails without a card of compute capability
 // 7.5.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
@@ -115,8 +114,7 @@ TEST(AttentionSm75Runs, NanBehindTheMask) {
 }
 
 TEST(AttentionSm75Runs, RandomCases) {
-  std::mt19937 random(20240611);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240611);
   for (int round = 0; round < 40; ++round) {
     run_attention(draw_case<DecodeCase>(below, 256));
     STOP_AT_FAILURE;

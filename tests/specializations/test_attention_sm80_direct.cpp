@@ -2,7 +2,6 @@
 // attention/sm80_mma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // AttentionSm80Refuses needs no GPU; AttentionSm80Runs fails without a card of compute capability
 // 8.0.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
@@ -154,26 +153,15 @@ TEST(AttentionSm80Runs, WithLessSharedMemory) {
   }
 }
 
-// Scores so far apart that what weights refer to rises in many blocks, in either half of them.
 TEST(AttentionSm80Runs, ReferencesRise) {
   for (std::int64_t d : {64, 128, 256})
-    for (bool causal : {false, true}) {
-      DecodeCase t{.batch = 1,
-                   .heads = 2,
-                   .heads_kv = 2,
-                   .len_q = 200,
-                   .len_kv = 700,
-                   .d = d,
-                   .dv = d,
-                   .causal = causal,
-                   .scale = 1.5,
-                   .amplitude = 8};
+    each_rise<DecodeCase>(d, [](DecodeCase const& t) {
       run_attention<__nv_bfloat16>(t);
       STOP_AT_FAILURE;
       run_attention<__half>(t);
       STOP_AT_FAILURE;
-      if (d != 256) run_attention<double>(t);
-    }
+      if (t.d != 256) run_attention<double>(t);
+    });
 }
 
 TEST(AttentionSm80Runs, OtherHeadDimsAndStrides) {
@@ -251,8 +239,7 @@ TEST(AttentionSm80Runs, PaddingAndValuesThatSomeRowsSee) {
 }
 
 void random_cases(unsigned seed) {
-  std::mt19937 random(seed);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(seed);
   for (int round = 0; round < 45; ++round) {
     auto const t = draw_case<DecodeCase>(below, round % 3 == 2 ? 128 : 256);
     if (round % 3 == 0)

@@ -2,7 +2,6 @@
 // attention/sm80_mma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // AttentionSm80Float8Refuses needs no GPU; AttentionSm80Float8Runs fails without a card of compute
 // capability 8.0.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
@@ -136,22 +135,8 @@ TEST(AttentionSm80Float8Runs, EveryNumber) {
     }
 }
 
-// Scores so far apart that what weights refer to rises in many blocks, in either half of them.
 TEST(AttentionSm80Float8Runs, ReferencesRise) {
-  for (std::int64_t d : {64, 128, 256})
-    for (bool causal : {false, true}) {
-      run_in_turn({.batch = 1,
-                   .heads = 2,
-                   .heads_kv = 2,
-                   .len_q = 200,
-                   .len_kv = 700,
-                   .d = d,
-                   .dv = d,
-                   .causal = causal,
-                   .scale = 1.5,
-                   .amplitude = 8});
-      STOP_AT_FAILURE;
-    }
+  for (std::int64_t d : {64, 128, 256}) each_rise<DecodeCase>(d, run_in_turn);
 }
 
 TEST(AttentionSm80Float8Runs, LengthsCutPoisonedPadding) {
@@ -214,8 +199,7 @@ TEST(AttentionSm80Float8Runs, FactorsOfAnySign) {
 }
 
 TEST(AttentionSm80Float8Runs, RandomCases) {
-  std::mt19937 random(20240614);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240614);
   for (int round = 0; round < 60; ++round) {
     run_in_turn(draw_case<DecodeCase>(below, 256));
     STOP_AT_FAILURE;

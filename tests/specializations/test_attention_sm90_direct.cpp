@@ -2,7 +2,6 @@
 // attention/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as
 // CUDA. The suite AttentionSm90Refuses needs no GPU; AttentionSm90Runs fails
 // without a Hopper card.
-#include <random>
 
 #include "attention_cases.hpp"
 
@@ -402,8 +401,7 @@ TEST(AttentionSm90Runs, LongSequences) { long_sequences<__nv_bfloat16>(); }
 TEST(AttentionSm90Runs, LongSequencesFloat16) { long_sequences<__half>(); }
 
 TEST(AttentionSm90Runs, RandomCases) {
-  std::mt19937 random(20240611);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240611);
   for (int round = 0; round < 120; ++round) {
     Case t;
     t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));

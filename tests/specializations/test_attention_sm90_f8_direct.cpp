@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention/sm90_wgmma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // AttentionSm90Float8Refuses needs no GPU; AttentionSm90Float8Runs fails without a Hopper card.
-#include <random>
 
 #include "attention_cases.hpp"
 
@@ -215,8 +214,7 @@ TEST(AttentionSm90Float8Runs, FactorsOfAnySign) {
 }
 
 TEST(AttentionSm90Float8Runs, RandomCases) {
-  std::mt19937 random(20240612);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240612);
   for (int round = 0; round < 80; ++round) {
     Case t;
     t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));

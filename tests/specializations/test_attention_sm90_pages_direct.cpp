@@ -2,7 +2,6 @@
 // attention/sm90_wgmma_* over paged keys and values, called directly over memory of cudaMalloc.
 // Compiled as CUDA. The suite AttentionSm90PagesRefuses needs no GPU; AttentionSm90PagesRuns fails
 // without a Hopper card.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"

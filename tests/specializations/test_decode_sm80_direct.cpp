@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // decode/sm80_mma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // DecodeSm80Refuses needs no GPU; DecodeSm80Runs fails without a card of compute capability 8.0.
-#include <random>
 
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
@@ -265,8 +264,7 @@ TEST(DecodeSm80Runs, LongCache) {
 }
 
 TEST(DecodeSm80Runs, RandomCases) {
-  std::mt19937 random(20240611);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240611);
   for (int round = 0; round < 150; ++round) {
     DecodeCase t;
     t.batch = 1 + below(4), t.heads_kv = 1 + below(3), t.heads = t.heads_kv * (1 + below(20));
