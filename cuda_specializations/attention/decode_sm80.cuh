@@ -15,6 +15,11 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// The shape of kernel for an element type.
+template <class T, int D, int WarpsM>
+using DecodeShape = std::conditional_t<sizeof(T) == 1, Sm80DecodeBytesConfig<D, WarpsM>,
+                                       Sm80DecodeConfig<T, D, WarpsM>>;
+
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16, 32 heads over 8, head_dim 128>, share of what a copy
@@ -60,10 +65,10 @@ struct DecodePlan {
     std::int64_t const d = std::max(args.head_dim, args.head_dim_v);
     return d <= 64 ? 64 : d <= 128 ? 128 : 256;
   }
+  template <class T>
   int shared_bytes(abi::DecodeArgs const& args) const {
     auto const of = [&]<int D>(std::integral_constant<int, D>) {
-      return warps_m == 1 ? Sm80DecodeConfig<__half, D, 1>::shared_bytes
-                          : Sm80DecodeConfig<__half, D, 4>::shared_bytes;
+      return warps_m == 1 ? DecodeShape<T, D, 1>::shared_bytes : DecodeShape<T, D, 4>::shared_bytes;
     };
     int const d = head_dim(args);
     return d == 64    ? of(std::integral_constant<int, 64>{})
@@ -82,11 +87,15 @@ struct DecodePlan {
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
-  if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
+  constexpr bool float8 = sizeof(T) == 1;
+  if (g.type != TensorMapElement<T>::dtype || (!float8 && g.type_out != g.type))
     return "it takes other element types";
+  if (float8 && g.type_out != DType::float16 && g.type_out != DType::bfloat16 &&
+      g.type_out != DType::float32)
+    return "its out is float16, bfloat16 or float32";
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
+  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
@@ -108,12 +117,12 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   DecodePlan const plan(g, device);
   if (plan.states >= most_positions || plan.blocks(g) >= std::int64_t{1} << 31)
     return "there are too many tiles for one launch";
-  if (plan.shared_bytes(g) > device.shared_memory_per_block_optin)
+  if (plan.shared_bytes<T>(g) > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  if (char const* reason = refuse_rows(
+  if (char const* reason = refuse_rows<T>(
           g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
           "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
     return reason;
@@ -123,14 +132,14 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
                         : packed_kv ? 1
                                     : g.batch,
                         g.heads_kv, paged ? g.page_size : g.seqlen_kv, g.head_dim};
-  if (char const* reason = refuse_rows(
+  if (char const* reason = refuse_rows<T>(
           g.k, kv, g.k_stride, "k's address is not a multiple of 16 bytes",
           "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
     return reason;
   kv[3] = g.head_dim_v;
-  return refuse_rows(g.v, kv, g.v_stride, "v's address is not a multiple of 16 bytes",
-                     "a stride of v is not a multiple of 16 bytes",
-                     "v has no unit stride along head_dim");
+  return refuse_rows<T>(g.v, kv, g.v_stride, "v's address is not a multiple of 16 bytes",
+                        "a stride of v is not a multiple of 16 bytes",
+                        "v has no unit stride along head_dim");
 }
 
 template <class T>
@@ -147,7 +156,7 @@ inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
 template <class T, int D, int WarpsM>
 cudaError_t launch_decode(Sm80DecodeParams const& p, std::int64_t blocks, abi::Device const& device,
                           CUstream_st* stream) {
-  using Config = Sm80DecodeConfig<T, D, WarpsM>;
+  using Config = DecodeShape<T, D, WarpsM>;
   return launch_behind(sm80_decode_kernel<Config>, blocks, 128, Config::shared_bytes, device,
                        stream, p);
 }
@@ -179,7 +188,8 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
   plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
   p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr;
-  p.vectors = stores_groups(g, 4);
+  p.vectors = stores_groups(g, 4) &&
+              (g.type_out != DType::float32 || reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0);
   std::int64_t const blocks = plan.blocks(g);
   int const d = DecodePlan::head_dim(g);
   cudaError_t status;
@@ -192,7 +202,8 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
              : d == 128 ? launch_decode<T, 128, 4>(p, blocks, device, stream)
                         : launch_decode<T, 256, 4>(p, blocks, device, stream);
   if (status != cudaSuccess || plan.splits == 1) return status;
-  return launch_behind(sm80_decode_join_kernel<T>, plan.states, 128, 0, device, stream, p);
+  return launch_behind(sm80_decode_join_kernel<typename DecodeShape<T, 64, 1>::Out>, plan.states,
+                       128, 0, device, stream, p);
 }
 
 }  // namespace

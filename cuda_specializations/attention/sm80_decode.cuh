@@ -16,6 +16,7 @@
 #include "../ptx/global_memory.cuh"
 #include "../ptx/ldmatrix.cuh"
 #include "../ptx/mbarrier.cuh"
+#include "sm80_decode_bytes.cuh"
 #include "sm80_decode_store.cuh"
 #include "sm80_tiles.cuh"
 
@@ -30,6 +31,7 @@ template <class Config>
 struct DecodeLoader {
   using T = typename Config::Element;
   static constexpr int rows = Config::keys / Config::warps_m;
+  static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));  ///< elements
   static constexpr int rows_at_once = 32 / Config::chunks;     ///< by one instruction of the warp
   static constexpr int turns = 32 / rows;                      ///< steps that one look-up serves
   static constexpr int stride = Config::teams * Config::keys;  ///< from step to step
@@ -52,9 +54,9 @@ struct DecodeLoader {
       : g(p.args), end(part.end) {
     int const h = t.head / p.group, chunk = lane % Config::chunks, r0 = lane / Config::chunks;
     table = g.page_table == nullptr ? nullptr : g.page_table + t.batch * g.page_table_stride[0];
-    k = static_cast<T const*>(g.k) + h * g.k_stride[1] + 8 * chunk;
-    v = static_cast<T const*>(g.v) + h * g.v_stride[1] + 8 * chunk;
-    to = ring + (warp_m * rows + r0) * Config::d * 2 + (chunk ^ r0) * 16;
+    k = static_cast<T const*>(g.k) + h * g.k_stride[1] + per_chunk * chunk;
+    v = static_cast<T const*>(g.v) + h * g.v_stride[1] + per_chunk * chunk;
+    to = ring + (warp_m * rows + r0) * Config::row_bytes + Config::place(chunk, r0) * 16;
     in_step = warp_m * rows;
     key = part.begin + team * Config::keys + in_step;
     batch = t.batch, begin_kv = t.begin_kv;
@@ -88,15 +90,27 @@ struct DecodeLoader {
       }
       std::int64_t const* const strides = Values ? g.v_stride : g.k_stride;
       T const* const base = Values ? v : k;
-      std::int64_t const offset = page * strides[0] + row * strides[2];
       std::uint32_t const slot = to + place * Config::slot_bytes;
       int const r0 = lane / Config::chunks;
-      int const bytes = lane % Config::chunks * 8 < (Values ? g.head_dim_v : g.head_dim) ? 16 : 0;
+      int const row_bytes = static_cast<int>((Values ? g.head_dim_v : g.head_dim) * sizeof(T));
+      int const chunk = lane % Config::chunks * 16;
+      std::int64_t const offset = page * strides[0] + row * strides[2];
+      auto const source = [&](int r) {
+        return base + __shfl_sync(0xffffffff, offset, turn * rows + r + r0);
+      };
+      auto const target = [&](int r) {
+        return (slot ^ (Config::place(0, r) * 16)) + r * Config::row_bytes;
+      };
+      if (sizeof(T) == 1 && row_bytes % 16 != 0) {  // a chunk has 8 bytes
+#pragma unroll 1
+        for (int r = 0; r < rows; r += rows_at_once)
+          copy_async<16>(target(r), source(r),
+                         r + r0 < left ? max(0, min(row_bytes - chunk, 16)) : 0);
+      } else {
+        int const bytes = chunk < row_bytes ? 16 : 0;
 #pragma unroll
-      for (int r = 0; r < rows; r += rows_at_once) {
-        std::int64_t const from = __shfl_sync(0xffffffff, offset, turn * rows + r + r0);
-        copy_async<16>((slot ^ ((r & 7) * 16)) + r * Config::d * 2, base + from,
-                       r + r0 < left ? bytes : 0);
+        for (int r = 0; r < rows; r += rows_at_once)
+          copy_async<16>(target(r), source(r), r + r0 < left ? bytes : 0);
       }
     }
     copy_async_commit();
@@ -151,12 +165,48 @@ __device__ __forceinline__ void share_queries(unsigned char* to, abi::AttentionA
   __syncthreads();
 }
 
+/// Adds products of a warp's rows, in registers or at `q_lane`, and the keys of a slot.
+template <class Config, int Blocks, int Kept>
+__device__ __forceinline__ void multiply_keys(float (&s)[Blocks][4], std::uint32_t (&a)[Kept][4],
+                                              std::uint32_t q_lane, std::uint32_t slot,
+                                              std::uint32_t k_lane) {
+  using T = typename Config::Element;
+#pragma unroll
+  for (int step = 0; step < Config::d / 16; ++step) {
+    int const kept = Config::shared_queries ? 0 : step;
+    if constexpr (Config::shared_queries) load_matrices(a[0], chunk_at(q_lane, step * 32));
+#pragma unroll
+    for (int b = 0; b < Blocks; b += 2) {
+      std::uint32_t x[4];
+      load_matrices(x, slot + 8 * b * Config::row_bytes + chunk_at(k_lane, step * 32));
+      multiply_16<T>(s[b], a[kept], x[0], x[1]);
+      multiply_16<T>(s[b + 1], a[kept], x[2], x[3]);
+    }
+  }
+}
+
+/// Adds products of weights and the values of a slot.
+template <class Config, int Pairs>
+__device__ __forceinline__ void multiply_values(float (&o)[Config::d / 8][4],
+                                                std::uint32_t const (&weights)[Pairs][4],
+                                                std::uint32_t slot, std::uint32_t v_lane) {
+  using T = typename Config::Element;
+#pragma unroll
+  for (int b = 0; b < Pairs; ++b)
+#pragma unroll
+    for (int c = 0; c < Config::d / 8; c += 2) {
+      std::uint32_t x[4];
+      load_matrices<true>(x, slot + 16 * b * Config::row_bytes + chunk_at(v_lane, c * 16));
+      multiply_16<T>(o[c], weights[b], x[0], x[1]);
+      multiply_16<T>(o[c + 1], weights[b], x[2], x[3]);
+    }
+}
+
 /// Attention of one tile of rows over one part of the keys.
-template <class Config>
-__device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, DecodeTile const& t,
+template <class Config, class Tile>
+__device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, Tile const& t,
                                             DecodeKeys const& keys, int split,
                                             unsigned char* shared) {
-  using T = typename Config::Element;
   constexpr int d = Config::d, stages = Config::stages, blocks = Config::keys / 8;
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   int const team = warp / Config::warps_m, warp_m = warp % Config::warps_m;
@@ -176,25 +226,30 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, DecodeTil
   DecodeRowPair const rows{r};
   constexpr bool shared_queries = Config::shared_queries;
   std::uint32_t a[shared_queries ? 1 : d / 16][4];
-  if constexpr (shared_queries)
-    share_queries<Config>(shared + Config::body_bytes, p.args, t);
+  if constexpr (shared_queries && Config::bytes)
+    share_byte_queries<Config>(shared + Config::queries_at, p.args, t);
+  else if constexpr (shared_queries)
+    share_queries<Config>(shared + Config::queries_at, p.args, t);
+  else if constexpr (Config::bytes)
+    load_byte_queries<Config>(a, p.args, t, r, lane);
   else
     load_queries<Config>(a, p.args, t, r, lane);
-  [[maybe_unused]] std::uint32_t const queries =
-      shared_address(shared + Config::body_bytes) + warp_m * 16 * d * 2;
   // Keys that all rows see.
   bool const one_head = t.head_of(0) == t.head_of(t.rows - 1);
   int const low = one_head ? t.query_of(0) : 0;
   int const high = one_head ? t.query_of(t.rows - 1) : t.length - 1;
   int const whole_from = t.seen_from(high);
   int const whole_end = high >= t.len_q ? 0 : min(keys.end, t.seen_end(low));
-  float const scale = product_factor(p);
+  float const scale = product_factor(p, t);
 
-  // Lane 8 i + l gives row l of matrix i: of keys, blocks of 8 keys and of 8 features, features
-  // first; of values, keys first.
+  // Lane 8 i + l gives row l of matrix i: of keys, blocks of 8 keys and of 16 bytes, bytes first;
+  // of values and queries, rows first.
   int const i = lane / 8, l = lane % 8;
-  std::uint32_t const k_lane = (i / 2 * 8 + l) * d * 2 + ((i % 2) ^ l) * 16;
-  std::uint32_t const v_lane = (i % 2 * 8 + l) * d * 2 + ((i / 2) ^ l) * 16;
+  std::uint32_t const k_lane = (i / 2 * 8 + l) * Config::row_bytes + Config::place(i % 2, l) * 16;
+  std::uint32_t const v_lane = (i % 2 * 8 + l) * Config::row_bytes + Config::place(i / 2, l) * 16;
+  [[maybe_unused]] std::uint32_t const q_lane = shared_address(shared + Config::queries_at) +
+                                                (16 * warp_m + i % 2 * 8 + l) * d * 2 +
+                                                ((i / 2) ^ l) * 16;
   DecodeSoftmax softmax;
   float o[d / 8][4] = {};
   int read = 0;  // slot; the one before it is free
@@ -220,17 +275,10 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, DecodeTil
     float s[blocks][4] = {};
     std::uint32_t weights[blocks / 2][4];
     if (has_rows) {
-#pragma unroll
-      for (int step = 0; step < d / 16; ++step) {
-        if constexpr (shared_queries) load_matrices(a[0], queries + chunk_at(v_lane, step * 32));
-#pragma unroll
-        for (int b = 0; b < blocks; b += 2) {
-          std::uint32_t x[4];
-          load_matrices(x, k_slot + 8 * b * d * 2 + chunk_at(k_lane, step * 32));
-          multiply_16<T>(s[b], a[shared_queries ? 0 : step], x[0], x[1]);
-          multiply_16<T>(s[b + 1], a[shared_queries ? 0 : step], x[2], x[3]);
-        }
-      }
+      if constexpr (Config::bytes)
+        multiply_byte_keys<Config>(s, a, q_lane, k_slot, k_lane);
+      else
+        multiply_keys<Config>(s, a, q_lane, k_slot, k_lane);
 #pragma unroll
       for (int b = 0; b < blocks; ++b)
 #pragma unroll
@@ -250,19 +298,15 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, DecodeTil
       for (int b = 0; b < blocks; ++b)
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-          weights[b / 2][h + b % 2 * 2] = pack_pair<T>(s[b][2 * h], s[b][2 * h + 1]);
+          weights[b / 2][h + b % 2 * 2] =
+              pack_pair<typename Config::Factor>(s[b][2 * h], s[b][2 * h + 1]);
     }
     std::uint32_t const v_slot = next_slot(AtValues{});
     if (has_rows) {
-#pragma unroll
-      for (int b = 0; b < blocks / 2; ++b)
-#pragma unroll
-        for (int c = 0; c < d / 8; c += 2) {
-          std::uint32_t x[4];
-          load_matrices<true>(x, v_slot + 16 * b * d * 2 + chunk_at(v_lane, c * 16));
-          multiply_16<T>(o[c], weights[b], x[0], x[1]);
-          multiply_16<T>(o[c + 1], weights[b], x[2], x[3]);
-        }
+      if constexpr (Config::bytes)
+        multiply_byte_values<Config>(o, weights, v_slot, v_lane);
+      else
+        multiply_values<Config>(o, weights, v_slot, v_lane);
     }
   }
   copy_async_wait<0>();
@@ -296,7 +340,7 @@ __global__ void __launch_bounds__(Config::threads, 2)
   int const batch = static_cast<int>(unit / static_cast<unsigned>(p.splits));
   wait_for_launch_before();
   fetch_table(p, batch, split);
-  DecodeTile const t = locate_rows(p, batch, h_kv, slot, Config::tile_m);
+  auto const t = with_factors<Config>(p, locate_rows(p, batch, h_kv, slot, Config::tile_m), h_kv);
   if (t.rows == 0) return;
   DecodeKeys const keys = part_of_keys(t, p.splits, split);
   if (keys.begin >= keys.end) {

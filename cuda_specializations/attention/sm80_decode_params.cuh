@@ -35,13 +35,16 @@ struct Sm80DecodeParams {
 /// head dimensions and two WarpsM: six instantiations for an element type.
 template <class T, int D, int WarpsM>
 struct Sm80DecodeConfig {
-  using Element = T;
+  using Element = T;  ///< of q, k and v
+  using Factor = T;   ///< of products
+  using Out = T;
+  static constexpr bool bytes = false;  ///< elements are float8, see Sm80DecodeBytesConfig
   static constexpr int d = D, warps_m = WarpsM, warps = 4, threads = 128;
   static constexpr int teams = warps / WarpsM;  ///< of warps that read the same keys
   static constexpr int tile_m = 16 * WarpsM;
   static constexpr int keys = WarpsM == 1 ? 16 : D == 256 ? 32 : 64;  ///< of one step of a team
-  static constexpr int chunks = D / 8;                                ///< of 16 bytes in a row
-  static constexpr int slot_bytes = keys * D * 2;
+  static constexpr int row_bytes = D * 2, chunks = row_bytes / 16;    ///< of a key
+  static constexpr int slot_bytes = keys * row_bytes;
   /// Keys and values take slots in turn, 80 to 112 KiB for a block: two blocks fit on an H100.
   static constexpr int stages = D == 64 ? 10 : D == 128 || WarpsM == 4 ? 5 : 3;
   static constexpr int ring_bytes = stages * slot_bytes * teams;
@@ -51,7 +54,10 @@ struct Sm80DecodeConfig {
   static constexpr int body_bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
   /// Queries stay in registers where those suffice.
   static constexpr bool shared_queries = D > 128;
+  static constexpr int queries_at = body_bytes;
   static constexpr int shared_bytes = body_bytes + (shared_queries ? tile_m * D * 2 : 0) + 128;
+  /// Which place of row r a chunk takes.
+  static constexpr __host__ __device__ int place(int chunk, int r) { return chunk ^ (r & 7); }
   static_assert(D % 64 == 0 && warps % WarpsM == 0 && shared_bytes <= 113 * 1024);
 };
 
@@ -78,6 +84,21 @@ struct DecodeTile {
   }
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
+
+/// The same over float8 elements, with what those stand for.
+struct ScaledDecodeTile : DecodeTile {
+  float scale;        ///< of products of queries and keys, the softmax's scale included
+  float value_scale;  ///< of values
+};
+
+__device__ __forceinline__ float product_scale(Sm80DecodeParams const& p, DecodeTile const&) {
+  return p.scale;
+}
+__device__ __forceinline__ float product_scale(Sm80DecodeParams const&, ScaledDecodeTile const& t) {
+  return t.scale;
+}
+__device__ __forceinline__ float value_scale(DecodeTile const&) { return 1; }
+__device__ __forceinline__ float value_scale(ScaledDecodeTile const& t) { return t.value_scale; }
 
 /// Works out tile `slot`, of `tile_m` rows, of key head `h_kv`, of sequence `b` unless queries are
 /// packed: then segment e has the slots from group·begin/tile_m + e on, of which it needs no more

@@ -63,9 +63,10 @@ __device__ __forceinline__ void add_decode_bias(float (&s)[Blocks][4], B const* 
 }
 
 /// Factor of the product within softcap's tanh, or of the product itself.
-__device__ __forceinline__ float product_factor(Sm80DecodeParams const& p) {
+template <class Tile>
+__device__ __forceinline__ float product_factor(Sm80DecodeParams const& p, Tile const& t) {
   auto const cap = static_cast<float>(p.args.softcap);
-  return cap > 0 ? p.scale / cap : p.scale * log2_e;
+  return cap > 0 ? product_scale(p, t) / cap : product_scale(p, t) * log2_e;
 }
 __device__ __forceinline__ float slope_of(abi::AttentionArgs const& g, int batch, int head) {
   return g.alibi[batch * g.alibi_stride[0] + head * g.alibi_stride[1]] * log2_e;
@@ -125,10 +126,11 @@ __device__ __forceinline__ void apply_decode_terms(Sm80DecodeParams const& p, De
 }
 
 /// The score of one pair that a window does not exclude.
-__device__ __forceinline__ float one_decode_score(Sm80DecodeParams const& p, DecodeTile const& t,
+template <class Tile>
+__device__ __forceinline__ float one_decode_score(Sm80DecodeParams const& p, Tile const& t,
                                                   float product, int head, int i, int j) {
   abi::AttentionArgs const& g = p.args;
-  float s = product * product_factor(p);
+  float s = product * product_factor(p, t);
   if (g.softcap > 0) s = static_cast<float>(g.softcap) * log2_e * tanh_any(s);
   if (g.bias != nullptr)
     s = fmaf(load_float(g.bias, g.type_bias, term_offset(g.bias_stride, t.batch, head, i, j)),

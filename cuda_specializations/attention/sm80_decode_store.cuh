@@ -29,6 +29,15 @@ __device__ __forceinline__ void allow_launch_behind() {
 #endif
 }
 
+/// Stands for an element of out that has 16 or 32 bits, as the call tells.
+struct OutOfCall {};
+
+template <class T>
+__device__ __forceinline__ T* element_of(abi::AttentionArgs const& g, std::int64_t at) {
+  if constexpr (std::is_same_v<T, OutOfCall>) at *= g.type_out == DType::float32 ? 4 : 2;
+  return static_cast<T*>(g.out) + at;
+}
+
 /// One row of out: where it lies, its log-sum-exp, and the number of its state.
 template <class T>
 struct DecodeRow {
@@ -43,8 +52,8 @@ __device__ __forceinline__ DecodeRow<T> output_row(abi::AttentionArgs const& g, 
                                                    int position) {
   std::int64_t const b = g.cu_seqlens_q.data == nullptr ? batch : 0;
   DecodeRow<T> row;
-  row.out = static_cast<T*>(g.out) + b * g.out_stride[0] + head * g.out_stride[1] +
-            position * g.out_stride[2];
+  row.out =
+      element_of<T>(g, b * g.out_stride[0] + head * g.out_stride[1] + position * g.out_stride[2]);
   row.lse = g.lse == nullptr ? nullptr
                              : static_cast<float*>(g.lse) + b * g.lse_stride[0] +
                                    head * g.lse_stride[1] + position * g.lse_stride[2];
@@ -58,7 +67,10 @@ template <class T>
 __device__ __forceinline__ void store_four(Sm80DecodeParams const& p, T* out, int c,
                                            float const (&x)[4]) {
   if (p.vectors) {
-    if (c < p.args.head_dim_v)
+    if (c >= p.args.head_dim_v) return;
+    if constexpr (std::is_same_v<T, float>)
+      *reinterpret_cast<float4*>(out + c) = make_float4(x[0], x[1], x[2], x[3]);
+    else
       *reinterpret_cast<uint2*>(out + c) =
           make_uint2(pack_pair<T>(x[0], x[1]), pack_pair<T>(x[2], x[3]));
     return;
@@ -66,6 +78,17 @@ __device__ __forceinline__ void store_four(Sm80DecodeParams const& p, T* out, in
 #pragma unroll
   for (int e = 0; e < 4; ++e)
     if (c + e < p.args.head_dim_v) out[(c + e) * p.args.out_stride[3]] = static_cast<T>(x[e]);
+}
+
+template <>
+__device__ __forceinline__ void store_four(Sm80DecodeParams const& p, OutOfCall* out, int c,
+                                           float const (&x)[4]) {
+  if (p.args.type_out == DType::float32)
+    store_four(p, reinterpret_cast<float*>(out), c, x);
+  else if (p.args.type_out == DType::float16)
+    store_four(p, reinterpret_cast<__half*>(out), c, x);
+  else
+    store_four(p, reinterpret_cast<__nv_bfloat16*>(out), c, x);
 }
 
 /// What a row of out is multiplied by, and its log-sum-exp: `top` and `sum` are of weights
@@ -92,7 +115,7 @@ __device__ __forceinline__ DecodeScale finish_row(abi::AttentionArgs const& g, i
 template <class Config>
 __device__ __forceinline__ void store_nothing(Sm80DecodeParams const& p, DecodeTile const& t,
                                               int split) {
-  using T = typename Config::Element;
+  using T = typename Config::Out;
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   for (int r = warp; r < t.rows; r += Config::warps) {
     auto const row = output_row<T>(p.args, t.batch, t.head_of(r), t.begin_q + t.query_of(r));
@@ -109,8 +132,8 @@ __device__ __forceinline__ void store_nothing(Sm80DecodeParams const& p, DecodeT
 /// Sums a row of a block once more, by one warp: elements 4 lane ... of each 128, over the keys
 /// whose score is not -inf, of 2^(score - reference) times the value. Leaves the sums as they are
 /// if no value that was left out is infinite or NaN.
-template <class T, int Fours>
-__device__ __noinline__ void sum_again(Sm80DecodeParams const& p, DecodeTile const& t,
+template <class T, class Tile, int Fours>
+__device__ __noinline__ void sum_again(Sm80DecodeParams const& p, Tile const& t,
                                        DecodeKeys const& keys, int r, float reference,
                                        float (&sums)[Fours][4]) {
   abi::AttentionArgs const& g = p.args;
@@ -155,14 +178,31 @@ __device__ __noinline__ void sum_again(Sm80DecodeParams const& p, DecodeTile con
     }
 }
 
+/// Half `h` of what a thread has summed, to its row of sums. Of float8 values the thread has four
+/// neighbours of each 16.
+template <class Config>
+__device__ __forceinline__ void put_sums(float* row, int q, int h,
+                                         float const (&o)[Config::d / 8][4]) {
+  if constexpr (Config::bytes) {
+#pragma unroll
+    for (int c = 0; c < Config::d / 8; c += 2)
+      *reinterpret_cast<float4*>(row + 8 * c + 4 * q) =
+          make_float4(o[c][2 * h], o[c + 1][2 * h], o[c][2 * h + 1], o[c + 1][2 * h + 1]);
+  } else {
+#pragma unroll
+    for (int c = 0; c < Config::d / 8; ++c)
+      *reinterpret_cast<float2*>(row + 8 * c + 2 * q) = make_float2(o[c][2 * h], o[c][2 * h + 1]);
+  }
+}
+
 /// Joins the sums of the warps that had the same rows, always in the same order, and stores rows of
 /// out where there is one part, else states of this part.
-template <class Config>
-__device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, DecodeTile const& t,
+template <class Config, class Tile>
+__device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Tile const& t,
                                                 DecodeKeys const& keys, int split,
                                                 unsigned char* shared, DecodeSoftmax& softmax,
                                                 float const (&o)[Config::d / 8][4]) {
-  using T = typename Config::Element;
+  using T = typename Config::Out;
   __shared__ float largest[Config::warps][16], sum[Config::warps][16];
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   auto* const sums = reinterpret_cast<float*>(shared);
@@ -177,10 +217,7 @@ __device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Decod
     all += __shfl_xor_sync(0xffffffff, all, 1);
     all += __shfl_xor_sync(0xffffffff, all, 2);
     if (lane % 4 == 0) largest[warp][r] = softmax.largest[h], sum[warp][r] = all;
-    float* const to = sums + (16 * warp + r) * Config::sum_width + 2 * (lane % 4);
-#pragma unroll
-    for (int c = 0; c < Config::d / 8; ++c)
-      *reinterpret_cast<float2*>(to + 8 * c) = make_float2(o[c][2 * h], o[c][2 * h + 1]);
+    put_sums<Config>(sums + (16 * warp + r) * Config::sum_width, lane % 4, h, o);
   }
   __syncthreads();
   constexpr int fours = (Config::d + 127) / 128;
@@ -213,20 +250,21 @@ __device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Decod
 #pragma unroll
       for (int e = 0; e < 4; ++e) probe = fmaf(x[f][e], 0.0f, probe);
     if (__any_sync(0xffffffff, probe != probe && total == total && total != 0))
-      sum_again<T>(p, t, keys, r, shift, x);
+      sum_again<typename Config::Element>(p, t, keys, r, shift, x);
 
     auto const row = output_row<T>(p.args, t.batch, t.head_of(r), t.begin_q + t.query_of(r));
     if (p.partial_out == nullptr) {
       DecodeScale const scale = finish_row(p.args, row.head, shift, total);
+      float const factor = scale.factor * value_scale(t);
 #pragma unroll
       for (int f = 0; f < fours; ++f) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) x[f][e] = total == 0 ? 0.0f : x[f][e] * scale.factor;
+        for (int e = 0; e < 4; ++e) x[f][e] = total == 0 ? 0.0f : x[f][e] * factor;
         store_four(p, row.out, 128 * f + 4 * lane, x[f]);
       }
       if (lane == 0 && row.lse != nullptr) *row.lse = scale.lse;
     } else {
-      float const factor = total == 0 ? 0.0f : __fdividef(1.0f, total);
+      float const factor = total == 0 ? 0.0f : __fdividef(value_scale(t), total);
       float* const to = p.partial_out + (split * p.states + row.state) * p.state_width;
 #pragma unroll
       for (int f = 0; f < fours; ++f) {

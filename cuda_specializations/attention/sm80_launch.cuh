@@ -15,14 +15,16 @@ namespace {
 
 /// Why 16-byte copies cannot go through a tensor [batch, heads, positions, features], null if they
 /// can.
-inline char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
-                               std::int64_t const (&stride)[4], char const* misaligned,
-                               char const* odd_stride, char const* no_unit) {
+template <class T = std::uint16_t>
+char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
+                        std::int64_t const (&stride)[4], char const* misaligned,
+                        char const* odd_stride, char const* no_unit) {
   if (data == nullptr) return "q, k, v or out is a null pointer";
   if (extent[3] > 1 && stride[3] != 1) return no_unit;
   if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
   for (int r = 0; r < 3; ++r)
-    if (extent[r] > 1 && stride[r] % 8 != 0) return odd_stride;
+    if (extent[r] > 1 && stride[r] % (16 / static_cast<std::int64_t>(sizeof(T))) != 0)
+      return odd_stride;
   return nullptr;
 }
 
