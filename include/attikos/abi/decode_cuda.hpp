@@ -51,6 +51,17 @@ struct DecodeSm80MmaBf16 {
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
+/// The same over float8_e4m3 with its factors, out float16, bfloat16 or float32: products and
+/// weights are float16, of which every number of float8_e4m3 is one, so that it is weights alone
+/// that are rounded, to float16. The strides of multiples of 16 bytes are those of 16 elements. See
+/// DecodeSm80MmaF16.
+struct DecodeSm80MmaE4m3 {
+  static constexpr char const* name = "decode/sm80_mma_e4m3";
+  static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
+  static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
+};
+
 }  // namespace abi
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

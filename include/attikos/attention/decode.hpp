@@ -147,9 +147,10 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// are up to 16 rows and features are contiguous. Splits past a sequence's length cost next to
 /// nothing. Sinks join when the parts are merged.
 ///
-/// On CUDA devices from compute capability 8.0 on, float16 and bfloat16 go to `decode/sm80_mma_*`,
-/// which rounds weights to that type, where head dims are multiples of 8 up to 256, q, k and v have
-/// contiguous features and strides of whole 16 bytes, and the call has no functor.
+/// On CUDA devices from compute capability 8.0 on, float16, bfloat16 and float8_e4m3 go to
+/// `decode/sm80_mma_*`, which rounds weights to that type, of float8_e4m3 to float16, where head
+/// dims are multiples of 8 up to 256, q, k and v have contiguous features and strides of whole 16
+/// bytes, and the call has no functor.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
@@ -218,8 +219,13 @@ std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V co
   auto const pages = detail::find_extra<Paged>(extras...);
   if constexpr (detail::is_present<decltype(pages)>)
     g.seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;
-  // A float8 cache, whose output has a type of its own, has no other kernels than the portable one.
-  return detail::decode_workspace_bytes<T, T>(exec, g);
+  // The output of a float8 cache has a type of its own, which is not known here.
+  if constexpr (sizeof(T) == 1)
+    return std::max({detail::decode_workspace_bytes<T, float16>(exec, g),
+                     detail::decode_workspace_bytes<T, bfloat16>(exec, g),
+                     detail::decode_workspace_bytes<T, float>(exec, g)});
+  else
+    return detail::decode_workspace_bytes<T, T>(exec, g);
 }
 
 /// Which kernel decode() would run for these arguments, and why not the others. Throws what

@@ -22,6 +22,18 @@ template <>
 struct Specializations<op::Decode, Kokkos::Cuda, bfloat16, bfloat16> {
   using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaBf16>>;
 };
+template <>
+struct Specializations<op::Decode, Kokkos::Cuda, float8_e4m3, float16> {
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaE4m3>>;
+};
+template <>
+struct Specializations<op::Decode, Kokkos::Cuda, float8_e4m3, bfloat16> {
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaE4m3>>;
+};
+template <>
+struct Specializations<op::Decode, Kokkos::Cuda, float8_e4m3, float> {
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaE4m3>>;
+};
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
