@@ -200,7 +200,7 @@ struct DecodeRun {
           auto const row = reference::attention_row(
               len_kv(b), s.d, s.dv, t, [&](std::int64_t c) { return q.value(b, h, i, c); },
               [&](std::int64_t j, std::int64_t c) { return to_double(at(k, b, hk, j, c)); }, value);
-          DecodeBound<O> const bound(row, s.d, 128, !is_host_space<Exec>);
+          DecodeBound<O, T> const bound(row, s.d, 128, !is_host_space<Exec>);
           for (std::int64_t c = 0; c < s.dv; ++c) {
             values.add(out.value(b, h, i, c), row.out[sz(c)],
                        bound.out(sz(c), [&](std::int64_t j) { return value(j, c); }), {b, h, i, c});
@@ -349,21 +349,32 @@ template <class Exec>
 class DecodeSpaces : public testing::Test {};
 TYPED_TEST_SUITE(DecodeSpaces, SpaceCases, CaseName);
 
-TYPED_TEST(DecodeSpaces, Float8Cache) {
-  using Exec = TypeParam;
-  AttentionShape const shape{2, 4, 2, 2, 300, 32, 32};
-  DecodeRun<Exec, float8_e4m3, bfloat16> run(
-      {shape, {.splits = 2}, Form::paged, Layout::right, 16});
+template <class Exec, class Out>
+void check_float8_cache(AttentionShape const& shape, Layout layout, std::int64_t page_size) {
+  DecodeRun<Exec, float8_e4m3, Out> run({shape, {.splits = 2}, Form::paged, layout, page_size});
   Tensor<float, 1, Exec> fq({1}), fk({1}), fv({1});
   fq.fill(0.5), fk.fill(1.5), fv.fill(3);
   decode(Exec(), run.q.const_view(), run.k.const_view(), run.v.const_view(), run.out.view(),
          run.lse.view(), run.p.options,
          lengths(run.lengths_q.const_view(), run.lengths_kv.const_view()),
-         paged(run.table.const_view(), std::int64_t{16}),
+         paged(run.table.const_view(), page_size),
          descale(fq.const_view(), fk.const_view(), fv.const_view()));
   run.out.download();
   run.lse.download();
   run.compare(0.5 * 1.5, 3);
+}
+
+TYPED_TEST(DecodeSpaces, Float8Cache) {
+  using Exec = TypeParam;
+  for (Layout layout : {Layout::right, Layout::padded}) {
+    check_float8_cache<Exec, bfloat16>({2, 4, 2, 2, 300, 32, 32}, layout, 16);
+    check_float8_cache<Exec, float16>({2, 8, 2, 1, 200, 128, 64}, layout, 7);
+    check_float8_cache<Exec, float>({1, 8, 1, 3, 150, 64, 128}, layout, 64);
+  }
+  DecodeRun<Exec, float8_e4m3, float> run(
+      {{2, 8, 2, 2, 180, 64, 64}, {.causal = true, .splits = 3}, Form::terms, Layout::right, 16});
+  run.call();
+  run.compare();
 }
 
 /// Attention over parts of the keys, merged by hand.

@@ -6,6 +6,7 @@
 #include <attikos/reference/attention_reference.hpp>
 #include <attikos/reference/merge_states_reference.hpp>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "tolerance.hpp"
@@ -75,14 +76,17 @@ class MergeBound {
 ///   parts       growth(P) u for the sum of P of them.
 /// Together d; out gets d (sum_j p_j |v_jc| + |out_c|), lse gets d and u |lse|. Kernels on tensor
 /// cores round weights (`rounded_weights`, see AttentionBound); a part's are no larger in the
-/// whole.
-template <class T>
+/// whole. Where q, k and v are float8 (`In`) they are rounded to float16, whatever out's type is:
+/// u_16 sum_j p_j |v_jc|, and n max|v| half float16's smallest number.
+template <class T, class In = T>
 class DecodeBound {
  public:
   using Acc = Accumulator<T>;
   DecodeBound(reference::AttentionRow const& row, std::int64_t head_dim, double parts,
               bool rounded_weights = false)
-      : row_(row), whole_(row, head_dim, rounded_weights) {
+      : row_(row),
+        whole_(row, head_dim, rounded_weights && !float8),
+        float16_weights_(rounded_weights && float8) {
     double const u = precision<Acc>().roundoff;
     double const log_n = std::log(static_cast<double>(row.probability.size()) + 1);
     double largest = std::isfinite(row.sink) ? std::abs(row.sink) : 0.0;
@@ -93,12 +97,19 @@ class DecodeBound {
 
   template <class Column>
   double out(std::size_t c, Column const& v) const {
-    double magnitude = std::abs(row_.out[c]);
-    for (std::size_t j = 0; j < row_.probability.size(); ++j)
-      if (row_.probability[j] > 0)
-        magnitude += row_.probability[j] * std::abs(v(static_cast<std::int64_t>(j)));
+    double size = 0, largest = 0;
+    for (std::size_t j = 0; j < row_.probability.size(); ++j) {
+      double const magnitude = std::abs(v(static_cast<std::int64_t>(j)));
+      if (row_.probability[j] > 0) size += row_.probability[j] * magnitude;
+      largest = std::max(largest, magnitude);
+    }
+    double error = oracle_factor<Acc>() * extra_ * (size + std::abs(row_.out[c]));
+    auto const n = static_cast<double>(row_.probability.size());
+    if (float16_weights_)
+      error +=
+          precision<float16>().roundoff * size + n / 2 * precision<float16>().smallest * largest;
     // Twice, for what rounding to T makes of the larger error.
-    return whole_.out(c, v) + 2 * oracle_factor<Acc>() * extra_ * magnitude;
+    return whole_.out(c, v) + 2 * error;
   }
 
   double lse() const {
@@ -108,8 +119,11 @@ class DecodeBound {
   }
 
  private:
+  static constexpr bool float8 = std::is_same_v<In, float8_e4m3> || std::is_same_v<In, float8_e5m2>;
+
   reference::AttentionRow const& row_;
   AttentionBound<T> whole_;
+  bool float16_weights_;
   double extra_;
 };
 
