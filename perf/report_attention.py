@@ -83,10 +83,10 @@ def others(report):
 
 
 def decode(report):
-    print("| decode: batch, length, queries, page size | µs | of copy |\n|---|---|---|")
+    print("| decode: type, batch, length, queries, page size | µs | of copy |\n|---|---|---|")
     for c in report["cases"]:
-        pages = c["page_size"] or "none"
-        print(f"| {c['batch']}, {c['length']}, {c['queries']}, {pages} | {c['us']:.1f} | {c['of copy']:.2f} |")
+        dtype, pages = c.get("dtype", "bfloat16"), c["page_size"] or "none"
+        print(f"| {dtype}, {c['batch']}, {c['length']}, {c['queries']}, {pages} | {c['us']:.1f} | {c['of copy']:.2f} |")
 
 
 def plot_decode(report, path):
@@ -94,7 +94,7 @@ def plot_decode(report, path):
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    cases = [c for c in report["cases"] if c["queries"] == 1]
+    cases = [c for c in report["cases"] if c["queries"] == 1 and c.get("dtype", "bfloat16") == "bfloat16"]
     names = [f"B{c['batch']} S{c['length'] // 1024}k" + (f"\npages of {c['page_size']}" if c["page_size"] else "")
              for c in cases]  # fmt: skip
     figure, axis = pyplot.subplots(figsize=(11, 4.5))

@@ -130,20 +130,21 @@ extern "C" int attikos_perf_product(void const* a, void const* b, void* c, std::
   return run(List<abi::GemmSm90SimtF32>{}, g, device, "", stream, reason);
 }
 
-/// Decode of q [batch, heads, queries, features] over a cache of bfloat16, [batch, heads,
-/// positions, features] or, with a page table [batch, pages of each], [pages, heads, page_size,
-/// features]. `extents` as above, `lengths` [batch]. With no workspace, only tells how large it has
-/// to be.
-extern "C" int attikos_perf_decode(void const* q, void const* k, void const* v, void* out,
-                                   std::int64_t const* extents, std::int64_t const* strides,
-                                   std::int32_t const* lengths, std::int32_t const* page_table,
-                                   std::int64_t page_size, std::int64_t num_pages, void* workspace,
+/// Decode of q [batch, heads, queries, features] over a cache, [batch, heads, positions, features]
+/// or, with a page table [batch, pages of each], [pages, heads, page_size, features], of bfloat16
+/// or float8_e4m3; out is bfloat16. `extents` as above, `lengths` [batch]. With no workspace, only
+/// tells how large it has to be.
+extern "C" int attikos_perf_decode(char const* type, void const* q, void const* k, void const* v,
+                                   void* out, std::int64_t const* extents,
+                                   std::int64_t const* strides, std::int32_t const* lengths,
+                                   std::int32_t const* page_table, std::int64_t page_size,
+                                   std::int64_t num_pages, void* workspace,
                                    std::int64_t* workspace_bytes, void* stream,
                                    char const** reason) {
   static abi::Device const device = abi::query_device(abi::current_device());
   abi::DecodeArgs g;
   g.q = q, g.k = k, g.v = v, g.out = out;
-  g.type = g.type_out = DType::bfloat16;
+  g.type = type_of(type), g.type_out = DType::bfloat16;
   g.batch = extents[0], g.heads_q = extents[1], g.heads_kv = extents[2];
   g.seqlen_q = extents[3], g.seqlen_kv = extents[4];
   g.head_dim = extents[5], g.head_dim_v = extents[6];
@@ -158,11 +159,14 @@ extern "C" int attikos_perf_decode(void const* q, void const* k, void const* v, 
     g.page_table = page_table, g.page_size = page_size, g.num_pages = num_pages;
     g.page_table_stride[0] = g.seqlen_kv / page_size, g.page_table_stride[1] = 1;
   }
-  using Kernel = abi::DecodeSm80MmaBf16;
-  if (workspace == nullptr) {
-    *workspace_bytes = static_cast<std::int64_t>(Kernel::workspace_bytes(g, device));
-    return 0;
-  }
-  g.workspace = workspace;
-  return run(List<Kernel>{}, g, device, "", stream, reason);
+  auto const run_kernel = [&]<class Kernel>(List<Kernel> kernel) {
+    if (workspace == nullptr) {
+      *workspace_bytes = static_cast<std::int64_t>(Kernel::workspace_bytes(g, device));
+      return 0;
+    }
+    g.workspace = workspace;
+    return run(kernel, g, device, "", stream, reason);
+  };
+  if (g.type == DType::float8_e4m3) return run_kernel(List<abi::DecodeSm80MmaE4m3>{});
+  return run_kernel(List<abi::DecodeSm80MmaBf16>{});
 }
