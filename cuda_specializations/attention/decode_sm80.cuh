@@ -16,16 +16,17 @@ namespace cuda {
 namespace {
 
 /// The shape of kernel for an element type.
-template <class T, int D, int WarpsM>
+template <class T, int D, int WarpsM, bool Less = false>
 using DecodeShape = std::conditional_t<sizeof(T) == 1, Sm80DecodeBytesConfig<D, WarpsM>,
-                                       Sm80DecodeConfig<T, D, WarpsM>>;
+                                       Sm80DecodeConfig<T, D, WarpsM, Less>>;
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16, 32 heads over 8, head_dim 128>, share of what a copy
 /// moves with these splits: one sequence of 32768 keys 0.80, 16 of 8192 1.00, 128 of 4096 1.05.
 struct DecodePlan {
-  int warps_m;
+  int warps_m, d;  ///< of the kernel's shape
+  bool less;       ///< the shape with less shared memory
   std::int64_t tiles, states, splits;
   std::int64_t state_width;
 
@@ -39,6 +40,10 @@ struct DecodePlan {
     std::int64_t const queries =
         packed ? (args.seqlen_q + sequences - 1) / sequences : args.seqlen_q;
     warps_m = group * queries > 16 ? 4 : 1;
+    std::int64_t const longest = std::max(args.head_dim, args.head_dim_v);
+    d = longest <= 64 ? 64 : longest <= 128 ? 128 : 256;
+    less = false;
+    less = d == 256 && shared_bytes<__half>() > device.shared_memory_per_block_optin;
     std::int64_t const tile = 16 * warps_m, rows = group * args.seqlen_q;
     tiles = packed ? rows / tile + args.batch + 2 : (rows + tile - 1) / tile;
     states = batch * args.heads_q * args.seqlen_q;
@@ -56,24 +61,27 @@ struct DecodePlan {
         splits, 1, std::min<std::int64_t>(most_decode_splits, args.seqlen_kv / 128 + 1));
   }
 
+  /// Calls `use` with the kernel's shape.
+  template <class T, class Use>
+  auto with_config(Use use) const {
+    auto const at = [&]<int WarpsM>(std::integral_constant<int, WarpsM>) {
+      return d == 64    ? use(DecodeShape<T, 64, WarpsM>{})
+             : d == 128 ? use(DecodeShape<T, 128, WarpsM>{})
+             : less     ? use(DecodeShape<T, 256, WarpsM, true>{})
+                        : use(DecodeShape<T, 256, WarpsM>{});
+    };
+    return warps_m == 1 ? at(std::integral_constant<int, 1>{})
+                        : at(std::integral_constant<int, 4>{});
+  }
+  template <class T>
+  int shared_bytes() const {
+    return with_config<T>([](auto config) { return decltype(config)::shared_bytes; });
+  }
+
   /// Blocks of the first launch.
   std::int64_t blocks(abi::DecodeArgs const& args) const {
     return (args.cu_seqlens_q.data == nullptr ? args.batch : 1) *
            std::max<std::int64_t>(args.heads_kv, 1) * tiles * splits;
-  }
-  static int head_dim(abi::DecodeArgs const& args) {
-    std::int64_t const d = std::max(args.head_dim, args.head_dim_v);
-    return d <= 64 ? 64 : d <= 128 ? 128 : 256;
-  }
-  template <class T>
-  int shared_bytes(abi::DecodeArgs const& args) const {
-    auto const of = [&]<int D>(std::integral_constant<int, D>) {
-      return warps_m == 1 ? DecodeShape<T, D, 1>::shared_bytes : DecodeShape<T, D, 4>::shared_bytes;
-    };
-    int const d = head_dim(args);
-    return d == 64    ? of(std::integral_constant<int, 64>{})
-           : d == 128 ? of(std::integral_constant<int, 128>{})
-                      : of(std::integral_constant<int, 256>{});
   }
   /// States lie behind an address that is a multiple of 16.
   std::size_t bytes() const {
@@ -117,7 +125,7 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   DecodePlan const plan(g, device);
   if (plan.states >= most_positions || plan.blocks(g) >= std::int64_t{1} << 31)
     return "there are too many tiles for one launch";
-  if (plan.shared_bytes<T>(g) > device.shared_memory_per_block_optin)
+  if (plan.shared_bytes<T>() > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
@@ -153,14 +161,6 @@ inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
   return is_empty(g) ? 0 : DecodePlan(g, device).bytes();
 }
 
-template <class T, int D, int WarpsM>
-cudaError_t launch_decode(Sm80DecodeParams const& p, std::int64_t blocks, abi::Device const& device,
-                          CUstream_st* stream) {
-  using Config = DecodeShape<T, D, WarpsM>;
-  return launch_behind(sm80_decode_kernel<Config>, blocks, 128, Config::shared_bytes, device,
-                       stream, p);
-}
-
 template <class T>
 int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st* stream) noexcept {
   if (refuse_decode<T>(g, device) != nullptr) return cudaErrorInvalidValue;
@@ -191,16 +191,11 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
   p.vectors = stores_groups(g, 4) &&
               (g.type_out != DType::float32 || reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0);
   std::int64_t const blocks = plan.blocks(g);
-  int const d = DecodePlan::head_dim(g);
-  cudaError_t status;
-  if (plan.warps_m == 1)
-    status = d == 64    ? launch_decode<T, 64, 1>(p, blocks, device, stream)
-             : d == 128 ? launch_decode<T, 128, 1>(p, blocks, device, stream)
-                        : launch_decode<T, 256, 1>(p, blocks, device, stream);
-  else
-    status = d == 64    ? launch_decode<T, 64, 4>(p, blocks, device, stream)
-             : d == 128 ? launch_decode<T, 128, 4>(p, blocks, device, stream)
-                        : launch_decode<T, 256, 4>(p, blocks, device, stream);
+  cudaError_t const status = plan.with_config<T>([&](auto config) {
+    using Config = decltype(config);
+    return launch_behind(sm80_decode_kernel<Config>, blocks, Config::threads, Config::shared_bytes,
+                         device, stream, p);
+  });
   if (status != cudaSuccess || plan.splits == 1) return status;
   return launch_behind(sm80_decode_join_kernel<typename DecodeShape<T, 64, 1>::Out>, plan.states,
                        128, 0, device, stream, p);

@@ -34,6 +34,11 @@ TEST(DecodeSm80Refuses, WhatItCannotDo) {
   EXPECT_EQ(refusal(same, 7), "it needs compute capability 8.0");
   EXPECT_EQ(refusal(same, 0), "no CUDA device");
   EXPECT_EQ(refusal(same, 8, 65536), "a block needs more shared memory than the device has");
+  for (int heads : {8, 40})  // tiles of 16 rows and of 64
+    for (auto [shared, reason] :
+         {std::pair{101376, ""}, {65536, "a block needs more shared memory than the device has"}})
+      EXPECT_EQ(refusal([&](DecodeArgs& g) { g.head_dim = 256, g.heads_q = heads; }, 8, shared),
+                reason);
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.type = DType::float16; }),
             "it takes other element types");
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.type_out = DType::float32; }),
@@ -101,6 +106,49 @@ TEST(DecodeSm80Runs, LengthsFloat16) {
   for (std::int64_t d : {64, 128, 256}) {
     lengths_of_cache<__half>(d, d);
     STOP_AT_FAILURE;
+  }
+}
+
+/// A kernel on a card whose blocks have no more than 99 KiB.
+template <class Kernel>
+struct With99KiB : Kernel {
+  static Device card(Device device) {
+    device.shared_memory_per_block_optin = 101376;
+    return device;
+  }
+  static abi::Verdict accepts(DecodeArgs const& g, Device const& device) {
+    return Kernel::accepts(g, card(device));
+  }
+  static std::size_t workspace_bytes(DecodeArgs const& g, Device const& device) {
+    return Kernel::workspace_bytes(g, card(device));
+  }
+  static int launch(DecodeArgs const& g, Device const& device, CUstream_st* stream) {
+    return Kernel::launch(g, card(device), stream);
+  }
+};
+
+// The shape of head_dim 256 for sm_86 and sm_89: every length of its shorter rings, and the bits of
+// the other shape.
+TEST(DecodeSm80Runs, WithLessSharedMemory) {
+  using T = __nv_bfloat16;
+  for (std::int64_t heads : {4, 8, 40})
+    for (std::int64_t length : {0, 1, 16, 33, 64, 65, 127, 129, 300, 1021}) {
+      DecodeCase t{.heads = heads, .heads_kv = 2, .len_kv = length, .d = 256, .dv = 256};
+      run_decode<T, With99KiB<DecodeFor<T>>>(t);
+      STOP_AT_FAILURE;
+      t.len_q = 3, t.causal = true, t.page_size = 17, t.dv = 136;
+      t.lengths_kv = {static_cast<int>(length), static_cast<int>(length / 3)};
+      run_decode<__half, With99KiB<DecodeFor<__half>>>(t);
+      STOP_AT_FAILURE;
+    }
+  Device const device = abi::query_device(abi::current_device());
+  for (std::int64_t heads : {8, 40}) {
+    DecodeProblem<T> x({.heads = heads, .heads_kv = 2, .len_kv = 777, .d = 256, .dv = 256});
+    std::vector<unsigned char> more, less, sums, sums_of_less;
+    launch_decode(x, 3, device, more, sums);
+    launch_decode<T, With99KiB<DecodeFor<T>>, T>(x, 3, device, less, sums_of_less);
+    STOP_AT_FAILURE;
+    EXPECT_EQ(more == less && sums == sums_of_less, true) << "bits differ between the shapes";
   }
 }
 
