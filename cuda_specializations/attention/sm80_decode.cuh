@@ -44,6 +44,7 @@ struct DecodeLoader {
   int end;                    ///< of the part
   int key, in_step;           ///< the warp's first key of the next step, and that within the step
   int batch, begin_kv;
+  std::uint64_t policy;  ///< of L2 for what is read
   int turn = 0;
   int page, row;        ///< of key lane % rows of the step whose turn is lane / rows
   int entry, next_row;  ///< and of the steps behind those: the page as the table has it
@@ -51,7 +52,7 @@ struct DecodeLoader {
   __device__ __forceinline__ DecodeLoader(Sm80DecodeParams const& p, DecodeTile const& t,
                                           DecodeKeys const& part, std::uint32_t ring, int team,
                                           int warp_m, int lane)
-      : g(p.args), end(part.end) {
+      : g(p.args), end(part.end), policy(read_policy(p.tiles == 1)) {
     int const h = t.head / p.group, chunk = lane % Config::chunks, r0 = lane / Config::chunks;
     table = g.page_table == nullptr ? nullptr : g.page_table + t.batch * g.page_table_stride[0];
     k = static_cast<T const*>(g.k) + h * g.k_stride[1] + per_chunk * chunk;
@@ -104,13 +105,13 @@ struct DecodeLoader {
       if (sizeof(T) == 1 && row_bytes % 16 != 0) {  // a chunk has 8 bytes
 #pragma unroll 1
         for (int r = 0; r < rows; r += rows_at_once)
-          copy_async<16>(target(r), source(r),
-                         r + r0 < left ? max(0, min(row_bytes - chunk, 16)) : 0);
+          copy_async_under(target(r), source(r),
+                           r + r0 < left ? max(0, min(row_bytes - chunk, 16)) : 0, policy);
       } else {
         int const bytes = chunk < row_bytes ? 16 : 0;
 #pragma unroll
         for (int r = 0; r < rows; r += rows_at_once)
-          copy_async<16>(target(r), source(r), r + r0 < left ? bytes : 0);
+          copy_async_under(target(r), source(r), r + r0 < left ? bytes : 0, policy);
       }
     }
     copy_async_commit();
@@ -313,6 +314,51 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, Tile cons
   merge_and_store<Config>(p, t, keys, split, shared, softmax, o);
 }
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+/// Before the launch ahead has ended: begins to bring a part's first keys and values to L2, where
+/// what that launch still writes to them arrives too. Where they lie is a guess from a length and
+/// pages that it may be about to change: nothing is read here but to prefetch, nor through L1,
+/// which would keep it.
+template <class Config>
+__device__ __forceinline__ void fetch_ahead(Sm80DecodeParams const& p, int batch, int h_kv,
+                                            int split) {
+  using T = typename Config::Element;
+  abi::AttentionArgs const& g = p.args;
+  DecodeTile t{};
+  t.batch = batch, t.head = h_kv * p.group;
+  t.len_q = t.length = static_cast<int>(g.seqlen_q);
+  t.rows = p.group * t.length;
+  t.len_kv = static_cast<int>(g.seqlen_kv);
+  if (g.lengths_kv != nullptr)
+    t.len_kv = clamped(
+        __ldcg(g.lengths_kv + batch * g.lengths_kv_stride[0] + h_kv * g.lengths_kv_stride[1]), 0,
+        t.len_kv);
+  place_window(p, t);
+  DecodeKeys const keys = part_of_keys(t, p.splits, split);
+  int const end = min(keys.begin + p.keys_ahead, keys.end);
+  for (int j = keys.begin + static_cast<int>(threadIdx.x); j < end; j += Config::threads) {
+    std::int64_t page = batch, row = j;
+    if (g.page_table != nullptr) {
+      auto const size = static_cast<unsigned>(g.page_size);
+      unsigned const at = static_cast<unsigned>(j) / size;
+      int const entry =
+          __ldcg(g.page_table + batch * g.page_table_stride[0] + at * g.page_table_stride[1]);
+      page = max(0, min(entry, static_cast<int>(g.num_pages) - 1));
+      row = static_cast<unsigned>(j) - at * size;
+    }
+    // Faster than the copy engine's prefetch (cp.async.bulk.prefetch) of rows, let alone of pages.
+    auto const bring = [&](void const* base, std::int64_t const(&stride)[4],
+                           std::int64_t features) {
+      constexpr int line = 128 / static_cast<int>(sizeof(T));
+      T const* const from =
+          static_cast<T const*>(base) + page * stride[0] + h_kv * stride[1] + row * stride[2];
+      for (int c = 0; c < features; c += line) prefetch_l2(from + c);
+    };
+    bring(g.k, g.k_stride, g.head_dim), bring(g.v, g.v_stride, g.head_dim_v);
+  }
+}
+#endif
+
 /// Brings this part's share of the page table to L2 while the sequence's length is on its way.
 __device__ __forceinline__ void fetch_table(Sm80DecodeParams const& p, int batch, int split) {
   abi::AttentionArgs const& g = p.args;
@@ -338,7 +384,12 @@ __global__ void __launch_bounds__(Config::threads, 2)
   unit /= heads_kv;
   int const split = static_cast<int>(unit % static_cast<unsigned>(p.splits));
   int const batch = static_cast<int>(unit / static_cast<unsigned>(p.splits));
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if (slot == 0 && static_cast<int>(blockIdx.x) < p.blocks_ahead)
+    fetch_ahead<Config>(p, batch, h_kv, split);
+#endif
   wait_for_launch_before();
+  if (p.early) allow_launch_behind();
   fetch_table(p, batch, split);
   auto const t = with_factors<Config>(p, locate_rows(p, batch, h_kv, slot, Config::tile_m), h_kv);
   if (t.rows == 0) return;

@@ -14,7 +14,7 @@
 #include <cuda_fp8.h>
 
 #include "../ptx/ldmatrix.cuh"
-#include "float8_widen.cuh"
+#include "../ptx/convert.cuh"
 #include "sm80_decode_store.cuh"
 #include "sm80_tiles.cuh"
 

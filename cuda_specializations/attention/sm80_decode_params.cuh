@@ -13,6 +13,16 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
+/// Keys of each part but the last of `keys` that are cut into at most `splits`: whole steps of a
+/// block, so that all of its warps have as many.
+template <class Int>
+__host__ __device__ constexpr Int part_length(Int keys, Int splits) {
+  constexpr Int grain = 64, least = 128;
+  Int const share = (keys + splits - 1) / splits;
+  Int const part = (share + grain - 1) / grain * grain;
+  return part < least ? least : part;
+}
+
 struct Sm80DecodeParams {
   abi::AttentionArgs args;
   float* partial_out;   ///< [splits, states, state_width], null where there is one split
@@ -23,6 +33,9 @@ struct Sm80DecodeParams {
   int table_share;  ///< entries of a page table that each part of a sequence fetches ahead; 0: none
   int tiles;        ///< of the rows that share a key head; slots for them where q is packed
   int group;        ///< query heads to a key head
+  int keys_ahead;   ///< first keys of a part that come to L2 before the launch ahead has ended
+  int blocks_ahead;        ///< blocks that bring them: no more than run at once
+  bool early;              ///< the launch behind may take up its place as soon as all blocks run
   int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
   float scale;             ///< of scores
   bool terms;              ///< scores are more than scale·q·k
@@ -103,6 +116,14 @@ __device__ __forceinline__ float product_scale(Sm80DecodeParams const&, ScaledDe
 __device__ __forceinline__ float value_scale(DecodeTile const&) { return 1; }
 __device__ __forceinline__ float value_scale(ScaledDecodeTile const& t) { return t.value_scale; }
 
+/// Works out which keys the rows see from how many of them and of keys there are.
+__device__ __forceinline__ void place_window(Sm80DecodeParams const& p, DecodeTile& t) {
+  t.offset = p.args.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
+  int const everything = t.len_q + t.len_kv + 1;
+  t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
+  t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
+}
+
 /// Works out tile `slot`, of `tile_m` rows, of key head `h_kv`, of sequence `b` unless queries are
 /// packed: then segment e has the slots from group·begin/tile_m + e on, of which it needs no more
 /// than there are up to the next one's.
@@ -136,10 +157,7 @@ __device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int
   if (g.lengths_q != nullptr)  // one for all heads of a sequence
     t.len_q = clamped(g.lengths_q[b * g.lengths_q_stride[0]], 0, t.len_q);
   cut_keys(g, b, h_kv, seqlen_kv, t.begin_kv, t.len_kv);
-  t.offset = g.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
-  int const everything = t.len_q + t.len_kv + 1;
-  t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
-  t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
+  place_window(p, t);
   return t;
 }
 
@@ -158,9 +176,7 @@ __device__ __forceinline__ DecodeKeys part_of_keys(DecodeTile const& t, int spli
   if (low > high) return {0, 0};
   int const from = t.seen_from(low), end = t.seen_end(high);
   if (end <= from) return {0, 0};
-  constexpr int grain = 16, least = 128;
-  int const share = (end - from + splits - 1) / splits;
-  int const part = max((share + grain - 1) / grain * grain, least);
+  int const part = part_length(end - from, splits);
   std::int64_t const begin = from + std::int64_t{split} * part;
   if (begin >= end) return {0, 0};
   return {static_cast<int>(begin), static_cast<int>(min(begin + part, std::int64_t{end}))};

@@ -17,6 +17,15 @@ constexpr int most_decode_splits = 512;
 
 namespace {
 
+/// Blocks of the launch that joins states on a multiprocessor. With 64 registers one fits beside
+/// two blocks of head_dim 128 that make states, so that those of the next call take up their places
+/// and fetch their first keys meanwhile.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int join_blocks = 4;
+#else
+constexpr int join_blocks = 8;
+#endif
+
 /// Launches are made dependent on the one before from sm_90 on.
 __device__ __forceinline__ void wait_for_launch_before() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -206,9 +215,7 @@ __device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Tile 
   __shared__ float largest[Config::warps][16], sum[Config::warps][16];
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   auto* const sums = reinterpret_cast<float*>(shared);
-  // Not earlier, and not in the launch that joins parts: with blocks that wait on the device from
-  // early on the next launch took 2 % longer (H200, CUDA 13.0, batch 16, 8192 keys, head_dim 128).
-  allow_launch_behind();
+  if (!p.early) allow_launch_behind();
   __syncthreads();  // the ring is free
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -283,22 +290,27 @@ __device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Tile 
 /// Joins the states of one row of out. Parts are summed in ascending order by groups of threads,
 /// whose sums are then joined in order: the same bits every time.
 template <class T>
-__global__ void __launch_bounds__(128, 4)
+__global__ void __launch_bounds__(128, join_blocks)
     sm80_decode_join_kernel(__grid_constant__ Sm80DecodeParams const p) {
   __shared__ float weight[most_decode_splits];
   __shared__ float4 sums[128];
-  wait_for_launch_before();
+  allow_launch_behind();
   abi::AttentionArgs const& g = p.args;
   int const thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   unsigned const state = blockIdx.x;
+  auto const rows = static_cast<unsigned>(g.seqlen_q), heads = static_cast<unsigned>(g.heads_q);
+  auto const row =
+      output_row<T>(g, static_cast<int>(state / rows / heads),
+                    static_cast<int>(state / rows % heads), static_cast<int>(state % rows));
   float const* const lse = p.partial_lse + std::int64_t{state} * p.splits;
-  float const first = lane < p.splits ? lse[lane] : minus_infinity();
-  // The first sums are under way before it is known what they weigh.
   constexpr int ahead = 8;
   int const columns = p.state_width / 4, groups = 128 / columns;
   int const column = thread % columns, group = thread / columns;
   float const* const from = p.partial_out + std::int64_t{state} * p.state_width + 4 * column;
   std::int64_t const apart = p.states * p.state_width;
+  wait_for_launch_before();
+  float const first = lane < p.splits ? lse[lane] : minus_infinity();
+  // The first sums are under way before it is known what they weigh.
   float4 x[ahead];
 #pragma unroll
   for (int i = 0; i < ahead; ++i) {
@@ -318,10 +330,6 @@ __global__ void __launch_bounds__(128, 4)
   }
   for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
   __syncthreads();
-  auto const rows = static_cast<unsigned>(g.seqlen_q), heads = static_cast<unsigned>(g.heads_q);
-  auto const row =
-      output_row<T>(g, static_cast<int>(state / rows / heads),
-                    static_cast<int>(state / rows % heads), static_cast<int>(state % rows));
   DecodeScale const scale = finish_row(g, row.head, top, total);
   if (thread == 0 && row.lse != nullptr) *row.lse = scale.lse;
 

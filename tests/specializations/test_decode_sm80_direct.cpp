@@ -406,6 +406,45 @@ TEST(DecodeSm80Runs, GraphReplaysWithOtherLengths) {
   cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
 }
 
+// A call begins to fetch keys and values while the one ahead of it still writes some of them.
+TEST(DecodeSm80Runs, SeesValuesThatTheLaunchAheadWrote) {
+  using T = __nv_bfloat16;
+  using Kernel = abi::DecodeSm80MmaBf16;
+  Device const device = abi::query_device(abi::current_device());
+  DecodeCase t{.heads = 8, .heads_kv = 2, .len_kv = 1024};
+  DecodeProblem<T> one(t);
+  t.amplitude = 0.25;
+  DecodeProblem<T> other(t), x({.heads = 16, .heads_kv = 8, .len_kv = 1024});
+  x.out.upload();
+  for (std::int64_t splits : {1, 4}) {
+    // Two calls whose rows of out become the first values of the third.
+    DecodeArgs calls[3] = {one.arguments(), other.arguments(), x.arguments()};
+    std::vector<std::unique_ptr<DecodeWorkspace>> workspaces;
+    for (DecodeArgs& g : calls) {
+      g.splits = splits, g.lse = nullptr, g.out = x.v.begin();
+      for (int r = 0; r < 4; ++r) g.out_stride[r] = x.v.stride[r];
+      workspaces.push_back(std::make_unique<DecodeWorkspace>(Kernel::workspace_bytes(g, device)));
+      g.workspace = workspaces.back()->begin();
+    }
+    calls[2].out = x.out.begin();
+    for (int r = 0; r < 4; ++r) calls[2].out_stride[r] = x.out.stride[r];
+    std::vector<unsigned char> expected[2];
+    for (int round = 0; round < 200; ++round) {
+      x.out.upload();
+      ASSERT_CUDA(cudaDeviceSynchronize());
+      ASSERT_EQ(Kernel::launch(calls[round % 2], device, nullptr), cudaSuccess);
+      if (round < 2) ASSERT_CUDA(cudaDeviceSynchronize());
+      ASSERT_EQ(Kernel::launch(calls[2], device, nullptr), cudaSuccess);
+      ASSERT_CUDA(cudaDeviceSynchronize());
+      std::vector<unsigned char> result(x.out.host.size());
+      ASSERT_CUDA(cudaMemcpy(result.data(), x.out.device, result.size(), cudaMemcpyDeviceToHost));
+      if (round < 2) expected[round] = result;
+      ASSERT_EQ(result == expected[round % 2], true) << "round " << round;
+    }
+    EXPECT_EQ(expected[0] == expected[1], false) << "the third call does not follow the others";
+  }
+}
+
 TEST(DecodeSm80Runs, NothingWhereThereIsNothing) {
   for (auto [batch, len_q, len_kv] :
        {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
