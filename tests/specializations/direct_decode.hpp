@@ -58,6 +58,7 @@ struct DecodeCase {
   int descale = 0;                 ///< float8 factors; 1: one for all, 2: per batch and key head
   float factor_q = 1;              ///< on top of that of q
   bool coarse = false;             ///< float8 weights and sums as wgmma has them
+  bool unrounded = false;          ///< weights are not rounded to the element type
 };
 
 std::string describe(DecodeCase const& t, bool half) {
@@ -299,18 +300,22 @@ struct Expected {
 /// parts are joined); rounding it to T adds unit(T), for float16 at least 2^-25 of the row's
 /// largest. Sums of n weights or products add u(n + 32).
 ///
-/// Weights beside float8 values are float16, or `coarse`, as run() has it.
+/// Weights beside float8 values are float16, or `coarse`, as run() has it. `unrounded` ones are as
+/// sums.
 template <class T, class In>
 std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
   DecodeCase const& t = x.t;
   std::vector<Expected> list;
   constexpr bool is_double = std::is_same_v<T, double>, float8 = std::is_same_v<In, E4>;
   double const u = t.units * (is_double ? 0x1p-52 : 0x1p-23), unit = rounding<T>();
-  double const unit_weight = t.coarse ? 0x1p-4 : float8 ? rounding<__half>() : unit;
-  double const smallest_weight = t.coarse                              ? 0x1p-17
-                                 : std::is_same_v<T, __half> || float8 ? 0x1p-25
-                                 : is_double                           ? 0x1p-1000
-                                                                       : 0x1p-126;
+  double const unit_weight = t.coarse      ? 0x1p-4
+                             : t.unrounded ? 0
+                             : float8      ? rounding<__half>()
+                                           : unit;
+  double const smallest_weight = t.coarse                                                ? 0x1p-17
+                                 : is_double                                             ? 0x1p-1000
+                                 : !t.unrounded && (std::is_same_v<T, __half> || float8) ? 0x1p-25
+                                                                                         : 0x1p-126;
   double const dropped = t.coarse ? 33 * 0x1p-13 : 0;
   double const least = is_double ? 0x1p-1000 : 0x1p-25;  // neighbours of 0 are no further apart
   for (auto const& e : x.all) {
