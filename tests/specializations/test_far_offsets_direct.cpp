@@ -218,6 +218,7 @@ TEST_F(FarRuns, Attention) {
     attention<abi::AttentionSm75WmmaF16, __half>(dimension);
     attention<abi::DecodeSm80MmaBf16, __nv_bfloat16>(dimension);
     attention<abi::DecodeSm80MmaE4m3, E4, __half>(dimension);
+    attention<abi::DecodeSm80SimtF16, __half>(dimension);
   }
   attention<abi::AttentionSm80ShortF16, __half>(1);  // takes no positions that far apart
   attention<abi::AttentionSm90ShortF16, __half>(1);
@@ -226,6 +227,7 @@ TEST_F(FarRuns, Attention) {
 TEST_F(FarRuns, Pages) {
   attention<abi::DecodeSm80MmaBf16, __nv_bfloat16>(0);
   attention<abi::DecodeSm80MmaE4m3, E4, __half>(0);
+  attention<abi::DecodeSm80SimtF16, __half>(0);
   attention<abi::AttentionSm90WgmmaF16, __half>(0);
   attention<abi::AttentionSm80MmaBf16, __nv_bfloat16>(0);
   attention<abi::AttentionSm80MmaF64, double>(0);
