@@ -150,14 +150,16 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// On CUDA devices from compute capability 8.0 on, float16, bfloat16 and float8_e4m3 go to
 /// `decode/sm80_mma_*`, which rounds weights to that type, of float8_e4m3 to float16, where head
 /// dims are multiples of 8 up to 256, q, k and v have contiguous features and strides of whole 16
-/// bytes, and the call has no functor.
+/// bytes, and the call has no functor. Other layouts and head dims up to 512 of 16-bit types, and
+/// float32 and float64 of any layout, go to `decode/sm80_simt_*`, in IEEE arithmetic of float, or of
+/// double for double.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
 /// length of the cache alone (seqlen_max, max_pages·page_size or total_kv), so that results depend
 /// neither on the number of threads nor on the batch. On a device `determinism` batch_invariant, or
 /// `splits` given, makes bits independent of the rest of the batch (but for the mean number of
-/// queries where those are packed); those of `decode/sm80_mma_*`, which cuts up what a sequence's
+/// queries where those are packed); those of the CUDA kernels, which cut up what a sequence's
 /// queries see, then do not depend on the size of the cache either. Throws ShapeError, StrideError,
 /// UnsupportedError, ResourceError before anything is launched or written.
 ///

@@ -16,11 +16,20 @@ namespace detail {
 
 template <>
 struct Specializations<op::Decode, Kokkos::Cuda, float16, float16> {
-  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaF16>>;
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaF16>, CudaKernel<abi::DecodeSm80SimtF16>>;
 };
 template <>
 struct Specializations<op::Decode, Kokkos::Cuda, bfloat16, bfloat16> {
-  using kernels = KernelList<CudaKernel<abi::DecodeSm80MmaBf16>>;
+  using kernels =
+      KernelList<CudaKernel<abi::DecodeSm80MmaBf16>, CudaKernel<abi::DecodeSm80SimtBf16>>;
+};
+template <>
+struct Specializations<op::Decode, Kokkos::Cuda, float, float> {
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80SimtF32>>;
+};
+template <>
+struct Specializations<op::Decode, Kokkos::Cuda, double, double> {
+  using kernels = KernelList<CudaKernel<abi::DecodeSm80SimtF64>>;
 };
 template <>
 struct Specializations<op::Decode, Kokkos::Cuda, float8_e4m3, float16> {
