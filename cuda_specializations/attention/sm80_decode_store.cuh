@@ -4,7 +4,7 @@
 /// have come from a value that has no weight; and the launch that joins the states.
 #pragma once
 
-#include "../ptx/cluster.cuh"
+#include "../ptx/dependent_launch.cuh"
 #include "attention_repair.cuh"
 #include "sm80_decode_scores.cuh"
 
@@ -25,18 +25,6 @@ constexpr int join_blocks = 4;
 #else
 constexpr int join_blocks = 8;
 #endif
-
-/// Launches are made dependent on the one before from sm_90 on.
-__device__ __forceinline__ void wait_for_launch_before() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  wait_for_previous_launch();
-#endif
-}
-__device__ __forceinline__ void allow_launch_behind() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  allow_next_launch();
-#endif
-}
 
 /// Stands for an element of out that has 16 or 32 bits, as the call tells.
 struct OutOfCall {};
