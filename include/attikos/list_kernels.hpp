@@ -4,6 +4,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/attention/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/attention_backward.hpp>
 #include <attikos/attention/decode.hpp>
@@ -90,6 +91,17 @@ class KernelCollector {
     });
   }
 
+  /// For every execution space and every pair of element types of inputs, which caches hold too.
+  template <class Operation>
+  void add_each_input_pair() {
+    for_types(BuiltSpaces{}, [&]<class Exec>(std::type_identity<Exec>) {
+      for_types(InputElements{}, [&]<class A>(std::type_identity<A>) {
+        for_types(InputElements{},
+                  [&]<class B>(std::type_identity<B>) { add<Operation, Exec, A, B>(); });
+      });
+    });
+  }
+
   /// For every execution space and every triple of element types.
   template <class Operation>
   void add_each_triple() {
@@ -170,6 +182,14 @@ inline std::vector<KernelInfo> list_kernels(op::Decode) {
   detail::KernelCollector kernels;
   kernels.add_portable("portable", "every execution space; the cache split among teams");
   kernels.add_each_pair<op::Decode>();
+  return kernels.list();
+}
+
+/// The same for append_kv(): with the types of new keys and of the cache.
+inline std::vector<KernelInfo> list_kernels(op::AppendKv) {
+  detail::KernelCollector kernels;
+  kernels.add_portable("portable", "every execution space; several rows to a team");
+  kernels.add_each_input_pair<op::AppendKv>();
   return kernels.list();
 }
 

@@ -29,6 +29,7 @@ struct AppendCase {
   int queries = 0;  ///< 0: none, 1: into another tensor, 2: in place
   bool share_position = false;
   std::int64_t table_rows = 0;  ///< rows of cos and sin; 0: enough
+  char const* kernel = "";
 };
 
 std::string describe(AppendCase const& p) {
@@ -121,7 +122,8 @@ struct AppendRun {
       append_kv(Exec(), k_new.const_view(), v_new.const_view(), k_cache.view(), v_cache.view(),
                 {.style = p.rotate == Rotate::interleaved ? RopeStyle::interleaved
                                                           : RopeStyle::half_split,
-                 .queries_share_position = p.share_position},
+                 .queries_share_position = p.share_position,
+                 .kernel = p.kernel},
                 more..., extras...);
     };
     // Few forms, so that few kernels are compiled: queries come with tables, and paged caches with
@@ -250,6 +252,8 @@ TYPED_TEST(AppendKv, PlainCache) {
     check_append<Exec, T>({5, 3, 4, 24, 9, 13, 0, Rotate::none, 0, layout});
   check_append<Exec, T>({2, 3, 4, 24, 9, 13, 0, Rotate::none, 0, Layout::right, false});
   check_append<Exec, T>({2, 3, 9, 24, 9, 5, 0, Rotate::none, 0, Layout::right, false});
+  check_append<Exec, T>(
+      {5, 2, 5, 24, 9, 19, 0, Rotate::none, 0, Layout::right, true, 0, false, 0, "portable"});
 }
 
 TYPED_TEST(AppendKv, PagedCache) {
@@ -287,6 +291,8 @@ TYPED_TEST(AppendKv, Rotated) {
       check_append<Exec, T>({5, 2, 6, 40, 8, 20, 0, rotate, 40, Layout::right, true, 2, share});
       check_append<Exec, T>({5, 2, 6, 40, 8, 20, 5, rotate, 34, Layout::right, true, 1, share});
     }
+    check_append<Exec, T>(
+        {5, 2, 6, 40, 8, 20, 5, rotate, 34, Layout::padded, true, 2, false, 0, "portable"});
     // Positions past the tables take their last row.
     check_append<Exec, T>({5, 2, 6, 40, 8, 20, 0, rotate, 40, Layout::right, true, 1, false, 8});
   }
@@ -446,6 +452,27 @@ TEST(AppendKvErrors, Extras) {
   for (auto* tensor : {&k_cache, &v_cache, &out}) {
     tensor->download();
     EXPECT_TRUE(tensor->unchanged());
+  }
+}
+
+TEST(AppendKvErrors, Kernels) {
+  Keys k({2, 3, 4, 8}), v({2, 3, 4, 6}), k_cache({2, 3, 9, 8}), v_cache({2, 3, 9, 6});
+  auto const plan = [&](AppendKvOptions const& options) {
+    return explain(op::append_kv, Exec(), k.const_view(), v.const_view(), k_cache.view(),
+                   v_cache.view(), options);
+  };
+  EXPECT_EQ(plan({.kernel = "portable"}).kernel, "portable");
+  std::string const chosen =
+      explain(op::append_kv, k.const_view(), v.const_view(), k_cache.view(), v_cache.view()).kernel;
+  EXPECT_EQ(plan({.kernel = chosen.c_str()}).kernel, chosen);
+  if (is_host_space<Exec>) EXPECT_EQ(chosen, "portable");
+  expect_error<UnsupportedError>(
+      [&] { plan({.kernel = "append_kv/none"}); },
+      {"attikos::append_kv: kernel \"append_kv/none\" was demanded but is not available",
+       "available: portable"});
+  for (auto* cache : {&k_cache, &v_cache}) {
+    cache->download();
+    EXPECT_TRUE(cache->unchanged());
   }
 }
 

@@ -225,6 +225,9 @@ TEST(ListKernels, WhatExplainNamesIsListed) {
   }
   EXPECT_TRUE(lists(list_kernels(op::decode),
                     explain(op::decode, q.view(), k.view(), v.view(), out.view()).kernel));
+  EXPECT_TRUE(
+      lists(list_kernels(op::append_kv),
+            explain(op::append_kv, q.const_view(), out.const_view(), k.view(), v.view()).kernel));
   Tensor<float, 3, Exec> lse({1, 2, 3});
   EXPECT_TRUE(lists(
       list_kernels(op::attention_backward),
@@ -234,9 +237,9 @@ TEST(ListKernels, WhatExplainNamesIsListed) {
 }
 
 TEST(ListKernels, EveryEntryHasANameAndOneLine) {
-  for (auto const& list :
-       {list_kernels(op::gemm), list_kernels(op::attention), list_kernels(op::gated_mlp),
-        list_kernels(op::decode), list_kernels(op::attention_backward)}) {
+  for (auto const& list : {list_kernels(op::gemm), list_kernels(op::attention),
+                           list_kernels(op::gated_mlp), list_kernels(op::decode),
+                           list_kernels(op::append_kv), list_kernels(op::attention_backward)}) {
     ASSERT_FALSE(list.empty());
     EXPECT_EQ(list[0].name.rfind("portable", 0), 0u);
     for (auto const& kernel : list) {
@@ -251,6 +254,7 @@ TEST(ListKernels, EveryEntryHasANameAndOneLine) {
 TEST(ListKernels, TheCompanionsKernelsAreListed) {
   EXPECT_TRUE(lists(list_kernels(op::gemm), abi::GemmSm75WmmaF16::name));
   EXPECT_TRUE(lists(list_kernels(op::attention), abi::AttentionSm75WmmaF16::name));
+  EXPECT_TRUE(lists(list_kernels(op::append_kv), abi::AppendKvSm80Simt::name));
 }
 #endif
 

@@ -12,9 +12,11 @@ std::vector<KernelInfo> kernels_of(std::string_view operation) {
   if (operation == "attention") return list_kernels(op::attention);
   if (operation == "attention_backward") return list_kernels(op::attention_backward);
   if (operation == "decode") return list_kernels(op::decode);
+  if (operation == "append_kv") return list_kernels(op::append_kv);
   if (operation == "gated_mlp") return list_kernels(op::gated_mlp);
   fail(ATTIKOS_INVALID_ARGUMENT, "list_kernels: operation is \"", operation,
-       "\"; expected \"gemm\", \"attention\", \"attention_backward\", \"decode\" or \"gated_mlp\"");
+       "\"; expected \"gemm\", \"attention\", \"attention_backward\", \"decode\", \"append_kv\" or "
+       "\"gated_mlp\"");
 }
 
 }  // namespace

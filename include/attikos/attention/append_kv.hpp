@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <attikos/attention/append_kv_arguments.hpp>
+#include <attikos/attention/append_kv_cuda.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/rows.hpp>
 
@@ -15,6 +18,79 @@ namespace detail {
 template <class T>
 concept AppendKvExtra =
     is_any_wrapper<T, CacheLengths, Paged, Rotary, Queries, NewLengths, CuSeqlens>;
+
+/// Checks, then explains (log given) or runs (log null).
+template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCache,
+          TensorLike VCache, class... Extras>
+void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
+                        KCache const& k_cache, VCache const& v_cache,
+                        AppendKvOptions const& options, Explanation* log, Extras const&... extras) {
+  using X = element_t<KNew>;
+  using C = element_t<KCache>;
+  check_tensor<Exec, KNew>();
+  check_tensor<Exec, VNew>();
+  check_output<Exec>("append_kv", "k_cache", k_cache);
+  check_output<Exec>("append_kv", "v_cache", v_cache);
+  static_assert(rank_of<VNew> == rank_of<KNew> && rank_of<KCache> == 4 && rank_of<VCache> == 4,
+                "attikos::append_kv: keys and values have one rank, and caches have rank 4");
+  static_assert(std::is_same_v<X, element_t<VNew>> && std::is_same_v<C, element_t<VCache>>,
+                "attikos::append_kv: keys and values have one element type, so have the caches");
+  static_assert(is_floating_element<X> && is_floating_element<C>,
+                "attikos::append_kv: keys, values and caches hold floating-point elements");
+  check_extents("append_kv", "k_new", k_new);
+  check_extents("append_kv", "v_new", v_new);
+  check_extents("append_kv", "k_cache", k_cache);
+  check_extents("append_kv", "v_cache", v_cache);
+  auto const rk = to_const_ref(k_new);
+  auto const rv = to_const_ref(v_new);
+  auto const ck = to_ref(k_cache);
+  auto const cv = to_ref(v_cache);
+  auto const tokens = append_kv_tokens<Exec>(rk, extras...);
+  auto const slots = append_kv_slots<Exec>(rk, rv, ck, cv, tokens.batch, extras...);
+  auto const given = find_extra<Queries>(extras...);
+  auto const tables = find_extra<Rotary>(extras...);
+  static_assert(!is_present<decltype(given)> || is_present<decltype(tables)>,
+                "attikos::append_kv: queries(q, out) needs rotary(cos, sin)");
+  auto const query = append_kv_queries<Exec>(given, rk, tokens.batch, extras...);
+  auto const k4 = with_batch(rk);
+  // Tables must reach as far as the host can tell, which is one token where sequences are packed.
+  auto const reach = [](std::int64_t seqlen, bool one) {
+    return one ? std::min<std::int64_t>(seqlen, 1) : seqlen;
+  };
+  std::int64_t const seqlen =
+      std::max(reach(k4.extent[2], tokens.offsets.data != nullptr),
+               reach(query.q.extent[2],
+                     options.queries_share_position || query.tokens.offsets.data != nullptr));
+  auto const rotation = append_kv_rotation<Exec>(tables, find_extra<CacheLengths>(extras...),
+                                                 options, tokens.batch, seqlen, k4.extent[3]);
+  using Q = std::remove_const_t<std::remove_pointer_t<decltype(query.q.data)>>;
+  using QOut = std::remove_pointer_t<decltype(query.out.data)>;
+  using Acc = std::conditional_t<std::is_same_v<RowAccumulator<X, C>, double> ||
+                                     std::is_same_v<RowAccumulator<Q, QOut>, double>,
+                                 double, float>;
+  using Row = AppendKvRow<Acc, X, C, std::remove_const_t<decltype(rotation)>, Q, QOut>;
+  Row const row{k4,
+                with_batch(rv),
+                ck,
+                cv,
+                tokens,
+                slots,
+                rotation,
+                query.q,
+                query.out,
+                query.tokens,
+                options.queries_share_position};
+  using Kernels = typename Specializations<op::AppendKv, Exec, X, C>::kernels;
+  auto const arguments = append_kv_arguments(row);
+  bool const done = choose_kernel("append_kv", Kernels{}, options.kernel, arguments, exec, log,
+                                  [&]<class Kernel>(std::type_identity<Kernel>) {
+                                    if (log == nullptr) Kernel::run(arguments, exec);
+                                  });
+  if (done || log != nullptr) return;
+  // To find a row's place takes longer than to copy it, so that half a warp has one: 66 µs, 103
+  // with 32 lanes. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>.
+  launch_rows<16>(exec, "append_kv", row, row.rows());
+}
 
 }  // namespace detail
 
@@ -48,8 +124,10 @@ concept AppendKvExtra =
 ///
 /// Types: any floating-point element for new keys and values, for caches, for tables, for q and
 /// out; rotated in float, in double if keys or cache are double. Any strides, zero extents.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError
-/// before anything is launched or written.
+/// On CUDA devices from compute capability 8.0 on, `append_kv/sm80_simt` takes what has queries of
+/// the type of the new keys, caches of that type or a narrower one, and tables of 16 bits or more.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
+/// UnsupportedError (a demanded kernel) before anything is launched or written.
 ///
 /// Source: flash_attn_with_kvcache of T. Dao's flash-attention (BSD-3-Clause), for what it means;
 /// J. Su et al., "RoFormer", arXiv:2104.09864.
@@ -58,65 +136,7 @@ template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCac
 void append_kv(Exec const& exec, KNew const& k_new, VNew const& v_new, KCache const& k_cache,
                VCache const& v_cache, AppendKvOptions const& options = {},
                Extras const&... extras) {
-  using X = element_t<KNew>;
-  using C = element_t<KCache>;
-  detail::check_tensor<Exec, KNew>();
-  detail::check_tensor<Exec, VNew>();
-  detail::check_output<Exec>("append_kv", "k_cache", k_cache);
-  detail::check_output<Exec>("append_kv", "v_cache", v_cache);
-  static_assert(rank_of<VNew> == rank_of<KNew> && rank_of<KCache> == 4 && rank_of<VCache> == 4,
-                "attikos::append_kv: keys and values have one rank, and caches have rank 4");
-  static_assert(std::is_same_v<X, element_t<VNew>> && std::is_same_v<C, element_t<VCache>>,
-                "attikos::append_kv: keys and values have one element type, so have the caches");
-  static_assert(is_floating_element<X> && is_floating_element<C>,
-                "attikos::append_kv: keys, values and caches hold floating-point elements");
-  detail::check_extents("append_kv", "k_new", k_new);
-  detail::check_extents("append_kv", "v_new", v_new);
-  detail::check_extents("append_kv", "k_cache", k_cache);
-  detail::check_extents("append_kv", "v_cache", v_cache);
-  auto const rk = detail::to_const_ref(k_new);
-  auto const rv = detail::to_const_ref(v_new);
-  auto const ck = detail::to_ref(k_cache);
-  auto const cv = detail::to_ref(v_cache);
-  auto const tokens = detail::append_kv_tokens<Exec>(rk, extras...);
-  auto const slots = detail::append_kv_slots<Exec>(rk, rv, ck, cv, tokens.batch, extras...);
-  auto const given = detail::find_extra<Queries>(extras...);
-  auto const tables = detail::find_extra<Rotary>(extras...);
-  static_assert(!detail::is_present<decltype(given)> || detail::is_present<decltype(tables)>,
-                "attikos::append_kv: queries(q, out) needs rotary(cos, sin)");
-  auto const query = detail::append_kv_queries<Exec>(given, rk, tokens.batch, extras...);
-  auto const k4 = detail::with_batch(rk);
-  // Tables must reach as far as the host can tell, which is one token where sequences are packed.
-  auto const reach = [](std::int64_t seqlen, bool one) {
-    return one ? std::min<std::int64_t>(seqlen, 1) : seqlen;
-  };
-  std::int64_t const seqlen =
-      std::max(reach(k4.extent[2], tokens.offsets.data != nullptr),
-               reach(query.q.extent[2],
-                     options.queries_share_position || query.tokens.offsets.data != nullptr));
-  auto const rotation =
-      detail::append_kv_rotation<Exec>(tables, detail::find_extra<CacheLengths>(extras...), options,
-                                       tokens.batch, seqlen, k4.extent[3]);
-  using Q = std::remove_const_t<std::remove_pointer_t<decltype(query.q.data)>>;
-  using QOut = std::remove_pointer_t<decltype(query.out.data)>;
-  using Acc = std::conditional_t<std::is_same_v<detail::RowAccumulator<X, C>, double> ||
-                                     std::is_same_v<detail::RowAccumulator<Q, QOut>, double>,
-                                 double, float>;
-  using Row = detail::AppendKvRow<Acc, X, C, std::remove_const_t<decltype(rotation)>, Q, QOut>;
-  Row const row{k4,
-                detail::with_batch(rv),
-                ck,
-                cv,
-                tokens,
-                slots,
-                rotation,
-                query.q,
-                query.out,
-                query.tokens,
-                options.queries_share_position};
-  // To find a row's place takes longer than to copy it, so that half a warp has one: 66 µs, 103
-  // with 32 lanes. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>.
-  detail::launch_rows<16>(exec, "append_kv", row, row.rows());
+  detail::append_kv_dispatch(exec, k_new, v_new, k_cache, v_cache, options, nullptr, extras...);
 }
 
 /// The same on an instance of the default execution space.
@@ -125,6 +145,28 @@ template <TensorLike KNew, TensorLike VNew, TensorLike KCache, TensorLike VCache
 void append_kv(KNew const& k_new, VNew const& v_new, KCache const& k_cache, VCache const& v_cache,
                AppendKvOptions const& options = {}, Extras const&... extras) {
   append_kv(Kokkos::DefaultExecutionSpace{}, k_new, v_new, k_cache, v_cache, options, extras...);
+}
+
+/// Which kernel append_kv() would run for these arguments, and why not the others. Throws what
+/// append_kv() would throw.
+template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCache,
+          TensorLike VCache, detail::AppendKvExtra... Extras>
+Explanation explain(op::AppendKv, Exec const& exec, KNew const& k_new, VNew const& v_new,
+                    KCache const& k_cache, VCache const& v_cache,
+                    AppendKvOptions const& options = {}, Extras const&... extras) {
+  Explanation result;
+  detail::append_kv_dispatch(exec, k_new, v_new, k_cache, v_cache, options, &result, extras...);
+  return result;
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike KNew, TensorLike VNew, TensorLike KCache, TensorLike VCache,
+          detail::AppendKvExtra... Extras>
+Explanation explain(op::AppendKv tag, KNew const& k_new, VNew const& v_new, KCache const& k_cache,
+                    VCache const& v_cache, AppendKvOptions const& options = {},
+                    Extras const&... extras) {
+  return explain(tag, Kokkos::DefaultExecutionSpace{}, k_new, v_new, k_cache, v_cache, options,
+                 extras...);
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -3,6 +3,8 @@
 /// The checks that turn the tensors of an append_kv call into what its kernel takes.
 #pragma once
 
+#include <algorithm>
+#include <attikos/abi/append_kv.hpp>
 #include <attikos/attention/append_kv_options.hpp>
 #include <attikos/attention/append_kv_portable.hpp>
 #include <attikos/attention/attention_term_arguments.hpp>
@@ -183,6 +185,45 @@ auto append_kv_queries(Given const& given, TensorRef<X const, Rank> const& k, st
   } else {
     return QueryRefs<X, X>{};
   }
+}
+
+/// The call as a compiled kernel takes it.
+template <class Acc, class X, class C, class Rotary_, class Q, class QOut>
+abi::AppendKvArgs append_kv_arguments(AppendKvRow<Acc, X, C, Rotary_, Q, QOut> const& row) {
+  abi::AppendKvArgs g;
+  g.k_new = row.k.data, g.v_new = row.v.data;
+  g.k_cache = row.k_cache.data, g.v_cache = row.v_cache.data;
+  g.type_new = dtype_of<X>, g.type_cache = dtype_of<C>;
+  g.batch = row.tokens.batch;
+  g.heads = row.k.extent[1], g.seqlen_new = row.k.extent[2];
+  g.head_dim = row.k.extent[3], g.head_dim_v = row.v.extent[3];
+  auto const take = [](auto const& from, auto& to) {
+    std::copy(std::begin(from), std::end(from), std::begin(to));
+  };
+  take(row.k.stride, g.k_new_stride), take(row.v.stride, g.v_new_stride);
+  take(row.k_cache.stride, g.k_cache_stride), take(row.v_cache.stride, g.v_cache_stride);
+  g.cu_seqlens_new = row.tokens.offsets;
+  g.new_lengths = row.tokens.lengths, g.new_lengths_stride = row.tokens.lengths_stride;
+  CacheSlots const& slots = row.slots;
+  g.capacity = slots.capacity;
+  g.cache_lengths = slots.lengths, g.cache_lengths_stride = slots.lengths_stride;
+  g.page_table = slots.table.data, g.page_size = slots.page_size, g.num_pages = slots.num_pages;
+  take(slots.table.stride, g.page_table_stride);
+  if constexpr (is_present<Rotary_>) {
+    auto const& rotation = row.rotation;
+    using Table = std::remove_const_t<std::remove_pointer_t<decltype(rotation.cos.data)>>;
+    g.cos = rotation.cos.data, g.sin = rotation.sin.data, g.type_table = dtype_of<Table>;
+    g.table_rows = rotation.cos.extent[0], g.rotary_dim = rotation.dim();
+    take(rotation.cos.stride, g.cos_stride), take(rotation.sin.stride, g.sin_stride);
+    g.interleaved = rotation.interleaved, g.half_width = rotation.half_width;
+  }
+  g.q = row.q.data, g.q_out = row.q_out.data;
+  g.type_q = dtype_of<Q>, g.type_q_out = dtype_of<QOut>;
+  g.heads_q = row.q.extent[1], g.seqlen_q = row.q.extent[2];
+  take(row.q.stride, g.q_stride), take(row.q_out.stride, g.q_out_stride);
+  g.cu_seqlens_q = row.query_tokens.offsets;
+  g.queries_share_position = row.queries_share_position;
+  return g;
 }
 
 }  // namespace detail

@@ -19,6 +19,7 @@ struct AppendKvOptions {
   /// How many leading features rotary(cos, sin) rotates: the width of the tables (which 0 stands
   /// for), or twice that for tables that hold one entry per pair.
   std::int64_t rotary_dim = 0;
+  char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
 };
 
 /// How much of the cache each sequence has in use. See cache_lengths().

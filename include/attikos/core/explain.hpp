@@ -14,12 +14,14 @@ namespace op {
 struct Gemm {};
 struct Attention {};
 struct Decode {};
+struct AppendKv {};
 struct AttentionBackward {};
 struct GatedMlp {};
 
 inline constexpr Gemm gemm{};
 inline constexpr Attention attention{};
 inline constexpr Decode decode{};
+inline constexpr AppendKv append_kv{};
 inline constexpr AttentionBackward attention_backward{};
 inline constexpr GatedMlp gated_mlp{};
 

@@ -196,7 +196,7 @@ class Other(unittest.TestCase):
     def test_list_kernels(self):
         self.assertEqual(list(attikos.list_kernels("gemm"))[0], "portable")
         self.assertLessEqual({"portable/flash", "portable/tiled", "portable/naive"}, set(attikos.list_kernels("attention")))
-        for operation in ("gated_mlp", "decode", "attention_backward"):
+        for operation in ("gated_mlp", "decode", "append_kv", "attention_backward"):
             kernels = attikos.list_kernels(operation)
             self.assertIn("portable", kernels)
             self.assertTrue(all(kernels.values()))
