@@ -9,7 +9,6 @@
 
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
 
 namespace attikos {
@@ -34,22 +33,6 @@ template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) AppendKvGroup {
   T value[N];
 };
-
-/// What is read once and needs no place in a cache.
-template <class Group>
-__device__ __forceinline__ Group load_once(void const* from) {
-  using Raw = std::conditional_t<
-      sizeof(Group) == 16, uint4,
-      std::conditional_t<sizeof(Group) == 8, uint2,
-                         std::conditional_t<sizeof(Group) == 4, unsigned,
-                                            std::conditional_t<sizeof(Group) == 2, unsigned short,
-                                                               unsigned char>>>>;
-  static_assert(sizeof(Raw) == sizeof(Group));
-  Raw const raw = __ldcs(static_cast<Raw const*>(from));
-  Group group;
-  std::memcpy(static_cast<void*>(&group), &raw, sizeof group);
-  return group;
-}
 
 template <class Acc, class T>
 __device__ __forceinline__ Acc widen(T x) {

@@ -22,10 +22,11 @@ struct AppendKvConfig {
   using From = X;
   using To = C;
   static constexpr int group = N;
-  /// Heads whose loads are under way together: 64 bytes of a thread's two groups.
-  static constexpr int heads = N * sizeof(X) >= 16 ? 2 : 4;
-  /// Blocks of a multiprocessor, whose registers hold all that without spilling.
-  static constexpr int blocks = sizeof(X) < 4 || sizeof(C) == 1 ? 3 : 4;
+  /// Heads whose loads are under way together: more cost registers, and so blocks.
+  static constexpr int heads = 2;
+  /// Blocks of a multiprocessor, whose registers hold all that without spilling. Before sm_89,
+  /// conversions of float8 take many.
+  static constexpr int blocks = sizeof(X) == 1 ? 2 : sizeof(C) == 1 ? 3 : 4;
 };
 
 /// A token's sequence, −1 for none, and its number there.
@@ -141,8 +142,8 @@ __device__ __forceinline__ void move_rows(AppendKvParams const& p, unsigned bloc
 #pragma unroll
       for (int u = 0; u < U; ++u) {
         if (h + u < heads && !nobody) {
-          a[u] = load_once<AppendKvGroup<X, N>>(from_a);
-          if (two) b[u] = load_once<AppendKvGroup<X, N>>(from_b);
+          a[u] = *reinterpret_cast<AppendKvGroup<X, N> const*>(from_a);
+          if (two) b[u] = *reinterpret_cast<AppendKvGroup<X, N> const*>(from_b);
         }
         from_a += part.from_stride[1], from_b += part.from_stride[1];
       }
