@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// gemm/sm80_mma_* and gemm/sm89_mma_f8: what they accept, which configuration they take, and their
-/// launch.
+/// gemm/sm80_mma_*, gemm/sm89_mma_f8 and gemm/sm80_simt_f32: what they accept, which configuration
+/// they take, and their launch.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include "../common/check.cuh"
 #include "product.cuh"
 #include "sm80_mma.cuh"
+#include "sm80_simt_f32.cuh"
 #include "tile_choice.cuh"
 
 namespace attikos {
@@ -138,6 +139,15 @@ char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
   return refuse_mma(g, device, 80);
 }
 
+/// The kernel that a configuration shapes.
+template <class Config>
+constexpr auto sm80_kernel() {
+  if constexpr (std::is_same_v<typename Config::Type, SimtFloat>)
+    return sm80_simt_f32_kernel<Config>;
+  else
+    return sm80_mma_kernel<Config>;
+}
+
 template <class Config>
 cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   Sm80Params p{};
@@ -157,7 +167,7 @@ cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   p.alpha = g.alpha, p.beta = g.beta, p.scale = g.scale;
   p.zero_a = g.zero_point_a, p.zero_a_stride = g.zero_point_a_stride;
   p.zero_b = g.zero_point_b, p.zero_b_stride = g.zero_point_b_stride;
-  return launch_kernel(sm80_mma_kernel<Config>,
+  return launch_kernel(sm80_kernel<Config>(),
                        dim3(static_cast<unsigned>(tiles_m * tiles_n * g.batch)), Config::threads,
                        stream, p, Config::shared_bytes);
 }

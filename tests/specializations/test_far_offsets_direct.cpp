@@ -199,6 +199,7 @@ TEST_F(FarRuns, ProductsOfOlderCards) {
   products<abi::GemmSm80MmaS8, std::int8_t, int>();
   products<abi::GemmSm80MmaF64, double>();
   products<abi::GemmSm80MmaTf32x3, float>(Compute::tf32x3);
+  products<abi::GemmSm80SimtF32, float>();
   products<abi::GemmSm89MmaF8, E4, __nv_bfloat16>();
 }
 

@@ -263,6 +263,7 @@ TEST(PreActivationRuns, Sm80) {
   pre_activations<abi::GemmSm80MmaF64, double, double, double>();
   pre_activations<abi::GemmSm80MmaTf32, float, float, float>();
   pre_activations<abi::GemmSm80MmaTf32x3, float, float, __half>();
+  pre_activations<abi::GemmSm80SimtF32, float, float, Bf>();
   pre_activations<abi::GemmSm80MmaS8, I8, Bf, float>();
   pre_activations<abi::GemmSm89MmaF8, E4, Bf, Bf>();
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm80_mma_*, gemm/sm89_mma_f8 and gemm/sm90_mma_f64 called directly over memory of
-// cudaMalloc. Compiled as CUDA. The suite fails without a card of sm_89 or newer; what needs none
+// gemm/sm80_mma_*, gemm/sm80_simt_f32, gemm/sm89_mma_f8 and gemm/sm90_mma_f64 called directly over
+// memory of cudaMalloc. Compiled as CUDA. The suite fails without a card of sm_89 or newer; what needs none
 // is in test_gemm_sm80_refuses_direct.cpp.
 #include <algorithm>
 #include <array>
@@ -20,6 +20,7 @@ using abi::GemmSm80MmaF64;
 using abi::GemmSm80MmaS8;
 using abi::GemmSm80MmaTf32;
 using abi::GemmSm80MmaTf32x3;
+using abi::GemmSm80SimtF32;
 using abi::GemmSm89MmaF8;
 using abi::GemmSm90MmaF64;
 
@@ -179,6 +180,7 @@ TEST(Sm80Runs, ShapesOfOneTypeToTheOther) {
 TEST(Sm80Runs, ShapesFloat64) { shapes<GemmSm80MmaF64, double, double, double>(); }
 TEST(Sm80Runs, ShapesTf32) { shapes<GemmSm80MmaTf32, float, float, float>(); }
 TEST(Sm80Runs, ShapesTf32x3) { shapes<GemmSm80MmaTf32x3, float, float, float>(); }
+TEST(Sm80Runs, ShapesFloat32) { shapes<GemmSm80SimtF32, float, float, float>(); }
 TEST(Sm80Runs, ShapesInt8) { shapes<GemmSm80MmaS8, std::int8_t, std::int8_t, int>(); }
 TEST(Sm80Runs, ShapesInt8ToBfloat16) {
   shapes<GemmSm80MmaS8, std::int8_t, std::int8_t, __nv_bfloat16>();
@@ -214,6 +216,7 @@ TEST(Sm80Runs, EpiloguesBfloat16ToFloat32) {
 TEST(Sm80Runs, EpiloguesFloat64) { epilogues<GemmSm80MmaF64, double, double, double>(); }
 TEST(Sm80Runs, EpiloguesTf32) { epilogues<GemmSm80MmaTf32, float, float, float>(); }
 TEST(Sm80Runs, EpiloguesTf32x3) { epilogues<GemmSm80MmaTf32x3, float, float, float>(); }
+TEST(Sm80Runs, EpiloguesFloat32) { epilogues<GemmSm80SimtF32, float, float, float>(); }
 TEST(Sm80Runs, EpiloguesInt8) {
   epilogues<GemmSm80MmaS8, std::int8_t, std::int8_t, __nv_bfloat16>();
 }
@@ -295,12 +298,14 @@ TEST(Sm80Runs, SumsOfNothing) {
   run<GemmSm80MmaF16, __half, __half, __half>(t);
   run<GemmSm80MmaF64, double, double, double>(t);
   run<GemmSm80MmaTf32x3, float, float, float>(t);
+  run<GemmSm80SimtF32, float, float, float>(t);
   t.bias = false;
   run<GemmSm80MmaS8, std::int8_t, std::int8_t, int>(t);
   for (auto [m, n, batch] : {std::array<std::int64_t, 3>{0, 5, 1}, {5, 0, 1}, {5, 5, 0}}) {
     Case none{m, n, 7};
     none.batch = batch;
     run<GemmSm80MmaF16, __half, __half, __half>(none);
+    run<GemmSm80SimtF32, float, float, float>(none);
   }
 }
 
@@ -310,6 +315,7 @@ TEST(Sm80Runs, BatchesAndABroadcastB) {
     t.batch = 5, t.shared_b = shared, t.trans_b = !shared;
     run<GemmSm80MmaF16, __half, __half, __half>(t);
     run<GemmSm80MmaF64, double, double, double>(t);
+    run<GemmSm80SimtF32, float, float, float>(t);
   }
 }
 
@@ -357,6 +363,7 @@ void rows_backwards() {
 TEST(Sm80Runs, NegativeAndZeroStrides) {
   rows_backwards<GemmSm80MmaF16, __half>();
   rows_backwards<GemmSm80MmaF64, double>();
+  rows_backwards<GemmSm80SimtF32, float>();
 }
 
 template <class Kernel, class T>
@@ -377,6 +384,7 @@ TEST(Sm80Runs, TheSameBitsEveryTime) {
   same_bits<GemmSm80MmaF64, double>();
   same_bits<GemmSm80MmaTf32, float>();
   same_bits<GemmSm80MmaTf32x3, float>();
+  same_bits<GemmSm80SimtF32, float>();
 }
 
 TEST(Sm80Runs, NanAndInfinity) {
@@ -386,10 +394,11 @@ TEST(Sm80Runs, NanAndInfinity) {
   std::memcpy(&a.at(0, 1, 7), &nan_bits, 4);
   a.at(0, 2, 9) = INFINITY;
   a.upload(), b.upload();
-  for (auto compute : {Compute::tf32, Compute::tf32x3}) {
+  for (auto compute : {Compute::tf32, Compute::tf32x3, Compute::ieee}) {
     auto const choose = [&](GemmArgs& g) { g.compute = compute; };
-    auto const result = compute == Compute::tf32 ? product<GemmSm80MmaTf32>(a, b, c, choose)
-                                                 : product<GemmSm80MmaTf32x3>(a, b, c, choose);
+    auto const result = compute == Compute::tf32     ? product<GemmSm80MmaTf32>(a, b, c, choose)
+                        : compute == Compute::tf32x3 ? product<GemmSm80MmaTf32x3>(a, b, c, choose)
+                                                     : product<GemmSm80SimtF32>(a, b, c, choose);
     for (std::int64_t j = 0; j < 5; ++j) {
       float row[3];
       for (std::int64_t i = 0; i < 3; ++i)
@@ -397,6 +406,8 @@ TEST(Sm80Runs, NanAndInfinity) {
       EXPECT_TRUE(std::isfinite(row[0]));
       EXPECT_TRUE(std::isnan(row[1]));
       EXPECT_FALSE(std::isfinite(row[2]));
+      if (compute == Compute::ieee)
+        EXPECT_EQ(row[2], b.value(0, 9, j) > 0 ? INFINITY : -INFINITY);
     }
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm80_mma_* and gemm/sm89_mma_f8 called directly with what the device alone knows: groups of
+// gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 called directly with what the device alone knows: groups of
 // rows, counted rows and arrays of pointers, against sums in long double. Rows of no group are NaN.
 #include <array>
 #include <cstring>
@@ -18,6 +18,7 @@ using abi::GemmSm80MmaF64;
 using abi::GemmSm80MmaS8;
 using abi::GemmSm80MmaTf32;
 using abi::GemmSm80MmaTf32x3;
+using abi::GemmSm80SimtF32;
 using abi::GemmSm89MmaF8;
 
 /// What the rows of a product are.
@@ -268,6 +269,7 @@ void run_types(ListsCase t) {
   run_lists<GemmSm80MmaF64, double, double, double>(t);
   run_lists<GemmSm80MmaTf32, float, float, float>(t);
   run_lists<GemmSm80MmaTf32x3, float, float, float>(t);
+  run_lists<GemmSm80SimtF32, float, float, float>(t);
   run_lists<GemmSm80MmaS8, std::int8_t, std::int8_t, int>(t);
   run_lists<GemmSm89MmaF8, E4, E5, __half>(t);
 }
@@ -301,6 +303,7 @@ TEST(Sm80ListsRuns, Partitions) {
       t.trans_a = (layout & 1) != 0, t.trans_b = (layout & 2) != 0, t.trans_c = (layout & 4) != 0;
       run_lists<GemmSm80MmaF16, __half, __half, __half>(t);
       run_lists<GemmSm80MmaS8, std::int8_t, std::int8_t, int>(t);
+      run_lists<GemmSm80SimtF32, float, float, float>(t);
       if (testing::Test::HasFailure()) return;
     }
   }
@@ -398,6 +401,7 @@ TEST(Sm80ListsRuns, Epilogues) {
 TEST(Sm80ListsRuns, ManyTiles) {
   ListsCase t{2300, 72, 328, 1, Rows::grouped, {0, 1200, 1210, 1338, 2300}};
   run_lists<GemmSm80MmaF16, __half, __half, __half>(t);
+  run_lists<GemmSm80SimtF32, float, float, float>(t);
   run_lists<GemmSm89MmaF8, E4, E4, __half>(t);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What gemm/sm80_mma_* and gemm/sm89_mma_f8 take and what not. Compiled as CUDA; needs no GPU.
+// What gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 take and what not. Compiled as
+// CUDA; needs no GPU.
 #include <string>
 
 #include "direct_matrix.hpp"
@@ -13,6 +14,7 @@ using abi::GemmSm80MmaF64;
 using abi::GemmSm80MmaS8;
 using abi::GemmSm80MmaTf32;
 using abi::GemmSm80MmaTf32x3;
+using abi::GemmSm80SimtF32;
 using abi::GemmSm89MmaF8;
 
 Device card(int major, int minor, int shared_bytes = 99 * 1024) {
@@ -47,6 +49,41 @@ TEST(Sm80Refuses, OtherDevices) {
   g.type_a = DType::float8_e4m3, g.type_b = DType::float8_e5m2;
   EXPECT_EQ(reason<GemmSm89MmaF8>(g, card(8, 9)), "");
   EXPECT_EQ(reason<GemmSm89MmaF8>(g, card(8, 6)), "device is older than sm_89");
+  g.type_a = g.type_b = g.type_c = DType::float32;
+  for (auto d : {card(8, 0), card(8, 6), card(8, 9), card(9, 0), card(10, 0), card(12, 0)})
+    EXPECT_EQ(reason<GemmSm80SimtF32>(g, d), "") << d.compute_major << d.compute_minor;
+  EXPECT_EQ(reason<GemmSm80SimtF32>(g, card(7, 5)), "device is older than sm_80");
+  EXPECT_EQ(reason<GemmSm80SimtF32>(g, card(8, 6, 64 * 1024)),
+            "the device gives a block less than 99 KiB of shared memory");
+}
+
+/// Whatever strides, epilogues, lists and precision a float32 call has, one kernel takes it.
+TEST(Sm80Refuses, NothingOfFloat32) {
+  static void* list[1];
+  auto const with = [](auto change) {
+    GemmArgs g = acceptable();
+    g.type_a = g.type_b = g.type_c = DType::float32;
+    change(g);
+    return reason<GemmSm80SimtF32>(g);
+  };
+  EXPECT_EQ(with([](GemmArgs& g) { g.a_m = 17, g.b_k = -33, g.c_m = 1, g.c_n = 49; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a_m = 1, g.a_k = 49; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.compute = Compute::tf32; }), "") << "more precise";
+  EXPECT_EQ(with([](GemmArgs& g) { g.batch = 7, g.c_batch = 5000, g.bias = g.a; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.offsets = g.a, g.groups = 3; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.counts = reinterpret_cast<int const*>(g.a); }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.a_pointers = g.b_pointers = list, g.c_pointers = list; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.k = 0, g.a = g.b = nullptr; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) {
+              g.pre_activation = g.c, g.pre_activation_m = 32, g.pre_activation_n = 1;
+            }),
+            "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.tile = {128, 128, 16}; }), "");
+  EXPECT_EQ(with([](GemmArgs& g) { g.tile.m = 256; }), "it has no such tile for this call");
+  EXPECT_EQ(with([](GemmArgs& g) { g.type_c = DType::float16; }),
+            "it does not write C's element type");
+  EXPECT_EQ(with([](GemmArgs& g) { g.type_a = DType::float16; }),
+            "it multiplies other element types");
 }
 
 TEST(Sm80Refuses, WhatItCannotDo) {

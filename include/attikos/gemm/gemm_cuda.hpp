@@ -31,12 +31,13 @@ struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, C> {
                              CudaKernel<abi::GemmSm80MmaF16>>;
 };
 
-/// The first three take only calls that allow their rounding, the fourth batches of small products.
+/// The first three take only calls that allow their rounding, the fourth batches of small products;
+/// the last takes what is left, from sm_80 on.
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
   using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm90WgmmaTf32x3>,
                              CudaKernel<abi::GemmSm80MmaTf32x3>, CudaKernel<abi::GemmSm80SmallF32>,
-                             CudaKernel<abi::GemmSm90SimtF32>>;
+                             CudaKernel<abi::GemmSm90SimtF32>, CudaKernel<abi::GemmSm80SimtF32>>;
 };
 
 template <>

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "gemm_sm80.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <bool MnA, bool MnB>
+using LargeSimt = SimtF32Config<MnA, MnB, 128, 128, 64, 64, 3, 2, 100>;
+template <bool MnA, bool MnB>
+using SmallSimt = SimtF32Config<MnA, MnB, 64, 64, 32, 32, 3, 4, 125>;
+
+using SimtProduct = Sm80Product<LargeSimt, SmallSimt>;
+
+}  // namespace
+}  // namespace cuda
+
+namespace abi {
+
+Verdict GemmSm80SimtF32::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::SimtProduct::accepts(cuda::refuse_sm80<cuda::SimtFloat>(args, device), args, device);
+}
+GemmTiles GemmSm80SimtF32::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::SimtProduct::tiles(accepts(args, device), args, device);
+}
+int GemmSm80SimtF32::launch(GemmArgs const& args, Device const& device,
+                            CUstream_st* stream) noexcept {
+  return cuda::SimtProduct::launch(accepts(args, device), args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
