@@ -122,7 +122,9 @@ namespace abi {
 
 Verdict GemmSm90SimtF32::accepts(GemmArgs const& args, Device const& device) noexcept {
   if (args.type_c != DType::float32) return refused("it does not write C's element type");
-  // A tile of 64 × 128 for each of them would be all but empty.
+  // A tile of 64 × 128 for each of them would be all but empty. Those with a bias or an activation
+  // are gemm/sm80_simt_f32's: <H200, 10 000 of 8, 16, 32 cubed with a bias> 111, 134, 205 µs, here
+  // 1.04 ms.
   if (args.batch > 1 && args.m <= 32 && args.n <= 32 && args.k <= 32)
     return refused("a batch of products of 32 and less is shared out several at a time elsewhere");
   return cuda::accepts_float32(args, device);

@@ -86,7 +86,11 @@ TEST(Sm90F32Accepts, NoBatchesOfTinyProducts) {
   g.a_k = g.b_n = g.c_n = 1, g.batch = 2, g.a_batch = g.b_batch = g.c_batch = 1024;
   EXPECT_STREQ(Simt::accepts(g, device).reason,
                "a batch of products of 32 and less is shared out several at a time elsewhere");
-  g.batch = 1;
+  g.bias = somewhere;
+  EXPECT_STRNE(Simt::accepts(g, device).reason, "");
+  device.shared_memory_per_block_optin = 232448;
+  EXPECT_STREQ(abi::GemmSm80SimtF32::accepts(g, device).reason, "") << "which small_f32 has not";
+  g.bias = nullptr, g.batch = 1;
   EXPECT_STREQ(Simt::accepts(g, device).reason, "");
   g.batch = 2, g.k = g.a_m = 36;
   EXPECT_STREQ(Simt::accepts(g, device).reason, "");

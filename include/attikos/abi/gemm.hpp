@@ -240,7 +240,7 @@ struct GemmSm90WgmmaS8 {
 /// IEEE float32 products on the CUDA cores of sm_90, fed by the copy engine: fused multiply-adds in
 /// float32, in ascending order of k. Where tiles are few, up to 32 shares of K are summed so, and
 /// then added in a fixed order. A, B, C are float32; batches of products without an extent above 32
-/// that GemmSm80SmallF32 takes are left to it; otherwise what GemmSm90WgmmaF16 takes.
+/// are left to others; otherwise what GemmSm90WgmmaF16 takes.
 struct GemmSm90SimtF32 {
   static constexpr char const* name = "gemm/sm90_simt_f32";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
@@ -366,9 +366,8 @@ struct GemmSm89MmaF8 {
 
 /// IEEE float32 products on CUDA cores, fed by cp.async; sm_80 and newer: fused multiply-adds in
 /// float32, in ascending order of k. A, B, C are float32; otherwise what GemmSm80MmaF16 takes, with
-/// its bound on errors. Of a K-major operand, and of rows that are no multiples of 16 bytes apart,
-/// single elements are copied, which costs little here. A product with an infinite factor is what
-/// IEEE 754 says.
+/// its bound on errors. All copies are of single elements, so that alignment and strides make no
+/// difference. Infinities and NaN go through as IEEE 754 says.
 struct GemmSm80SimtF32 {
   static constexpr char const* name = "gemm/sm80_simt_f32";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
