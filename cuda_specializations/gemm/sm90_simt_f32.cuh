@@ -3,12 +3,10 @@
 /// IEEE float32 matrix products on CUDA cores for sm_90, fed by the copy engine.
 ///
 /// One warp drives the copy engine through a ring of stages of 32 k, eight warps multiply, a thread
-/// 8 × 16 elements of its warp's 64 × 64. The register file reads one even and one odd register in
-/// a cycle, so that a multiply-add takes two unless one operand is that of the one before: the
-/// order below goes to and fro along columns, which leaves a sum and one operand to read, and both
-/// operands come four rows or columns to a load, so that these two can lie in different halves. A
-/// K-major operand, whose loads along k would put all of one k into the same half, is therefore
-/// transposed in shared memory, once a stage, by three warps that have nothing else to do.
+/// 8 × 16 elements of its warp's 64 × 64. Both operands come four rows or columns to a load, for
+/// the sake of add_products(). A K-major operand, whose loads along k would put all of one k into
+/// the same half of the register file, is therefore transposed in shared memory, once a stage, by
+/// three warps that have nothing else to do.
 ///
 /// Where tiles are few, the eight warps share out each stage's k, and the blocks of a cluster share
 /// out K. A share's sums run through its k in ascending order; shares are added in the order of
@@ -17,6 +15,7 @@
 
 #include "../ptx/cluster.cuh"
 #include "../ptx/tma.cuh"
+#include "simt_products.cuh"
 #include "sm90_params.cuh"
 
 namespace attikos {
@@ -232,13 +231,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
                                            (lane_n ^ k % 4) * 16 + (g % 2 ^ k / 4) * 64);
               fb[4 * g] = v.x, fb[4 * g + 1] = v.y, fb[4 * g + 2] = v.z, fb[4 * g + 3] = v.w;
             }
-#pragma unroll
-            for (int j = 0; j < 16; ++j)
-#pragma unroll
-              for (int ii = 0; ii < 8; ++ii) {
-                int const i = j % 2 == 0 ? ii : 7 - ii;
-                acc[i][j] = fmaf(fa[i], fb[j], acc[i][j]);
-              }
+            add_products(acc, fa, fb);
           }
         }
         fence_proxy_async();  // these reads come before the copy engine's next writes
