@@ -200,6 +200,10 @@ cudaError_t launch_split(abi::GemmArgs const& g, int splits, int wave_rows, CUst
   p.tiles = {blocks_of(g.m, wave_rows * (Config::gated ? 1 : Config::waves)),
              blocks_of(g.n, Config::tile_n), g.batch, 16};
   p.splits = splits;
+  if constexpr (Config::leads) {
+    constexpr int bytes = sizeof(typename Config::A);
+    p.lead = {static_cast<unsigned char const*>(g.a), g.a_m * bytes, g.a_batch * bytes, lead_lines};
+  }
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
   return launch_clusters(sm90_split_kernel<Config>, static_cast<int>(tiles) * splits, splits,
                          Config::threads, Config::shared_bytes, stream, p);

@@ -81,6 +81,14 @@ struct CopiedFactors {
   int batch_step;          ///< 0 where they are the same in every batch
 };
 
+/// The beginnings of a K-major A's rows, which blocks bring into L2 while they wait for the launch
+/// before theirs.
+struct Sm90Lead {
+  unsigned char const* rows;
+  std::int64_t row_bytes, batch_bytes;
+  int lines;  ///< of 128 bytes in each row; 0: none
+};
+
 struct Sm90Params {
   CUtensorMap a, b, c;
   CUtensorMap
@@ -92,6 +100,7 @@ struct Sm90Params {
   int splits;     ///< blocks that share out K
   int wave_rows;  ///< rows that a product of 64 rows really has; the rest of its tile is not loaded
   int m, n;
+  Sm90Lead lead;
   Sm90Store store;
   Activation gate;  ///< of a gated product
   /// Factors that change along K, of blocks a multiple of 128 long there; no data: none.

@@ -27,6 +27,9 @@ struct Sm90SplitConfig {
   static constexpr int waves = Waves, tile_m = 64 * Waves, tile_n = TileN, stages = Stages;
   static constexpr int blocks_per_sm = BlocksPerSm;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
+  /// Whether blocks fetch ahead while they wait for the launch before theirs. Where two share a
+  /// multiprocessor, one that waits would take from one that works.
+  static constexpr bool leads = BlocksPerSm == 1 && !MnMajorA && !Gated;
   static constexpr int factor_warps = Promoted ? 1 : 0, first_factor_thread = 160;
   static constexpr int threads = 160 + 32 * factor_warps;
   static constexpr int a_bytes = tile_m * 128;
@@ -66,6 +69,22 @@ __device__ __forceinline__ void load_split_stage(Sm90Params const& p, unsigned c
       tma_load(b + c * 8192, &p.b, full, Keep::long_term, n + 64 * c, k, zb);
   } else {
     tma_load(b, &p.b, full, Keep::long_term, k, n, zb);
+  }
+}
+
+/// Brings the first lines of a block's rows into L2, from where the copy engine gets them sooner:
+/// at once, although the launch before this one may still be writing them (see prefetch_l2). The
+/// consumers' threads do it, whose requests pass the copy engine by; it would be busy with its own
+/// until after the wait. `line`: the first of the block's share of K.
+template <class Config>
+__device__ __forceinline__ void prefetch_rows(Sm90Params const& p, int z, int m, int rows, int line,
+                                              int lines) {
+  unsigned char const* const first =
+      p.lead.rows + z * p.lead.batch_bytes + m * p.lead.row_bytes + line * 128;
+  int const count = min(rows, p.m - m) * lines;
+  for (int i = static_cast<int>(threadIdx.x); i < count; i += 128) {
+    int const row = i / lines;
+    prefetch_l2(first + row * p.lead.row_bytes + (i - row * lines) * 128);
   }
 }
 
@@ -116,6 +135,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   auto* const sums =
       reinterpret_cast<Acc*>(shared);  // in place of the stages, along C's unit stride
 
+  if constexpr (Config::leads) {
+    if (warp < 4 && p.lead.lines != 0)
+      prefetch_rows<Config>(p, z, m, rows, begin, min(p.lead.lines, min(end, p.k_blocks) - begin));
+  }
   wait_for_previous_launch();
   Sm90Factors const factors(e, z);  // long before their use
 
