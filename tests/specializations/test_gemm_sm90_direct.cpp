@@ -339,6 +339,44 @@ TEST(Sm90Runs, CanBeCaptured) {
       });
 }
 
+/// Weights that the launch before writes: a product with few rows asks L2 for them while that one
+/// runs, and must still read what it writes.
+TEST(Sm90Runs, WeightsOfTheLaunchBefore) {
+  using T = __nv_bfloat16;
+  Device const device = abi::query_device(abi::current_device());
+  constexpr std::int64_t features = 2048, inputs = 1024, inner = 512;
+  for (std::int64_t tokens : {1, 16, 32, 64}) {
+    Matrix<T> u(1, features, inner, false, 0, false, 1), v(1, inner, inputs, true, 0, false, 2),
+        weights(1, features, inputs, false, 0, false, 3), x(1, tokens, inputs, false, 0, false, 4),
+        y(1, tokens, features, false, 0, false, 5);
+    u.upload(), v.upload(), weights.upload(), x.upload(), y.upload();
+    GemmArgs first;
+    first.type_a = first.type_b = first.type_c = DType::bfloat16, first.batch = 1;
+    GemmArgs second = first;
+    first.a = u.begin(), first.b = v.begin(), first.c = weights.begin();
+    first.m = features, first.n = inputs, first.k = inner;
+    first.a_m = u.stride_row, first.b_n = v.stride_column, first.c_m = weights.stride_row;
+    second.a = x.begin(), second.b = weights.begin(), second.c = y.begin();
+    second.m = tokens, second.n = features, second.k = inputs;
+    second.a_m = x.stride_row, second.b_n = weights.stride_row, second.c_m = y.stride_row;
+    first.a_k = first.b_k = first.c_n = second.a_k = second.b_k = second.c_n = 1;
+    captured_equals(
+        {{weights.device, weights.host.size()}, {y.device, y.host.size()}},
+        [&](cudaStream_t stream) {
+          int const status = abi::GemmSm90WgmmaBf16::launch(first, device, stream);
+          if (!abi::stream_is_capturing(stream)) cudaStreamSynchronize(stream);
+          return status == cudaSuccess ? abi::GemmSm90WgmmaBf16::launch(second, device, stream)
+                                       : status;
+        },
+        [&](int round) {
+          Matrix<T> const next(1, features, inner, false, 0, false,
+                               100 + static_cast<std::uint32_t>(round));
+          ASSERT_CUDA(
+              cudaMemcpy(u.device, next.host.data(), u.host.size(), cudaMemcpyHostToDevice));
+        });
+  }
+}
+
 TEST(Sm90Runs, WorstErrorOverBound) {
   RecordProperty("worst_error_over_bound", std::to_string(worst_ratio));
   std::printf("worst error / bound: %.3f\n", worst_ratio);
