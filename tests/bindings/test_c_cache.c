@@ -163,6 +163,19 @@ static void test_decode(attikos_context* context) {
     CHECK(fabs((double)out_data[0] - 3) < 1e-5 && fabs((double)out_data[1] - 5) < 1e-5);
     CHECK(fabs((double)lse_data[0] - log(3.0)) < 1e-6);
   }
+  o.splits = 0;
+  for (int32_t how = ATTIKOS_RUN_TO_RUN; how <= ATTIKOS_UNORDERED; ++how) {
+    o.determinism = how;
+    fill(out_data, 2, -1);
+    CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &o), ATTIKOS_SUCCESS);
+    CHECK(fabs((double)out_data[0] - 3) < 1e-5 && fabs((double)out_data[1] - 5) < 1e-5);
+  }
+  /* callers of the first version have no determinism: what lies behind their struct is not looked at */
+  o.determinism = 77, o.struct_size = offsetof(attikos_decode_options, determinism);
+  fill(out_data, 2, -1);
+  CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &o), ATTIKOS_SUCCESS);
+  CHECK(fabs((double)out_data[0] - 3) < 1e-5 && fabs((double)out_data[1] - 5) < 1e-5);
+  o.determinism = ATTIKOS_BATCH_INVARIANT, o.struct_size = sizeof o;
   /* the same positions in pages of two, and packed with attention's own lengths of keys alone */
   float pages_v[8] = {1, 3, 100, 100, 2, 4, 6, 8};
   int32_t table[2] = {1, 0};
@@ -182,7 +195,11 @@ static void test_decode(attikos_context* context) {
   attikos_decode_options wrong = ATTIKOS_DECODE_OPTIONS_INIT;
   wrong.splits = -2;
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_INVALID_ARGUMENT);
-  wrong.splits = 0, wrong.softcap = NAN;
+  wrong.splits = 0, wrong.determinism = 3;
+  CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_INVALID_ARGUMENT);
+  wrong.determinism = -1;
+  CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_INVALID_ARGUMENT);
+  wrong.determinism = ATTIKOS_RUN_TO_RUN, wrong.softcap = NAN;
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_INVALID_ARGUMENT);
   wrong.softcap = 0, wrong.kernel = "decode/of_nobody";
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_UNSUPPORTED);
@@ -192,7 +209,7 @@ static void test_decode(attikos_context* context) {
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_SHAPE_MISMATCH);
   wrong.check = 0, wrong.descale_q = &lse;
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_SHAPE_MISMATCH);
-  wrong.descale_q = NULL, wrong.struct_size = 12;
+  wrong.descale_q = NULL, wrong.struct_size = offsetof(attikos_decode_options, determinism) - 1;
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &wrong), ATTIKOS_INVALID_STRUCT);
   attikos_tensor other = lse;
   other.dtype = ATTIKOS_FLOAT64;

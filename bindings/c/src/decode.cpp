@@ -16,6 +16,7 @@ struct DecodeCall {
   bool has_lse;
   AttentionSetup setup;
   std::int64_t splits;
+  Determinism determinism;
 
   /// Elements of type T, output of type Out.
   template <class T, class Out>
@@ -34,7 +35,8 @@ struct DecodeCall {
                                 .window_left = setup.options.window_left,
                                 .window_right = setup.options.window_right,
                                 .softcap = setup.options.softcap,
-                                .splits = splits};
+                                .splits = splits,
+                                .determinism = determinism};
     auto const call = [&](auto const&... extras) {
       run_on(context, [&](auto const& exec) {
         auto const sq = q.span<T const, 4>();
@@ -61,6 +63,21 @@ struct DecodeCall {
         attention_terms<T, Out>(setup, q.extent[0], q.extent[1], k.extent[1]));
   }
 };
+
+/// The enumerator behind a number of the C interface, where the default is 0.
+Determinism read_determinism(std::int32_t given) {
+  switch (given) {
+    case ATTIKOS_RUN_TO_RUN:
+      return Determinism::run_to_run;
+    case ATTIKOS_BATCH_INVARIANT:
+      return Determinism::batch_invariant;
+    case ATTIKOS_UNORDERED:
+      return Determinism::unordered;
+    default:
+      fail(ATTIKOS_INVALID_ARGUMENT, operation, ": determinism is ", given,
+           "; expected an attikos_determinism");
+  }
+}
 
 /// The options that decode has in common with attention, as attention takes them.
 attikos_attention_options attention_part(attikos_decode_options const& o) {
@@ -91,7 +108,8 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                 attikos_decode_options const* options, Explanation* log) {
   auto const& where = expect_context(operation, context);
   attikos_decode_options const defaults = ATTIKOS_DECODE_OPTIONS_INIT;
-  auto const o = read_options(operation, options, defaults, sizeof defaults);
+  auto const o =
+      read_options(operation, options, defaults, offsetof(attikos_decode_options, determinism));
   auto const terms = attention_part(o);
   DecodeCall call{where,
                   log,
@@ -102,7 +120,8 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                   {},
                   lse != nullptr,
                   read_attention_options(operation, &terms, where),
-                  o.splits};
+                  o.splits,
+                  read_determinism(o.determinism)};
   call.q = read_tensor(operation, "q", q, 4, 4, where);
   call.k = read_tensor(operation, "k", k, 4, 4, where);
   call.v = read_tensor(operation, "v", v, 4, 4, where);

@@ -146,6 +146,7 @@ class DecodeOptions(SizedStruct):
         ("descale_k", TensorPointer),
         ("descale_v", TensorPointer),
         ("kernel", c_char_p),
+        ("determinism", c_int32),
     ]
     DEFAULTS = {"window_left": -1, "window_right": -1}
 

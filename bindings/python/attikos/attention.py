@@ -14,6 +14,7 @@ from ._dtypes import FLOATING, DType, dtype_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
 _ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
+_DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
 
 def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, paged: bool) -> None:
@@ -72,7 +73,7 @@ def attention_settings(**given: Any) -> dict[str, Any]:
     defaults: dict[str, Any] = {
         "scale": None, "causal": False, "top_left": False, "window": (-1, -1), "softcap": 0.0,
         "algorithm": "flash", "compute": "ieee", "kernel": "", "check": True, "out_dtype": None, "splits": 0,
-        **dict.fromkeys(_TENSORS),
+        "determinism": "run_to_run", **dict.fromkeys(_TENSORS),
     }  # fmt: skip
     return {**defaults, **given}
 
@@ -118,6 +119,7 @@ def prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **
     if operation == "decode":
         del values["algorithm"], values["compute"]
         values["splits"] = settings["splits"]
+        values["determinism"] = choice(operation, "determinism", settings["determinism"], _DETERMINISM)
     for name, value in values.items():
         setattr(options, name, value)
     for name in _TENSORS:

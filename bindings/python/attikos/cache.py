@@ -18,6 +18,7 @@ def decode(
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
     page_table: Any = None, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
     out_dtype: Any = None, splits: int = 0, kernel: str = "", return_lse: bool = False, check: bool = True,
+    determinism: str = "run_to_run",
 ) -> Any:  # fmt: skip
     """What attention() computes, for one or a few queries per sequence over a long cache, which is worked on in
     parts.
@@ -25,13 +26,16 @@ def decode(
     q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d], v [batch, heads_kv, seqlen_max, dv];
     lengths_kv int32 [batch]: positions of the cache in use; paged: k [num_pages, heads_kv, page_size, d] with
     page_table [batch, max_pages]. splits: at most so many parts, 0 for as many as are worth while; it changes
-    the result by rounding only. Everything else means what it means for attention(). Without gradients.
+    the result by rounding only. determinism "batch_invariant": the bits of a sequence do not depend on what else
+    is in the batch, for which splits of 0 become 16 on a device; "run_to_run" and "unordered" leave the choice
+    free, and bits repeat from call to call with either. Everything else means what it means for attention().
+    Without gradients.
     """
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
         page_table=page_table, descale_q=descale_q, descale_k=descale_k, descale_v=descale_v,
-        out_dtype=out_dtype, splits=splits, kernel=kernel, check=check,
+        out_dtype=out_dtype, splits=splits, kernel=kernel, check=check, determinism=determinism,
     )  # fmt: skip
     call, options = prepare("decode", q, k, v, settings)
     out, lse = results(call, settings, return_lse, heads_last=False)

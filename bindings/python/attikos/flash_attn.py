@@ -159,7 +159,8 @@ def flash_attn_with_kvcache(
     positions on the way, in pairs of neighbors or (rotary_interleaved False) of halves, and queries by theirs:
     cache_seqlens + i with causal or a window, else all by cache_seqlens. cache_batch_idx int32 [batch]: which
     sequence of the cache belongs to which query, for caches without blocks. cache_leftpad int32 [batch]: first
-    position of the cache in use. num_splits: at most so many parts of the cache are worked on apart.
+    position of the cache in use. num_splits: at most so many parts of the cache are worked on apart;
+    given, up to 16 queries have the bits that they have in any other batch.
 
     Lengths on a device are checked, which waits for it, unless a graph is captured. No gradients, as in that
     package.

@@ -47,6 +47,21 @@ class Decode(unittest.TestCase):
                 oracles.check(self, out, exact, bound, f"{np.dtype(dtype)} {splits}")
                 oracles.check(self, got, lse, lse_bound, f"lse {np.dtype(dtype)} {splits}")
 
+    def test_determinism(self):
+        for dtype in oracles.FLOATING:
+            q, k, v = self.tensors(dtype)
+            exact, bound, *_ = oracles.attention(q, k, v, keep=self.keep, parts=40)
+            for name in ("unordered", "run_to_run", "batch_invariant"):
+                for splits in (0, 3):
+                    out = attikos.decode(q, k, v, lengths_kv=self.lengths, splits=splits, determinism=name)
+                    oracles.check(self, out, exact, bound, f"{np.dtype(dtype)} {name} {splits}")
+            for b in range(3):
+                alone = (x[b : b + 1] for x in (q, k, v))
+                one = attikos.decode(*alone, lengths_kv=self.lengths[b : b + 1], determinism="batch_invariant", splits=3)
+                np.testing.assert_array_equal(one[0], out[b])
+        with self.assertRaisesRegex(attikos.ArgumentError, "determinism is 'sometimes'; expected one of"):
+            attikos.decode(q, k, v, determinism="sometimes")
+
     def test_terms(self):
         q, k, v = self.tensors(np.float32, 3)
         i, j = np.arange(3)[:, None], np.arange(40)[None]

@@ -211,13 +211,22 @@ ATTIKOS_API attikos_status attikos_attention_backward(attikos_context* context, 
 
 /* --- decoding ------------------------------------------------------------------------------------ */
 
+/** How far the bits of a result repeat at least. The default is 0, so that libraries which do not know the
+ * member take it. */
+typedef enum attikos_determinism {
+  ATTIKOS_RUN_TO_RUN = 0,      /**< from call to call of one problem on one machine */
+  ATTIKOS_BATCH_INVARIANT = 1, /**< and whatever else the batch holds beside a sequence */
+  ATTIKOS_UNORDERED = 2        /**< not at all */
+} attikos_determinism;
+
 typedef struct attikos_decode_options {
   size_t struct_size;
   double softmax_scale; /**< this and what follows as in attikos_attention_options */
   double softcap;
   int64_t window_left;
   int64_t window_right;
-  int64_t splits; /**< the cache is worked on in at most this many parts; 0: as many as are worth while */
+  int64_t splits; /**< the cache is worked on in at most this many parts; 0: as many as are worth while. Given,
+                       it makes bits batch-invariant */
   int32_t causal;
   int32_t causal_top_left;
   int32_t check;
@@ -232,10 +241,12 @@ typedef struct attikos_decode_options {
   attikos_tensor const* descale_k;
   attikos_tensor const* descale_v;
   char const* kernel;
+  int32_t determinism; /**< attikos_determinism; batch-invariant leaves splits of 0 to what does not depend on
+                            the batch: 16 on a device */
 } attikos_decode_options;
 #define ATTIKOS_DECODE_OPTIONS_INIT                                                                              \
   {sizeof(attikos_decode_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL}
+   NULL, NULL, NULL, ATTIKOS_RUN_TO_RUN}
 
 /** What attikos_attention computes, for one or a few queries per sequence over a long cache, which is split
  * among teams. q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d] or, with a page table,
