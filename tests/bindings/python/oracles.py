@@ -49,9 +49,11 @@ def gemm(a, b, out_dtype, alpha=1.0, beta=0.0, c=None):
     return exact, stored(exact, growth(a.shape[-1]) * u * product + 6 * u * terms, out_dtype)
 
 
-def attention(q, k, v, causal=False, scale=None, keep=None, added=None, softcap=0.0, parts=0, out_dtype=None):
+def attention(q, k, v, causal=False, scale=None, keep=None, added=None, softcap=0.0, parts=0, out_dtype=None,
+              rounded_weights=False):  # fmt: skip
     """Output, log-sum-exp and bounds of both. keep: boolean [.., seqlen_q, seqlen_kv], True where visible; added: a
-    term of the scores; parts: at most so many parts of the keys are worked on apart and merged."""
+    term of the scores; parts: at most so many parts of the keys are worked on apart and merged; rounded_weights: for
+    kernels on tensor cores, which round weights to an output's type of 16 bits."""
     dtype = np.asarray(q).dtype
     u = unit(accumulator(dtype))
     out_dtype = dtype if out_dtype is None else out_dtype
@@ -91,6 +93,9 @@ def attention(q, k, v, causal=False, scale=None, keep=None, added=None, softcap=
     sums = (growth(columns) + 2) * u
     error = np.abs(out) * (mean + sums + 3 * u) + (p * (each + sums)) @ np.abs(v)
     error = error + columns * 2.0**-126 * np.abs(v).max(initial=0)
+    if rounded_weights and np.dtype(out_dtype).itemsize == 2:
+        narrow = np.dtype(out_dtype).name
+        error = error + _UNIT[narrow] * (p @ np.abs(v)) + columns * _SMALLEST[narrow] / 2 * np.abs(v).max(initial=0)
     extent = largest[..., 0] + np.log(max(columns, 1)) + 1
     lse_error = mean[..., 0] + sums + (MATH + 3) * u * extent
     finite = np.where(np.isfinite(lse), lse, 0)
