@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _autograd, _library
-from ._arrays import Call, Operand, int32_array, operand_of, pointer_or_none
+from ._arrays import Call, Operand, explained, int32_array, operand_of, pointer_or_none
 from ._dtypes import FLOATING, DType, dtype_of
 from .attention import attention_settings, prepare, results
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
@@ -73,7 +73,8 @@ def append_call(
 
 def run_append(call: Call, options: Any) -> None:
     call.run("attikos_append_kv", *(call[name] for name in ("k_new", "v_new", "k_cache", "v_cache")), options)
-    _autograd.mark_written(call["k_cache"].owner, call["v_cache"].owner)
+    if explained.get() is None:
+        _autograd.mark_written(call["k_cache"].owner, call["v_cache"].owner)
 
 
 def append_kv(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from . import _library
+from . import _library, flash_attn
 from ._arrays import explained, text_of
 from .attention import attention
 from .cache import decode
@@ -18,13 +18,14 @@ _EXPLAINED: dict[str, Callable[..., Any]] = {
     "attention": attention,
     "decode": decode,
     "fused_gated_mlp": fused_gated_mlp,
+    **{name: getattr(flash_attn, name) for name in flash_attn.__all__},
 }
 
 
 def explain(function: str, *arguments: Any, **named: Any) -> str:
     """What a call of this function with these arguments would run: "runs <kernel>", and a line with the reason
-    for every kernel before it that would not. Nothing runs; raises what the call would raise. function is
-    "gemm", "attention", "decode" or "fused_gated_mlp"."""
+    for every kernel before it that would not. Nothing runs or is written; raises what the call would raise.
+    function is "gemm", "attention", "decode", "fused_gated_mlp" or a function of attikos.flash_attn."""
     if function not in _EXPLAINED:
         raise ArgumentError(f"attikos.explain: function is {function!r}; expected one of {list(_EXPLAINED)}")
     answers: list[str] = []
