@@ -13,8 +13,8 @@
 
 #include <cuda_fp8.h>
 
-#include "../ptx/ldmatrix.cuh"
 #include "../ptx/convert.cuh"
+#include "../ptx/ldmatrix.cuh"
 #include "sm80_decode_store.cuh"
 #include "sm80_tiles.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // gemm/sm80_mma_*, gemm/sm80_simt_f32, gemm/sm89_mma_f8 and gemm/sm90_mma_f64 called directly over
-// memory of cudaMalloc. Compiled as CUDA. The suite fails without a card of sm_89 or newer; what needs none
-// is in test_gemm_sm80_refuses_direct.cpp.
+// memory of cudaMalloc. Compiled as CUDA. The suite fails without a card of sm_89 or newer; what
+// needs none is in test_gemm_sm80_refuses_direct.cpp.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -406,8 +406,7 @@ TEST(Sm80Runs, NanAndInfinity) {
       EXPECT_TRUE(std::isfinite(row[0]));
       EXPECT_TRUE(std::isnan(row[1]));
       EXPECT_FALSE(std::isfinite(row[2]));
-      if (compute == Compute::ieee)
-        EXPECT_EQ(row[2], b.value(0, 9, j) > 0 ? INFINITY : -INFINITY);
+      if (compute == Compute::ieee) EXPECT_EQ(row[2], b.value(0, 9, j) > 0 ? INFINITY : -INFINITY);
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 called directly with what the device alone knows: groups of
-// rows, counted rows and arrays of pointers, against sums in long double. Rows of no group are NaN.
+// gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 called directly with what the device
+// alone knows: groups of rows, counted rows and arrays of pointers, against sums in long double.
+// Rows of no group are NaN.
 #include <array>
 #include <cstring>
 #include <sstream>

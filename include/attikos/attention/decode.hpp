@@ -151,8 +151,8 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// `decode/sm80_mma_*`, which rounds weights to that type, of float8_e4m3 to float16, where head
 /// dims are multiples of 8 up to 256, q, k and v have contiguous features and strides of whole 16
 /// bytes, and the call has no functor. Other layouts and head dims up to 512 of 16-bit types, and
-/// float32 and float64 of any layout, go to `decode/sm80_simt_*`, in IEEE arithmetic of float, or of
-/// double for double.
+/// float32 and float64 of any layout, go to `decode/sm80_simt_*`, in IEEE arithmetic of float, or
+/// of double for double.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the
