@@ -69,7 +69,9 @@ TEST(NewerCards, Products) {
   auto const f64 = product(DType::float64, DType::float64);
   accepted<abi::GemmSm80MmaF64>(f64);
   refused<abi::GemmSm90MmaF64>(f64);
-  refused<abi::GemmSm90SimtF32>(product(DType::float32, DType::float32));
+  auto const f32 = product(DType::float32, DType::float32);
+  accepted<abi::GemmSm80SimtF32>(f32);
+  refused<abi::GemmSm90SimtF32>(f32);
   accepted<abi::GemmSm80MmaTf32>(product(DType::float32, DType::float32, Compute::tf32));
   auto const tf32x3 = product(DType::float32, DType::float32, Compute::tf32x3);
   accepted<abi::GemmSm80MmaTf32x3>(tf32x3);
@@ -132,9 +134,15 @@ TEST(NewerCards, Attention) {
 TEST(NewerCards, DecodeAndGatedMlp) {
   auto decode = attention<abi::DecodeArgs>(DType::float16, DType::float16);
   decode.seqlen_q = 1;
-  accepted<abi::DecodeSm80MmaF16>(decode);
+  accepted<abi::DecodeSm80MmaF16, abi::DecodeSm80SimtF16>(decode);
   decode.type = decode.type_out = DType::bfloat16;
-  accepted<abi::DecodeSm80MmaBf16>(decode);
+  accepted<abi::DecodeSm80MmaBf16, abi::DecodeSm80SimtBf16>(decode);
+  decode.type = DType::float8_e4m3;
+  accepted<abi::DecodeSm80MmaE4m3>(decode);
+  decode.type = decode.type_out = DType::float32;
+  accepted<abi::DecodeSm80SimtF32>(decode);
+  decode.type = decode.type_out = DType::float64;
+  accepted<abi::DecodeSm80SimtF64>(decode);
   abi::GatedMlpArgs mlp;
   mlp.x = mlp.gate_weight = mlp.up_weight = mlp.out = somewhere;
   mlp.type_x = mlp.type_weight = mlp.type_out = DType::bfloat16;
