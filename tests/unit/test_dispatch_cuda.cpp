@@ -132,6 +132,14 @@ TEST_F(DispatchCuda, Attention) {
   expect_attention<double, double>("attention/sm80_mma_f64", 2048, 64);
 }
 
+TEST_F(DispatchCuda, AppendKv) {
+  auto const fresh = tensor<bfloat16, 4>({2, 4, 3, 128});
+  auto const cache = tensor<bfloat16, 4>({2, 4, 4096, 128});
+  auto const bytes = tensor<float8_e4m3, 4>({2, 4, 4096, 128});
+  expect("append_kv/sm80_simt", explain(op::append_kv, Exec(), fresh, fresh, cache, cache));
+  expect("append_kv/sm80_simt", explain(op::append_kv, Exec(), fresh, fresh, bytes, bytes));
+}
+
 TEST_F(DispatchCuda, DecodeAndGatedMlp) {
   auto const decode = [&]<class T, class Out>(std::string const& kernel, T, Out,
                                               std::int64_t leading) {
