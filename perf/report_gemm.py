@@ -6,7 +6,8 @@
   report_gemm.py FILE --cases       prints every case with its kernel, rate and ratios below it
   report_gemm.py FILE --plot PNG    draws rates of square products against their size (needs matplotlib)
 
-Peers: F is cuBLASLt's first heuristic, B the best of its first ten.
+Peers: F is cuBLASLt's first heuristic, B the best of its first ten. Where a file holds cases of several runs, each says
+under `measured` on which day; its context is that of the last.
 """
 
 import argparse
@@ -237,6 +238,9 @@ def main():
     options = parser.parse_args()
     all_cases, context = cases(options.file)
     table(all_cases, options.cases)
+    days = sorted({c["measured"] for c in all_cases if "measured" in c})
+    if days:
+        print(f"measured from {days[0]} to {days[-1]}")
     if options.plot:
         plot(all_cases, context, options.plot)
 
