@@ -49,8 +49,9 @@ __device__ __forceinline__ Acc widen(T x) {
   }
 }
 
-/// Rounds to nearest. What is too large for float8 does not saturate, as the instruction has it:
-/// halfway to the number after the largest it rounds to even, which is down for e4m3.
+/// Rounds to nearest. What is too large for float8 becomes NaN (e4m3) or infinity (e5m2), where the
+/// instruction saturates; halfway to the number after the largest rounds to even, which is down for
+/// e4m3.
 template <class T, class Acc>
 __device__ __forceinline__ T narrow(Acc x) {
   if constexpr (std::is_same_v<T, __half>) {

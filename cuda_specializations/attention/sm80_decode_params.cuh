@@ -26,7 +26,7 @@ __host__ __device__ constexpr Int part_length(Int keys, Int splits) {
 struct Sm80DecodeParams {
   abi::AttentionArgs args;
   float* partial_out;   ///< [splits, states, state_width], null where there is one split
-  float* partial_lse;   ///< [states, splits], base 2
+  float* partial_lse;   ///< [states, splits], base 2 (float64: e)
   std::int64_t states;  ///< rows of out in all
   int state_width;      ///< head_dim_v, rounded up to 4
   int splits;

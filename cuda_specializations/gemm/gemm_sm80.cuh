@@ -122,7 +122,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   return nullptr;
 }
 
-/// The same with what its element types ask for: `narrow` C of 16 or 32 bits, as the sums are.
+/// The same for a kernel's element types: what it multiplies and which C it writes.
 template <class Type>
 char const* refuse_sm80(abi::GemmArgs const& g, abi::Device const& device) {
   constexpr DType type = Type::dtype;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// IEEE float32 matrix products on CUDA cores, fed by cp.async, for operands of any stride.
+/// IEEE float32 matrix products on CUDA cores, fed by cp.async, for operands with a unit stride,
+/// whatever their other strides and their alignment.
 ///
 /// A block computes one tile of C, which sm80_place.cuh finds. A stage holds 16 k of both operands,
 /// a line of rows or columns for each k, whatever the layouts and alignments: copies are of 4 bytes
-/// and transpose a K-major operand on its way, which is one copy for 64 multiply-adds. The 16-byte
+/// and transpose a K-major operand on the way, which is one copy for 64 multiply-adds. The 16-byte
 /// chunks of a line are permuted by an XOR with k mod 8, so that neither these copies nor the loads
 /// meet in a bank. A thread multiplies blocks of 4 × 4, 32 rows and 16 columns apart, and makes its
-/// share of the copies of a stage to come between the multiply-adds.
+/// share of the copies of a later stage between the multiply-adds.
 ///
 /// Rows and columns beyond C are not copied: sums of what lies in their place go nowhere. What lies
 /// beyond K is zero.

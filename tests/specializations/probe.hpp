@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// What the probes of the primitive layer share: memory of the device, matrices of small integers
-/// that every element type holds exactly, and comparison without a bound.
+/// that every element type holds exactly, and comparison without a bound. All probes fail without a
+/// card that runs what they are compiled for.
 #pragma once
 
 #include <cuda_bf16.h>

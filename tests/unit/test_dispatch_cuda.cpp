@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Which compiled kernel takes which call on a Hopper card, and which next one where it cannot: a
-// trait entry that is missing or refuses too much loses nothing but speed, and shows here.
+// trait entry that is missing or refuses too much loses nothing but speed, and shows here. Nothing
+// is launched. Skipped on other cards; empty without CUDA and its companion.
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>

@@ -39,7 +39,7 @@ def explain(function: str, *arguments: Any, **named: Any) -> str:
 
 def list_kernels(operation: str) -> dict[str, str]:
     """Names and descriptions of the kernels that an operation ("gemm", "attention", "attention_backward", "decode",
-    "append_kv" or "gated_mlp") may run or be asked for with `kernel`, the portable ones first."""
+    "append_kv" or "gated_mlp") may run or, but for "append_kv", be asked for with `kernel`, the portable ones first."""
     text = text_of(_library.library.attikos_list_kernels, operation.encode())
     pairs = (line.partition(": ") for line in text.splitlines())
     return {name: description for name, _, description in pairs}

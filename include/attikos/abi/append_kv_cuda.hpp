@@ -12,14 +12,14 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
 /// Keys and values into a cache, rotated on the way, from sm_80 on: threads find a token's place
-/// once and take its features through registers for several heads, 16 bytes at a time where
-/// addresses allow that.
+/// once and take its features through registers for several heads, up to 16 bytes at a time
+/// where addresses allow that, four elements of what is rotated or converted.
 ///
 /// - New elements and cache are both float64, float32, float16, bfloat16, float8_e4m3 or
 ///   float8_e5m2, or the cache is narrower: float32 to 16 bits and float8, 16 bits to float8.
 ///   Converted round to nearest, overflow to infinity (float8_e4m3: NaN). Queries and what becomes
-///   of them have the type of the new keys; tables are float32, float16 or bfloat16, for float64
-///   float64 too.
+///   of them have the type of the new keys; tables are float64, float32,
+///   float16 or bfloat16.
 /// - Any strides and addresses, head dims, padded or packed tokens, pages of any size, tables of
 ///   either width, partial and interleaved rotation. What needs no rotation and no other type is
 ///   copied as it is, NaN included.

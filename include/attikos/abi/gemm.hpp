@@ -366,8 +366,9 @@ struct GemmSm89MmaF8 {
 
 /// IEEE float32 products on CUDA cores, fed by cp.async; sm_80 and newer: fused multiply-adds in
 /// float32, in ascending order of k. A, B, C are float32; otherwise what GemmSm80MmaF16 takes, with
-/// its bound on errors. All copies are of single elements, so that alignment and strides make no
-/// difference. Infinities and NaN go through as IEEE 754 says.
+/// its bound on errors. All copies are of single elements, so that alignment makes no difference; A
+/// and B need a unit stride in one dimension, as there. Infinities and NaN go through as IEEE 754
+/// says.
 struct GemmSm80SimtF32 {
   static constexpr char const* name = "gemm/sm80_simt_f32";
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;

@@ -124,8 +124,9 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
 ///
 /// Types: any floating-point element for new keys and values, for caches, for tables, for q and
 /// out; rotated in float, in double if keys or cache are double. Any strides, zero extents.
-/// On CUDA devices from compute capability 8.0 on, `append_kv/sm80_simt` takes what has queries of
-/// the type of the new keys, caches of that type or a narrower one, and tables of 16 bits or more.
+/// On CUDA devices from compute capability 8.0 on, `append_kv/sm80_simt` takes new keys
+/// and queries of one type, caches of that type, beside float32 also of 16 and 8 bits, beside 16
+/// bits also of 8, and tables of 16 bits or more.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
 /// UnsupportedError (a demanded kernel) before anything is launched or written.
 ///

@@ -73,15 +73,14 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// \param q        [batch, heads_q, seqlen_q, d], or [batch·heads_q, seqlen_q, d]; packed:
 ///                 [heads_q, total_q, d]
 /// \param k        [batch, heads_kv, seqlen_kv, d]; heads_q is a multiple of heads_kv, each key
-/// head
-///                 serving heads_q/heads_kv neighboring query heads; paged:
+///                 head serving heads_q/heads_kv neighboring query heads; paged:
 ///                 [num_pages, heads_kv, page_size, d]
 /// \param v        as k with dv in place of d
 /// \param out      as q with dv in place of d
 /// \param lse      as q without d: natural logarithm of Σ w·e^s over the visible keys (and the
-/// sink) \param options  scale, softcap, causal mask, window, algorithm, kernel (see
-/// AttentionOptions) \param extras   in any order: lengths(q, kv): int32, one per sequence (rank 3:
-/// one per entry of
+///                 sink)
+/// \param options  scale, softcap, causal mask, window, algorithm, kernel (see AttentionOptions)
+/// \param extras   in any order: lengths(q, kv): int32, one per sequence (rank 3: one per entry of
 ///                 dimension 0); cu_seqlens(q, kv); paged(table, page_size); bias(view);
 ///                 mask(view); alibi(slopes); sinks(view); descale(q, k, v); score(functor);
 ///                 weight(functor); workspace(view): at least attention_workspace_size() bytes

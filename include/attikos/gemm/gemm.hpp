@@ -77,7 +77,9 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///   - grouped(offsets) or masked(counts), groups of rows that the device knows; C has batch 1
 ///     (groups) or one matrix for each count
 ///
-/// A or B of rank 2, or with batch 1, is shared by the whole batch. matrix_pointers() may stand for
+/// A or B of rank 2, or with batch 1, is shared by the whole batch. Where B is, and strides allow
+/// it, the batch becomes one product of batch·m rows, to which kernels, tiles and explain() refer;
+/// its bits may then depend on the batch. matrix_pointers() may stand for
 /// any of the three. Any strides; all extents may be 0, and k = 0 gives the epilogue of 0. C must
 /// not overlap A or B; the residual may be C itself.
 ///

@@ -32,7 +32,7 @@ struct Specializations<op::Gemm, Kokkos::Cuda, float16, float16, C> {
 };
 
 /// The first three take only calls that allow their rounding, the fourth batches of small products;
-/// the last takes what is left, from sm_80 on.
+/// the last takes, from sm_80 on, what is left with a unit stride in A and in B.
 template <>
 struct Specializations<op::Gemm, Kokkos::Cuda, float, float, float> {
   using kernels = KernelList<CudaKernel<abi::GemmSm80MmaTf32>, CudaKernel<abi::GemmSm90WgmmaTf32x3>,

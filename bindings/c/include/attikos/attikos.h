@@ -123,8 +123,8 @@ ATTIKOS_API attikos_status attikos_gemm_backward(attikos_context* context, attik
                                                  attikos_gemm_options const* options);
 
 /** One line for every kernel that an operation ("gemm", "attention", "attention_backward", "decode",
- * "append_kv", "gated_mlp") may run or be asked for in this library: its name, a colon, and where it runs and on what. Text
- * as for attikos_explain_gemm. */
+ * "append_kv", "gated_mlp") may run or, but for "append_kv", be asked for in this library: its name, a colon,
+ * and where it runs and on what. Text as for attikos_explain_gemm. */
 ATTIKOS_API attikos_status attikos_list_kernels(char const* operation, char* text, size_t size,
                                                 size_t* length);
 
