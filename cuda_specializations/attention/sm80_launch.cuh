@@ -28,12 +28,20 @@ char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
   return nullptr;
 }
 
+/// Whether a Hopper card finds code of its generation here, which waits for the launch ahead; older
+/// code, translated for it, does not.
+constexpr bool waits_on_hopper() {
+  for (int architecture : {__CUDA_ARCH_LIST__})
+    if (architecture / 100 == 9) return true;
+  return false;
+}
+
 /// Dependent launches overlap from sm_90 on, where the kernels wait for each other.
 template <class Params>
 cudaError_t launch_behind(void (*kernel)(Params), std::int64_t blocks, int threads,
                           int shared_bytes, abi::Device const& device, CUstream_st* stream,
                           Params const& p) {
-  if (device.compute_major == 9)
+  if (device.compute_major == 9 && waits_on_hopper())
     return launch_clusters(kernel, static_cast<int>(blocks), 1, threads, shared_bytes, stream, p);
   return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), threads, stream, p,
                        shared_bytes);

@@ -98,12 +98,14 @@ struct SimtRow {
   using T = typename Config::Element;
   T x[Config::each];
 
+  // Past L1 and coherent: a launch that overlaps the one ahead must not see what that has since
+  // overwritten.
   /// `from` is the lane's first element, `step` the way over 32 elements, `left` how many elements
   /// there are from the lane's first on.
   template <class Step>
   __device__ __forceinline__ void load(T const* from, Step step, int left) {
 #pragma unroll
-    for (int e = 0; e < Config::each; ++e) x[e] = 32 * e < left ? __ldg(from + e * step) : T(0.0f);
+    for (int e = 0; e < Config::each; ++e) x[e] = 32 * e < left ? __ldcg(from + e * step) : T(0.0f);
   }
   __device__ __forceinline__ typename Config::Acc get(int e) const {
     return static_cast<typename Config::Acc>(x[e]);
@@ -123,7 +125,7 @@ struct SimtRow<Config, true> {
     for (int c = 0; c < Config::chunks; ++c) {
       Piece y{};
       if (32 * c * Config::vector < left)
-        y = __ldg(reinterpret_cast<Piece const*>(from + 32 * c * Config::vector));
+        y = __ldcg(reinterpret_cast<Piece const*>(from + 32 * c * Config::vector));
       if constexpr (words == 1)
         x[c] = y;
       else

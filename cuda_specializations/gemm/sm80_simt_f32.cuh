@@ -168,7 +168,7 @@ __device__ __forceinline__ void store_sums(Sm80Params const& p,
                                            float const (&sums)[Config::rows][Config::columns],
                                            unsigned char* shared, int z, int m0, int n0) {
   using S = Staging<Config>;
-  static_assert(S::rows == 32 && 32 * Config::columns <= S::rows * S::stride);
+  static_assert(S::rows == 32 && 128 * Config::columns <= S::rows * S::stride);
   int const lane = static_cast<int>(threadIdx.x) % 32, row = lane % 8 * 4, column = lane / 8 * 4;
   float* const staged =
       reinterpret_cast<float*>(shared) + static_cast<int>(threadIdx.x) / 32 * (S::rows * S::stride);

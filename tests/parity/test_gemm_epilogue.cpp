@@ -216,6 +216,8 @@ TEST(GemmBatches, ThatShareBAreJoined) {
   EXPECT_EQ(rows(g, row_factors(12, 0)), 5);
   EXPECT_EQ(rows(g, row_factors(2, 7)), 5);
 
+  EXPECT_EQ(rows(g, [](auto& x) { x.m = 1, x.batch = 15, x.a_batch = 0; }), 1);
+
   // One row a matrix: the strides of rows mean nothing, those of matrices lead on.
   g.m = 1;
   g.batch = 15;

@@ -8,7 +8,6 @@
 #include <attikos/gemm/gemm_types.hpp>
 #include <attikos/quantize/scale_grid.hpp>
 #include <cmath>
-#include <limits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -176,7 +175,7 @@ inline void check_exact_gemm(char const* operation, abi::GemmArgs const& g,
 /// would read B once for every matrix. Joined where one stride leads from row to row through the
 /// whole batch and nothing else depends on where a matrix begins.
 inline void join_batch(abi::GemmArgs& g) {
-  constexpr std::int64_t most_rows = std::numeric_limits<std::int32_t>::max();
+  constexpr std::int64_t most_rows = std::int64_t{1} << 30;  // that the compiled kernels take
   if (g.batch <= 1 || g.m <= 0 || g.b_batch != 0 || g.batch > most_rows / g.m) return;
   if (g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr ||
       g.offsets != nullptr || g.counts != nullptr || g.outer != 1 || g.custom_epilogue)
@@ -186,7 +185,7 @@ inline void join_batch(abi::GemmArgs& g) {
   auto const joins = [&](std::int64_t from_matrix, std::int64_t from_row) {
     return g.m == 1 || from_matrix == g.m * from_row;
   };
-  if (!joins(g.a_batch, g.a_m) || !joins(g.c_batch, g.c_m) ||
+  if (g.a_batch == 0 || !joins(g.a_batch, g.a_m) || !joins(g.c_batch, g.c_m) ||
       !joins(g.residual_batch, g.residual_m) ||
       !joins(g.pre_activation_batch, g.pre_activation_m) || !joins(g.scale_a.batch, g.scale_a.row))
     return;
