@@ -44,7 +44,6 @@ struct DecodeLoader {
   int end;                    ///< of the part
   int key, in_step;           ///< the warp's first key of the next step, and that within the step
   int batch, begin_kv;
-  std::uint64_t policy;  ///< of L2 for what is read
   int turn = 0;
   int page, row;        ///< of key lane % rows of the step whose turn is lane / rows
   int entry, next_row;  ///< and of the steps behind those: the page as the table has it
@@ -52,7 +51,7 @@ struct DecodeLoader {
   __device__ __forceinline__ DecodeLoader(Sm80DecodeParams const& p, DecodeTile const& t,
                                           DecodeKeys const& part, std::uint32_t ring, int team,
                                           int warp_m, int lane)
-      : g(p.args), end(part.end), policy(read_policy(p.tiles == 1)) {
+      : g(p.args), end(part.end) {
     int const h = t.head / p.group, chunk = lane % Config::chunks, r0 = lane / Config::chunks;
     table = g.page_table == nullptr ? nullptr : g.page_table + t.batch * g.page_table_stride[0];
     k = static_cast<T const*>(g.k) + h * g.k_stride[1] + per_chunk * chunk;
@@ -105,13 +104,13 @@ struct DecodeLoader {
       if (sizeof(T) == 1 && row_bytes % 16 != 0) {  // a chunk has 8 bytes
 #pragma unroll 1
         for (int r = 0; r < rows; r += rows_at_once)
-          copy_async_under(target(r), source(r),
-                           r + r0 < left ? max(0, min(row_bytes - chunk, 16)) : 0, policy);
+          copy_async<16>(target(r), source(r),
+                         r + r0 < left ? max(0, min(row_bytes - chunk, 16)) : 0);
       } else {
         int const bytes = chunk < row_bytes ? 16 : 0;
 #pragma unroll
         for (int r = 0; r < rows; r += rows_at_once)
-          copy_async_under(target(r), source(r), r + r0 < left ? bytes : 0, policy);
+          copy_async<16>(target(r), source(r), r + r0 < left ? bytes : 0);
       }
     }
     copy_async_commit();

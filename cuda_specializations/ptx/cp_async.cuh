@@ -31,32 +31,6 @@ __device__ __forceinline__ void copy_async(std::uint32_t to, void const* from, i
                  : "memory");
 }
 
-/// How L2 treats what is read: `once`, no other block reads it and it is the first to make room
-/// (createpolicy, sm_80). Elsewhere than on sm_90 the policy is not asked for.
-__device__ __forceinline__ std::uint64_t read_policy([[maybe_unused]] bool once) {
-  std::uint64_t policy = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (once)
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  else
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-#endif
-  return policy;
-}
-
-/// Like copy_async<16>, under a policy.
-__device__ __forceinline__ void copy_async_under(std::uint32_t to, void const* from, int bytes,
-                                                 [[maybe_unused]] std::uint64_t policy) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to),
-      "l"(__cvta_generic_to_global(from)), "r"(bytes), "l"(policy)
-      : "memory");
-#else
-  copy_async<16>(to, from, bytes);
-#endif
-}
-
 /// Copies 4 bytes, all of them.
 __device__ __forceinline__ void copy_async_four(std::uint32_t to, void const* from) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to),

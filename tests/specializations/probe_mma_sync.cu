@@ -244,17 +244,13 @@ TEST_F(ProbeShared, LoadsAndStores) {
 }
 
 /// Thread t copies the first t % (Size + 1) bytes of its `Size`; where that is none, from nowhere.
-template <int Size, bool Under>
+template <int Size>
 __global__ void copy_kernel(unsigned char const* from, unsigned char* out) {
   __shared__ __align__(16) unsigned char memory[128 * Size];
   int const t = static_cast<int>(threadIdx.x), bytes = t % (Size + 1);
   for (int i = 0; i < Size; ++i) memory[t * Size + i] = 0xEE;
-  std::uint32_t const to = shared_address(&memory[t * Size]);
-  unsigned char const* const source = bytes == 0 ? nullptr : from + t * Size;
-  if constexpr (Under)
-    copy_async_under(to, source, bytes, read_policy(t < 64));
-  else
-    copy_async<Size>(to, source, bytes);
+  copy_async<Size>(shared_address(&memory[t * Size]), bytes == 0 ? nullptr : from + t * Size,
+                   bytes);
   copy_async_commit();
   copy_async_wait<0>();
   __syncthreads();
@@ -262,7 +258,7 @@ __global__ void copy_kernel(unsigned char const* from, unsigned char* out) {
   for (int i = 0; i < Size; ++i) out[other * Size + i] = memory[other * Size + i];
 }
 
-template <int Size, bool Under = false>
+template <int Size>
 void check_copy() {
   Bytes source, expected;
   for (std::uint32_t i = 0; i < 128 * Size; ++i) {
@@ -271,7 +267,7 @@ void check_copy() {
     expected.push_back(copied ? source.back() : static_cast<unsigned char>(0));
   }
   DeviceArray<unsigned char> const from(source), out(expected.size());
-  copy_kernel<Size, Under><<<1, 128>>>(from.data(), out.data());
+  copy_kernel<Size><<<1, 128>>>(from.data(), out.data());
   expect_same(out.host(), expected, "copies");
 }
 
@@ -279,7 +275,6 @@ TEST_F(ProbeCopyAsync, ZerosBehindWhatIsCopied) {
   check_copy<4>();
   check_copy<8>();
   check_copy<16>();
-  check_copy<16, true>();
 }
 
 constexpr int groups = 8;

@@ -66,8 +66,8 @@ TEST(ReplayRuns, OtherProducts) {
   replay_product<abi::GemmSm80MmaS8, std::int8_t, int>(500, 300, 1111);
   replay_product<abi::GemmSm80MmaF64, double>(500, 300, 555);
   replay_product<abi::GemmSm80MmaTf32x3, float>(500, 300, 1111);
-  replay_product<abi::GemmSm80MmaTf32, float>(500, 300, 1111,
-                                              [](GemmArgs& g) { g.compute = Compute::tf32; });
+  replay_product<abi::GemmSm80MmaTf32, float, float>(
+      500, 300, 1111, [](GemmArgs& g) { g.compute = Compute::tf32; });
   replay_product<abi::GemmSm80SimtF32, float>(500, 300, 1111);
   replay_product<abi::GemmSm89MmaF8, E4, float>(500, 300, 1111);
 }
