@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/attikos.hpp>
+#include <attikos/core/device_info.hpp>
 #include <cstdint>
 #include <string>
 
@@ -58,8 +59,8 @@ void expect(std::string const& kernel, Explanation const& plan) {
 template <class A, class B, class C>
 void expect_product(std::string const& kernel, GemmOptions const& options = {},
                     std::int64_t leading = 0) {
-  expect(kernel, explain(op::gemm, Exec(), matrix<A>(512, 256, leading), matrix<B>(256, 384),
-                         matrix<C>(512, 384), options));
+  expect(kernel, explain(op::gemm, Exec(), matrix<A>(4096, 256, leading), matrix<B>(256, 4096),
+                         matrix<C>(4096, 4096), options));
 }
 
 TEST_F(DispatchCuda, Products) {
