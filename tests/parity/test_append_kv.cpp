@@ -465,7 +465,9 @@ TEST(AppendKvErrors, Kernels) {
   std::string const chosen =
       explain(op::append_kv, k.const_view(), v.const_view(), k_cache.view(), v_cache.view()).kernel;
   EXPECT_EQ(plan({.kernel = chosen.c_str()}).kernel, chosen);
-  if (is_host_space<Exec>) EXPECT_EQ(chosen, "portable");
+  if (is_host_space<Exec>) {
+    EXPECT_EQ(chosen, "portable");
+  }
   expect_error<UnsupportedError>(
       [&] { plan({.kernel = "append_kv/none"}); },
       {"attikos::append_kv: kernel \"append_kv/none\" was demanded but is not available",
