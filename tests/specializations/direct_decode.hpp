@@ -29,14 +29,19 @@ struct WithoutWorkspace : Kernel {
 
 /// A kernel on a card whose blocks may have `SharedBytes`.
 template <class Kernel, int SharedBytes>
-struct WithLessShared : WithoutWorkspace<Kernel> {
-  static abi::Verdict accepts(AttentionArgs const& g, Device device) {
+struct WithLessShared : Kernel {
+  static Device card(Device device) {
     device.shared_memory_per_block_optin = SharedBytes;
-    return Kernel::accepts(g, device);
+    return device;
   }
-  static int launch(AttentionArgs const& g, Device device, CUstream_st* stream) {
-    device.shared_memory_per_block_optin = SharedBytes;
-    return Kernel::launch(g, device, stream);
+  static abi::Verdict accepts(DecodeArgs const& g, Device const& device) {
+    return Kernel::accepts(g, card(device));
+  }
+  static std::size_t workspace_bytes(DecodeArgs const& g, Device const& device) {
+    return Kernel::workspace_bytes(g, card(device));
+  }
+  static int launch(DecodeArgs const& g, Device const& device, CUstream_st* stream) {
+    return Kernel::launch(g, card(device), stream);
   }
 };
 
@@ -449,6 +454,25 @@ template <class T, class Kernel = DecodeFor<T>, class In = T>
 void run_decode(DecodeCase const& t) {
   DecodeProblem<T, In> x(t);
   run_decode<T, Kernel>(x);
+}
+
+/// Makes q, k and v of two sequences of two heads and 256 positions hold every number of
+/// float8_e4m3, subnormal ones included.
+template <class T>
+void fill_with_every_number(DecodeProblem<T, E4>& x) {
+  std::uint32_t seed = 1;
+  for (auto* tensor : {&x.q, &x.k, &x.v}) {
+    for (std::int64_t s = 0; s < 256; ++s)
+      for (std::int64_t b = 0; b < 2; ++b)
+        for (std::int64_t h = 0; h < 2; ++h)
+          for (std::int64_t c = 0; c < tensor->extent[3]; ++c) {
+            auto const n = static_cast<std::uint32_t>(s * (2 * b + 1) + c * 3 + h * 89);
+            auto const code = static_cast<unsigned char>(n * seed);
+            tensor->at(b, h, s, c).__x = code % 128 == 127 ? code - 1 : code;
+          }
+    tensor->upload();
+    seed += 2;
+  }
 }
 
 }  // namespace

@@ -139,11 +139,12 @@ TEST(AttentionSm80Runs, WithLessSharedMemory) {
   auto const run = [](DecodeCase t) {
     t.splits = {0};
     if (t.d == 256) {
-      run_decode<__nv_bfloat16, WithLessShared<abi::AttentionSm80MmaBf16, 166912>>(t);
+      run_decode<__nv_bfloat16,
+                 WithLessShared<WithoutWorkspace<abi::AttentionSm80MmaBf16>, 166912>>(t);
       STOP_AT_FAILURE;
-      run_decode<__half, WithLessShared<abi::AttentionSm80MmaF16, 101376>>(t);
+      run_decode<__half, WithLessShared<WithoutWorkspace<abi::AttentionSm80MmaF16>, 101376>>(t);
     } else {
-      run_decode<double, WithLessShared<abi::AttentionSm80MmaF64, 166912>>(t);
+      run_decode<double, WithLessShared<WithoutWorkspace<abi::AttentionSm80MmaF64>, 166912>>(t);
     }
   };
   for (std::int64_t d : {128, 256}) {

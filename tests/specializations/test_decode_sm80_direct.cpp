@@ -109,23 +109,8 @@ TEST(DecodeSm80Runs, LengthsFloat16) {
   }
 }
 
-/// A kernel on a card whose blocks have no more than 99 KiB.
 template <class Kernel>
-struct With99KiB : Kernel {
-  static Device card(Device device) {
-    device.shared_memory_per_block_optin = 101376;
-    return device;
-  }
-  static abi::Verdict accepts(DecodeArgs const& g, Device const& device) {
-    return Kernel::accepts(g, card(device));
-  }
-  static std::size_t workspace_bytes(DecodeArgs const& g, Device const& device) {
-    return Kernel::workspace_bytes(g, card(device));
-  }
-  static int launch(DecodeArgs const& g, Device const& device, CUstream_st* stream) {
-    return Kernel::launch(g, card(device), stream);
-  }
-};
+using With99KiB = WithLessShared<Kernel, 101376>;
 
 // The shape of head_dim 256 for sm_86 and sm_89: every length of its shorter rings, and the bits of
 // the other shape.
