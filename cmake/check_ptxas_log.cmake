@@ -3,7 +3,7 @@
 # <object>.ptxas.log, and fails the build step where ptxas admits to have made a kernel slow.
 #   cmake -DALLOWANCES=<file> -P check_ptxas_log.cmake -- <compiler> <arguments>...
 # Checked: the notes C7504, C7508-C7520 and register spills. C7517 and C7519 may be allowed in writing, in
-# ALLOWANCES, one a line: `<note or "spill"> <architecture> <regular expression of the function> # <reason>`.
+# ALLOWANCES, one a line: `<note or "spill"> <architectures> <function> # <reason>`, both by regular expressions.
 cmake_minimum_required(VERSION 3.25)
 
 set(command "")
@@ -59,7 +59,7 @@ function(allowed out kind architecture function)
     set(rule_kind "${CMAKE_MATCH_1}")
     set(rule_architecture "${CMAKE_MATCH_2}")
     set(rule_function "${CMAKE_MATCH_3}")
-    if(kind STREQUAL rule_kind AND architecture STREQUAL rule_architecture AND function MATCHES "${rule_function}")
+    if(kind STREQUAL rule_kind AND architecture MATCHES "^(${rule_architecture})$" AND function MATCHES "${rule_function}")
       set(${out} TRUE PARENT_SCOPE)
     endif()
   endforeach()
