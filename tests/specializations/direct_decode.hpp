@@ -66,7 +66,7 @@ struct DecodeCase {
   bool unrounded = false;          ///< weights are not rounded to the element type
 };
 
-std::string describe(DecodeCase const& t, bool half) {
+inline std::string describe(DecodeCase const& t, bool half) {
   std::ostringstream text;
   text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
        << t.len_kv << " d" << t.d << "/" << t.dv << " page" << t.page_size << " causal" << t.causal

@@ -160,7 +160,9 @@ struct Matrix {
   }
   void forget() { std::fill(host.begin(), host.end(), 0xFF); }
   void upload() {
-    if (device == nullptr) ASSERT_CUDA(cudaMalloc(&device, host.size()));
+    if (device == nullptr) {
+      ASSERT_CUDA(cudaMalloc(&device, host.size()));
+    }
     ASSERT_CUDA(cudaMemcpy(device, host.data(), host.size(), cudaMemcpyHostToDevice));
   }
   T* begin() const { return reinterpret_cast<T*>(device) + origin; }

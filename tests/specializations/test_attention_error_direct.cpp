@@ -8,8 +8,6 @@
 
 #include "direct_decode.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 /// Errors of all elements of an output.

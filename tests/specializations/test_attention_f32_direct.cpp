@@ -6,8 +6,6 @@
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using Simt = abi::AttentionSm80SimtF32;

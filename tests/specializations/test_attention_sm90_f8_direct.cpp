@@ -4,8 +4,6 @@
 
 #include "attention_cases.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using Float8 = abi::AttentionSm90WgmmaE4m3;

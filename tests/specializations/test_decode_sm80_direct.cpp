@@ -5,8 +5,6 @@
 #include "attention_cases.hpp"
 #include "direct_decode.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 /// A call that is taken, changed by `change`: why it is refused.
@@ -418,7 +416,9 @@ TEST(DecodeSm80Runs, SeesValuesThatTheLaunchAheadWrote) {
       x.out.upload();
       ASSERT_CUDA(cudaDeviceSynchronize());
       ASSERT_EQ(Kernel::launch(calls[round % 2], device, nullptr), cudaSuccess);
-      if (round < 2) ASSERT_CUDA(cudaDeviceSynchronize());
+      if (round < 2) {
+        ASSERT_CUDA(cudaDeviceSynchronize());
+      }
       ASSERT_EQ(Kernel::launch(calls[2], device, nullptr), cudaSuccess);
       ASSERT_CUDA(cudaDeviceSynchronize());
       std::vector<unsigned char> result(x.out.host.size());

@@ -8,8 +8,6 @@
 #include "direct_decode.hpp"
 #include "direct_replay.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using Float8 = abi::DecodeSm80MmaE4m3;

@@ -4,8 +4,6 @@
 // without a Hopper card that has 18 GB to spare.
 #include "direct_decode.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 constexpr std::int64_t lines = 5;  ///< rows, heads, pages or groups that lie so far apart

@@ -20,8 +20,6 @@
 
 #include "direct_common.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using namespace attikos;

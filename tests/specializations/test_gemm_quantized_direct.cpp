@@ -9,8 +9,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using I8 = std::int8_t;

@@ -11,8 +11,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using abi::GemmSm80MmaBf16;
@@ -407,7 +405,9 @@ TEST(Sm80Runs, NanAndInfinity) {
       EXPECT_TRUE(std::isfinite(row[0]));
       EXPECT_TRUE(std::isnan(row[1]));
       EXPECT_FALSE(std::isfinite(row[2]));
-      if (compute == Compute::ieee) EXPECT_EQ(row[2], b.value(0, 9, j) > 0 ? INFINITY : -INFINITY);
+      if (compute == Compute::ieee) {
+        EXPECT_EQ(row[2], b.value(0, 9, j) > 0 ? INFINITY : -INFINITY);
+      }
     }
   }
 }

@@ -9,8 +9,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 using abi::GemmSm80MmaBf16;
@@ -54,7 +52,9 @@ struct DeviceList {
   template <class T>
   void assign(std::vector<T> const& list) {
     std::size_t const bytes = std::max<std::size_t>(list.size(), 1) * sizeof(T);
-    if (data == nullptr) ASSERT_CUDA(cudaMalloc(&data, bytes));
+    if (data == nullptr) {
+      ASSERT_CUDA(cudaMalloc(&data, bytes));
+    }
     ASSERT_CUDA(cudaMemcpy(data, list.data(), list.size() * sizeof(T), cudaMemcpyHostToDevice));
   }
   DeviceList(DeviceList const&) = delete;

@@ -8,8 +8,6 @@
 #include "direct_gemm_sm90.hpp"
 #include "direct_replay.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 template <class A, class B, class C>

@@ -4,8 +4,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 Device hopper() { return {0, 9, 0, abi::Architecture::hopper, 132, 232448}; }

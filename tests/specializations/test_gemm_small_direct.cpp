@@ -8,8 +8,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 /// How a batch lies in memory.
@@ -70,7 +68,9 @@ struct SmallBatch {
     return static_cast<std::size_t>(begin_of(b) + i * stride_row + j * stride_column);
   }
   void upload() {
-    if (device == nullptr) ASSERT_CUDA(cudaMalloc(&device, host.size() * sizeof(T)));
+    if (device == nullptr) {
+      ASSERT_CUDA(cudaMalloc(&device, host.size() * sizeof(T)));
+    }
     ASSERT_CUDA(cudaMemcpy(device, host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice));
     if (!behind_pointers) return;
     auto const count = static_cast<std::size_t>(batch);

@@ -8,8 +8,6 @@
 
 #include "direct_matrix.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 constexpr int fewest_shared_bytes = 99 * 1024, most_shared_bytes = 227 * 1024;

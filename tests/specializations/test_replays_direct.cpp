@@ -8,8 +8,6 @@
 #include "direct_decode.hpp"
 #include "direct_replay.hpp"
 
-#pragma nv_diag_suppress 177  // GoogleTest's test_info_ members are unused by design
-
 namespace {
 
 /// A matrix of the same extents with other contents takes the place of `x` on the device.
