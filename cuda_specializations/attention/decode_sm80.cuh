@@ -6,9 +6,8 @@
 
 #include <attikos/abi/decode_cuda.hpp>
 
-#include "attention_call.cuh"
+#include "decode_plan.cuh"
 #include "sm80_decode.cuh"
-#include "sm80_launch.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -24,44 +23,29 @@ using DecodeShape = std::conditional_t<sizeof(T) == 1, Sm80DecodeBytesConfig<D, 
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16, 32 heads over 8, head_dim 128>, share of what a copy
 /// moves with these splits: one sequence of 32768 keys 0.83, 16 of 8192 0.98, 128 of 4096 1.04.
-struct DecodePlan {
+struct DecodePlan : DecodeParts {
   int warps_m, d;  ///< of the kernel's shape
   bool less;       ///< the shape with less shared memory
-  std::int64_t tiles, states, splits;
-  std::int64_t state_width;
 
-  DecodePlan(abi::DecodeArgs const& args, abi::Device const& device) {
-    bool const packed = args.cu_seqlens_q.data != nullptr;
-    std::int64_t const batch = packed ? 1 : args.batch;
-    std::int64_t const sequences = std::max<std::int64_t>(args.batch, 1);
-    std::int64_t const group =
-        args.heads_kv == 0 ? std::max<std::int64_t>(args.heads_q, 1) : args.heads_q / args.heads_kv;
-    // Packed sequences are taken for equally long.
-    std::int64_t const queries =
-        packed ? (args.seqlen_q + sequences - 1) / sequences : args.seqlen_q;
+  DecodePlan(abi::DecodeArgs const& args, abi::Device const& device) : DecodeParts(args) {
     warps_m = group * queries > 16 ? 4 : 1;
     std::int64_t const longest = std::max(args.head_dim, args.head_dim_v);
     d = longest <= 64 ? 64 : longest <= 128 ? 128 : 256;
     less = false;
     less = d == 256 && shared_bytes<__half>() > device.shared_memory_per_block_optin;
-    std::int64_t const tile = 16 * warps_m, rows = group * args.seqlen_q;
-    tiles = packed ? rows / tile + args.batch + 2 : (rows + tile - 1) / tile;
-    states = batch * args.heads_q * args.seqlen_q;
-    state_width = (args.head_dim_v + 3) / 4 * 4;
-    splits = args.splits;
+    std::int64_t const tile = 16 * warps_m;
+    cut_rows(args, tile);
     if (splits <= 0) {
-      std::int64_t const units = std::max<std::int64_t>(
-          sequences * args.heads_kv * ((group * queries + tile - 1) / tile), 1);
       // One round of two blocks for each multiprocessor, whose bandwidth they fill; parts of more
       // than 4096 keys would let sequences of different length end far apart.
-      splits = std::max<std::int64_t>(2 * device.sm_count / units, (args.seqlen_kv + 4095) / 4096);
+      splits = std::max<std::int64_t>(2 * device.sm_count / units(args, tile),
+                                      (args.seqlen_kv + 4095) / 4096);
       splits = std::clamp<std::int64_t>(splits, 1, std::max<std::int64_t>(args.seqlen_kv / 256, 1));
       // None of which has no keys.
       std::int64_t const part = part_length(args.seqlen_kv, splits);
       splits = (args.seqlen_kv + part - 1) / part;
     }
-    splits = std::clamp<std::int64_t>(
-        splits, 1, std::min<std::int64_t>(most_decode_splits, args.seqlen_kv / 128 + 1));
+    limit_splits(args);
   }
 
   /// Calls `use` with the kernel's shape.
@@ -80,19 +64,6 @@ struct DecodePlan {
   int shared_bytes() const {
     return with_config<T>([](auto config) { return decltype(config)::shared_bytes; });
   }
-
-  /// Blocks of the first launch.
-  std::int64_t blocks(abi::DecodeArgs const& args) const {
-    return (args.cu_seqlens_q.data == nullptr ? args.batch : 1) *
-           std::max<std::int64_t>(args.heads_kv, 1) * tiles * splits;
-  }
-  /// States lie behind an address that is a multiple of 16.
-  std::size_t bytes() const {
-    return splits == 1 ? 0
-                       : static_cast<std::size_t>(states * splits) *
-                                 static_cast<std::size_t>(state_width + 1) * sizeof(float) +
-                             32;
-  }
 };
 
 /// First reason not to take a call; null if there is none.
@@ -104,51 +75,29 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (float8 && g.type_out != DType::float16 && g.type_out != DType::bfloat16 &&
       g.type_out != DType::float32)
     return "its out is float16, bfloat16 or float32";
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
-    return "it has no factors of float8 tensors";
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16)
-    return "it does not read the bias's element type";
-  if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
-    return "lengths of q differ between heads";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0 || g.page_size < 0 || g.num_pages < 0)
-    return "an extent is negative";
-  if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
+  if (char const* reason =
+          refuse_decode_extents(g, device, {256, "head_dim is above 256", float8, false}))
+    return reason;
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (g.head_dim > 256 || g.head_dim_v > 256) return "head_dim is above 256";
   if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
-  if (g.heads_kv == 0) return "k and v have no heads";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
-                                    g.heads_q / g.heads_kv * g.seqlen_q})
-    if (extent >= most_positions) return "an extent is too large";
   DecodePlan const plan(g, device);
-  if (plan.states >= most_positions || plan.blocks(g) >= std::int64_t{1} << 31)
-    return "there are too many tiles for one launch";
+  if (has_too_many_tiles(g, plan)) return "there are too many tiles for one launch";
   if (plan.shared_bytes<T>() > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  std::int64_t const q[4] = {plan.packed ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   if (char const* reason = refuse_rows<T>(
           g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
           "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
     return reason;
   if (g.seqlen_kv == 0) return nullptr;
-  bool const paged = g.page_table != nullptr;
-  std::int64_t kv[4] = {paged       ? g.num_pages
-                        : packed_kv ? 1
-                                    : g.batch,
-                        g.heads_kv, paged ? g.page_size : g.seqlen_kv, g.head_dim};
+  StoredKeys keys(g);
   if (char const* reason = refuse_rows<T>(
-          g.k, kv, g.k_stride, "k's address is not a multiple of 16 bytes",
+          g.k, keys.extent, g.k_stride, "k's address is not a multiple of 16 bytes",
           "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
     return reason;
-  kv[3] = g.head_dim_v;
-  return refuse_rows<T>(g.v, kv, g.v_stride, "v's address is not a multiple of 16 bytes",
+  keys.extent[3] = g.head_dim_v;
+  return refuse_rows<T>(g.v, keys.extent, g.v_stride, "v's address is not a multiple of 16 bytes",
                         "a stride of v is not a multiple of 16 bytes",
                         "v has no unit stride along head_dim");
 }
@@ -161,7 +110,7 @@ abi::Verdict accepts_decode(abi::DecodeArgs const& g, abi::Device const& device)
 
 inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
                                           abi::Device const& device) noexcept {
-  return is_empty(g) ? 0 : DecodePlan(g, device).bytes();
+  return is_empty(g) ? 0 : DecodePlan(g, device).bytes<float>();
 }
 
 template <class T>
@@ -172,23 +121,12 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
   if (current.status() != cudaSuccess) return current.status();
   DecodePlan const plan(g, device);
   Sm80DecodeParams p{};
-  p.args = g;
-  p.states = plan.states;
-  p.state_width = static_cast<int>(plan.state_width);
-  p.splits = static_cast<int>(plan.splits);
-  p.tiles = static_cast<int>(plan.tiles);
-  p.group = static_cast<int>(g.heads_q / g.heads_kv);
-  if (g.page_table != nullptr && g.cu_seqlens_q.data == nullptr) {
+  if (!tell_decode<float>(g, plan, p)) return cudaErrorInvalidValue;
+  if (g.page_table != nullptr && !plan.packed) {
     std::int64_t const entries = (g.seqlen_kv + g.page_size - 1) / g.page_size;
     p.table_share = static_cast<int>((entries + plan.splits - 1) / plan.splits);
   }
-  if (plan.splits > 1) {
-    if (g.workspace == nullptr) return cudaErrorInvalidValue;
-    auto const address = (reinterpret_cast<std::uintptr_t>(g.workspace) + 15) / 16 * 16;
-    p.partial_out = reinterpret_cast<float*>(address);
-    p.partial_lse = p.partial_out + plan.states * plan.splits * plan.state_width;
-  }
-  bool const padded = g.cu_seqlens_q.data == nullptr && g.cu_seqlens_kv.data == nullptr;
+  bool const padded = !plan.packed && g.cu_seqlens_kv.data == nullptr;
   std::int64_t const blocks = plan.blocks(g), at_once = std::int64_t{2} * device.sm_count;
   if (device.compute_major == 9 && padded) {
     // 17 MB on an H200, which wait in L2 for their blocks.
@@ -198,9 +136,7 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
     p.blocks_ahead = static_cast<int>(std::min(blocks, at_once));
   }
   p.early = plan.splits > 1 && blocks <= at_once;
-  plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
-  p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr;
   p.vectors = stores_groups(g, 4) &&
               (g.type_out != DType::float32 || reinterpret_cast<std::uintptr_t>(g.out) % 16 == 0);
   cudaError_t const status = plan.with_config<T>([&](auto config) {

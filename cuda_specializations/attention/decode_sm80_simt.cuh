@@ -7,8 +7,7 @@
 #include <attikos/abi/decode_cuda.hpp>
 #include <limits>
 
-#include "attention_call.cuh"
-#include "sm80_launch.cuh"
+#include "decode_plan.cuh"
 #include "sm80_simt_decode_store.cuh"
 
 namespace attikos {
@@ -67,41 +66,24 @@ bool reads_groups(void const* data, std::int64_t const (&extent)[4],
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 template <class T>
-struct SimtDecodePlan {
+struct SimtDecodePlan : DecodeParts {
   using Element = SimtElement<T>;
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
   int d, rows;
-  std::int64_t tiles, states, splits;
-  std::int64_t state_width;
 
-  SimtDecodePlan(abi::DecodeArgs const& args, abi::Device const& device) {
-    bool const packed = args.cu_seqlens_q.data != nullptr;
+  SimtDecodePlan(abi::DecodeArgs const& args, abi::Device const& device) : DecodeParts(args) {
     std::int64_t const widest = std::max(args.head_dim, args.head_dim_v);
-    std::int64_t const batch = packed ? 1 : args.batch;
-    std::int64_t const sequences = std::max<std::int64_t>(args.batch, 1);
-    std::int64_t const group =
-        args.heads_kv == 0 ? std::max<std::int64_t>(args.heads_q, 1) : args.heads_q / args.heads_kv;
-    // Packed sequences are taken for equally long.
-    std::int64_t const queries =
-        packed ? (args.seqlen_q + sequences - 1) / sequences : args.seqlen_q;
     d = widest <= 64 ? 64 : widest <= 128 ? 128 : widest <= 256 ? 256 : 512;
     rows = d == 512                                     ? Element::few_of_512
            : d <= 128 && group * queries > Element::few ? Element::many
                                                         : Element::few;
-    std::int64_t const all = group * args.seqlen_q;
-    tiles = packed ? all / rows + args.batch + 2 : (all + rows - 1) / rows;
-    states = batch * args.heads_q * args.seqlen_q;
-    state_width = (args.head_dim_v + 3) / 4 * 4;
-    splits = args.splits;
+    cut_rows(args, rows);
     if (splits <= 0) {
-      std::int64_t const units = std::max<std::int64_t>(
-          sequences * args.heads_kv * ((group * queries + rows - 1) / rows), 1);
-      splits =
-          choose(units, simt_blocks<T>(d, rows) * std::max(device.sm_count, 1), args.seqlen_kv);
+      splits = choose(units(args, rows), simt_blocks<T>(d, rows) * std::max(device.sm_count, 1),
+                      args.seqlen_kv);
       splits = std::min<std::int64_t>(splits, args.seqlen_kv / 256);
     }
-    splits = std::clamp<std::int64_t>(
-        splits, 1, std::min<std::int64_t>(most_decode_splits, args.seqlen_kv / 128 + 1));
+    limit_splits(args);
   }
 
   /// Parts for each of `units`, of whose blocks the device holds `resident`: as many as fill it, or
@@ -118,19 +100,6 @@ struct SimtDecodePlan {
     }
     return best;
   }
-
-  /// Blocks of the first launch.
-  std::int64_t blocks(abi::DecodeArgs const& args) const {
-    return (args.cu_seqlens_q.data == nullptr ? args.batch : 1) *
-           std::max<std::int64_t>(args.heads_kv, 1) * tiles * splits;
-  }
-  /// States lie behind an address that is a multiple of 16.
-  std::size_t bytes() const {
-    return splits == 1 ? 0
-                       : static_cast<std::size_t>(states * splits) *
-                                 static_cast<std::size_t>(state_width + 1) * sizeof(Acc) +
-                             32;
-  }
 };
 
 /// First reason not to take a call; null if there is none.
@@ -138,28 +107,11 @@ template <class T>
 char const* refuse_simt_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (g.type != SimtElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
-    return "it has no factors of float8 tensors";
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 && g.type_bias != DType::float64)
-    return "it does not read the bias's element type";
-  if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
-    return "lengths of q differ between heads";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0 || g.page_size < 0 || g.num_pages < 0)
-    return "an extent is negative";
-  if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
+  if (char const* reason =
+          refuse_decode_extents(g, device, {512, "head_dim is above 512", false, true}))
+    return reason;
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (g.head_dim > 512 || g.head_dim_v > 512) return "head_dim is above 512";
-  if (g.heads_kv == 0) return "k and v have no heads";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
-                                    g.heads_q / g.heads_kv * g.seqlen_q})
-    if (extent >= most_positions) return "an extent is too large";
-  SimtDecodePlan<T> const plan(g, device);
-  if (plan.states >= most_positions || plan.blocks(g) >= std::int64_t{1} << 31)
+  if (has_too_many_tiles(g, SimtDecodePlan<T>(g, device)))
     return "there are too many tiles for one launch";
   if (g.q == nullptr || g.out == nullptr) return "q, k, v or out is a null pointer";
   if (g.seqlen_kv != 0 && (g.k == nullptr || g.v == nullptr))
@@ -176,7 +128,8 @@ abi::Verdict accepts_simt_decode(abi::DecodeArgs const& g, abi::Device const& de
 template <class T>
 std::size_t simt_decode_workspace_bytes(abi::DecodeArgs const& g,
                                         abi::Device const& device) noexcept {
-  return is_empty(g) ? 0 : SimtDecodePlan<T>(g, device).bytes();
+  using Plan = SimtDecodePlan<T>;
+  return is_empty(g) ? 0 : Plan(g, device).template bytes<typename Plan::Acc>();
 }
 
 template <class T, int D, int Rows>
@@ -186,14 +139,10 @@ cudaError_t launch_simt_decode(SimtDecodeParams const& p, std::int64_t blocks,
   using Pieces = SimtDecodeConfig<T, D, Rows, true, resident, simt_elements<T>(D, Rows, true)>;
   using Single = SimtDecodeConfig<T, D, Rows, false, resident, simt_elements<T>(D, Rows, false)>;
   abi::AttentionArgs const& g = p.args;
-  bool const packed = g.cu_seqlens_kv.data != nullptr, paged = g.page_table != nullptr;
-  std::int64_t kv[4] = {paged    ? g.num_pages
-                        : packed ? 1
-                                 : g.batch,
-                        g.heads_kv, paged ? g.page_size : g.seqlen_kv, g.head_dim};
-  bool whole = reads_groups<T>(g.k, kv, g.k_stride, Pieces::vector);
-  kv[3] = g.head_dim_v;
-  whole = whole && reads_groups<T>(g.v, kv, g.v_stride, Pieces::vector);
+  StoredKeys keys(g);
+  bool whole = reads_groups<T>(g.k, keys.extent, g.k_stride, Pieces::vector);
+  keys.extent[3] = g.head_dim_v;
+  whole = whole && reads_groups<T>(g.v, keys.extent, g.v_stride, Pieces::vector);
   return launch_behind(whole ? sm80_simt_decode_kernel<Pieces> : sm80_simt_decode_kernel<Single>,
                        blocks, Pieces::threads, 0, device, stream, p);
 }
@@ -209,21 +158,7 @@ int run_simt_decode(abi::DecodeArgs const& g, abi::Device const& device,
   if (current.status() != cudaSuccess) return current.status();
   Plan const plan(g, device);
   SimtDecodeParams p{};
-  p.args = g;
-  p.states = plan.states;
-  p.state_width = static_cast<int>(plan.state_width);
-  p.splits = static_cast<int>(plan.splits);
-  p.tiles = static_cast<int>(plan.tiles);
-  p.group = static_cast<int>(g.heads_q / g.heads_kv);
-  if (plan.splits > 1) {
-    if (g.workspace == nullptr) return cudaErrorInvalidValue;
-    auto const address = (reinterpret_cast<std::uintptr_t>(g.workspace) + 15) / 16 * 16;
-    auto* const parts = reinterpret_cast<typename Plan::Acc*>(address);
-    p.partial_out = reinterpret_cast<float*>(parts);
-    p.partial_lse = reinterpret_cast<float*>(parts + plan.states * plan.splits * plan.state_width);
-  }
-  plan_window(g, p);
-  p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr;
+  if (!tell_decode<typename Plan::Acc>(g, plan, p)) return cudaErrorInvalidValue;
   std::int64_t const blocks = plan.blocks(g);
   auto const launch = [&]<int D>() {
     if constexpr (D <= 128 && Element::many != Element::few)

@@ -23,6 +23,9 @@ __host__ __device__ constexpr Int part_length(Int keys, Int splits) {
   return part < least ? least : part;
 }
 
+/// Most parts of one sequence.
+constexpr int most_decode_splits = 512;
+
 struct Sm80DecodeParams {
   abi::AttentionArgs args;
   float* partial_out;   ///< [splits, states, state_width], null where there is one split

@@ -12,9 +12,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// Most parts of one sequence.
-constexpr int most_decode_splits = 512;
-
 namespace {
 
 /// Blocks of the launch that joins states on a multiprocessor. With 64 registers one fits beside
