@@ -9,6 +9,7 @@
 #include <attikos/attention/decode.hpp>
 #include <attikos/attention/merge_states.hpp>
 #include <attikos/attention/team_attention.hpp>
+#include <attikos/attention/validate_append_kv.hpp>
 #include <attikos/core/heads_first.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/gemm/gemm_backward.hpp>

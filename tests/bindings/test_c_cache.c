@@ -103,6 +103,63 @@ static void test_append(attikos_context* context) {
   CHECK(k_cache_data[6] == 1 && k_cache_data[7] == 2 && k_cache_data[0] == 3 && k_cache_data[1] == 4);
   CHECK(k_cache_data[2] == -1 && k_cache_data[5] == -1 && v_cache_data[6] == 5 && v_cache_data[0] == 7);
 
+  /* one of the two positions is new; packed, the second one alone belongs to the sequence */
+  int32_t count[1] = {1}, offsets[2] = {1, 2};
+  int64_t const two[1] = {2}, packed[3] = {1, 2, 2};
+  attikos_tensor const counts = tensor(count, ATTIKOS_INT32, 1, one), cu = tensor(offsets, ATTIKOS_INT32, 1, two),
+                       rk = tensor(k_new_data, ATTIKOS_FLOAT32, 3, packed), rv = tensor(v_new_data, ATTIKOS_FLOAT32, 3, packed);
+  attikos_append_kv_options r = ATTIKOS_APPEND_KV_OPTIONS_INIT;
+  r.cache_lengths = &used, r.new_lengths = &counts, r.check = 1;
+  fill(k_cache_data, 8, -1), fill(v_cache_data, 8, -1);
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &t[2], &t[3], &r), ATTIKOS_SUCCESS);
+  CHECK(k_cache_data[2] == 1 && k_cache_data[3] == 2 && v_cache_data[2] == 5 && v_cache_data[3] == 6);
+  CHECK(all_are(k_cache_data, 2, -1) && all_are(k_cache_data + 4, 4, -1) && all_are(v_cache_data + 4, 4, -1));
+  r.new_lengths = NULL, r.cu_seqlens_kv = &cu;
+  CHECK_STATUS(attikos_append_kv(context, &rk, &rv, &t[2], &t[3], &r), ATTIKOS_SUCCESS);
+  CHECK(k_cache_data[2] == 3 && k_cache_data[3] == 4 && v_cache_data[2] == 7 && v_cache_data[3] == 8);
+  CHECK(all_are(k_cache_data, 2, -1) && all_are(k_cache_data + 4, 4, -1) && all_are(v_cache_data + 4, 4, -1));
+
+  /* float32 into bfloat16; a table of cosines and sines, queries into the caches' type */
+  uint16_t narrow_k[8] = {0}, narrow_v[8] = {0}, narrow_q[4] = {0};
+  float const queries[4] = {1, 2, 3, 4};
+  attikos_tensor const nk = tensor(narrow_k, ATTIKOS_BFLOAT16, 4, cache_shape), nv = tensor(narrow_v, ATTIKOS_BFLOAT16, 4, cache_shape),
+                       fq = tensor(queries, ATTIKOS_FLOAT32, 4, new_shape), nq = tensor(narrow_q, ATTIKOS_BFLOAT16, 4, new_shape);
+  attikos_append_kv_options n = o;
+  n.q = &fq, n.q_out = &nq, n.kernel = "portable";
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &nk, &nv, &n), ATTIKOS_SUCCESS);
+  CHECK(narrow_k[2] == 0xC000 && narrow_k[3] == 0x3F80 && narrow_v[2] == 0x40A0 && narrow_k[1] == 0 && narrow_k[6] == 0);
+  CHECK(narrow_q[0] == 0xC000 && narrow_q[1] == 0x3F80 && narrow_q[2] == 0xC080 && narrow_q[3] == 0x4040);
+  n.q_out = &fq;
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &nk, &nv, &n), ATTIKOS_DTYPE_MISMATCH);
+  attikos_tensor bytes[2] = {t[2], t[3]};
+  bytes[0].dtype = bytes[1].dtype = ATTIKOS_FLOAT8_E4M3; /* beside 16 bits, not beside 32 */
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &bytes[0], &bytes[1], NULL), ATTIKOS_DTYPE_MISMATCH);
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &t[2], &nv, NULL), ATTIKOS_DTYPE_MISMATCH);
+
+  /* nothing runs when a call is explained, and no other kernel when one is demanded */
+  char text[200];
+  size_t text_length = 0;
+  fill(k_cache_data, 8, -1), fill(v_cache_data, 8, -1);
+  CHECK_STATUS(attikos_explain_append_kv(context, &t[0], &t[1], &t[2], &t[3], NULL, text, sizeof text, &text_length), ATTIKOS_SUCCESS);
+  CHECK(strcmp(text, "runs portable") == 0 && text_length == strlen(text));
+  CHECK_STATUS(attikos_explain_append_kv(context, &t[0], &t[1], &t[2], &t[3], NULL, NULL, 3, NULL), ATTIKOS_NULL_ARGUMENT);
+  r.kernel = "append_kv/of_nobody";
+  CHECK_STATUS(attikos_append_kv(context, &rk, &rv, &t[2], &t[3], &r), ATTIKOS_UNSUPPORTED);
+  r.kernel = NULL, r.new_lengths = &counts;
+  CHECK_STATUS(attikos_append_kv(context, &rk, &rv, &t[2], &t[3], &r), ATTIKOS_UNSUPPORTED);
+  r.new_lengths = NULL, r.cu_seqlens_q = &cu;
+  CHECK_STATUS(attikos_append_kv(context, &rk, &rv, &t[2], &t[3], &r), ATTIKOS_NULL_ARGUMENT);
+  r.cu_seqlens_q = NULL;
+  CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &t[2], &t[3], &r), ATTIKOS_SHAPE_MISMATCH);
+  offsets[1] = 3;
+  CHECK_STATUS(attikos_append_kv(context, &rk, &rv, &t[2], &t[3], &r), ATTIKOS_SHAPE_MISMATCH);
+  r.cu_seqlens_kv = NULL, r.new_lengths = &counts;
+  for (int32_t bad = -1; bad <= 4; bad += 4) { /* of 2 positions; 3 would fit into the cache */
+    count[0] = bad;
+    CHECK_STATUS(attikos_append_kv(context, &t[0], &t[1], &t[2], &t[3], &r), ATTIKOS_SHAPE_MISMATCH);
+  }
+  CHECK(all_are(k_cache_data, 8, -1) && all_are(v_cache_data, 8, -1));
+
   /* what does not fit is left out, or refused where that is to be checked; options that do not go together */
   fill(k_cache_data, 8, -1), fill(v_cache_data, 8, -1);
   attikos_append_kv_options wrong = ATTIKOS_APPEND_KV_OPTIONS_INIT;

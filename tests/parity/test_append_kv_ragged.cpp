@@ -2,8 +2,10 @@
 // append_kv of sequences that differ in their number of new tokens, padded with counts or packed
 // with offsets, against float64: every element of both caches and of the rotated queries.
 #include <attikos/attention/append_kv.hpp>
+#include <attikos/attention/validate_append_kv.hpp>
 #include <attikos/reference/append_kv_reference.hpp>
 #include <attikos/reference/rope_reference.hpp>
+#include <limits>
 #include <sstream>
 
 #include "../support/backends.hpp"
@@ -328,6 +330,72 @@ TEST(AppendKvRaggedErrors, Messages) {
     tensor->download();
     EXPECT_TRUE(tensor->unchanged());
   }
+}
+
+/// int32 on the device.
+Tensor<std::int32_t, 1, Exec> numbers(std::vector<std::int32_t> const& values) {
+  Tensor<std::int32_t, 1, Exec> x({static_cast<std::int64_t>(values.size())}, Layout::strided);
+  for (std::size_t i = 0; i < values.size(); ++i) x(static_cast<std::int64_t>(i)) = values[i];
+  x.upload();
+  return x;
+}
+
+TEST(ValidateAppendKv, NamesTheFirstSequenceThatDoesNotFit) {
+  Tensor<float, 4, Exec> k({3, 2, 4, 8}), cache({3, 2, 10, 8}), packed({1, 2, 9, 8}),
+      pages({7, 2, 4, 8});
+  Tensor<std::int32_t, 2, Exec> table({3, 2});
+  auto const refuse = [&](std::string const& what, auto const& x, auto const& to,
+                          auto const&... extras) {
+    expect_error<ShapeError>([&] { validate_append_kv(Exec(), x, to, extras...); }, {what.c_str()});
+  };
+  auto const fits = [&](auto const& x, auto const& to, auto const&... extras) {
+    EXPECT_NO_THROW(validate_append_kv(Exec(), x, to, extras...));
+  };
+  auto const kv = k.const_view();
+  auto const to = cache.view();
+  auto const used = [](Tensor<std::int32_t, 1, Exec> const& x) {
+    return cache_lengths(x.const_view());
+  };
+  auto const fresh = [](Tensor<std::int32_t, 1, Exec> const& x) {
+    return new_lengths(x.const_view());
+  };
+  fits(kv, to);
+  fits(kv, to, used(numbers({0, 6, 6})));
+  refuse(
+      "attikos::validate_append_kv: sequence 1 has 7 positions in use and 4 new tokens; expected "
+      "from 0 to 4 new tokens, and room for both in the 10 positions of one sequence of k_cache",
+      kv, to, used(numbers({6, 7, 8})));
+  refuse("sequence 2 has -1 positions in use and 4 new tokens", kv, to, used(numbers({6, 0, -1})));
+  fits(kv, to, used(numbers({6, 10, 7})), fresh(numbers({4, 0, 3})));
+  refuse("sequence 2 has 7 positions in use and 4 new tokens", kv, to, fresh(numbers({4, 0, 4})),
+         used(numbers({6, 10, 7})));
+  refuse("sequence 0 has 0 positions in use and 5 new tokens", kv, to, fresh(numbers({5, 0, -4})));
+  refuse("sequence 1 has 0 positions in use and -4 new tokens", kv, to, fresh(numbers({4, -4, 5})));
+  // Eight positions in two pages, though the pool has more of them.
+  auto const paged_cache = paged(table.const_view(), std::int64_t{4});
+  fits(kv, pages.view(), paged_cache, used(numbers({4, 4, 0})));
+  refuse(
+      "sequence 0 has 5 positions in use and 4 new tokens; expected from 0 to 4 new tokens, and "
+      "room for both in the 8 positions",
+      kv, pages.view(), used(numbers({5, 4, 0})), paged_cache);
+  // Packed: what lies before the first offset and behind the last belongs to no sequence.
+  auto const front = packed.const_front();
+  auto const offsets = [](Tensor<std::int32_t, 1, Exec> const& x) {
+    return cu_seqlens(none, x.const_view());
+  };
+  fits(front, to, offsets(numbers({1, 4, 4, 8})), used(numbers({7, 10, 6})));
+  refuse("sequence 1 has 10 positions in use and 1 new tokens", front, to,
+         offsets(numbers({1, 4, 5, 8})), used(numbers({7, 10, 6})));
+  refuse("attikos::validate_cu_seqlens: offset 2 is 3; expected ascending numbers in [0, 9]", front,
+         to, offsets(numbers({1, 4, 3, 8})));
+  refuse("offset 3 is 10; expected ascending", front, to, offsets(numbers({1, 4, 5, 10})));
+  refuse("attikos::validate_append_kv: cache_lengths has 2 entries; expected 3, one per sequence",
+         kv, to, used(numbers({1, 2})));
+  // No sequences are all right; numbers beyond 32 bits are no wrap-around.
+  Tensor<float, 4, Exec> nothing({0, 2, 4, 8}), no_cache({0, 2, 10, 8});
+  fits(nothing.const_view(), no_cache.view());
+  refuse("sequence 0 has 2147483647 positions in use and 4 new tokens", kv, to,
+         used(numbers({std::numeric_limits<std::int32_t>::max(), 0, 0})));
 }
 
 }  // namespace

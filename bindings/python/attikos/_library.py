@@ -164,6 +164,10 @@ class AppendKvOptions(SizedStruct):
         ("q", TensorPointer),
         ("q_out", TensorPointer),
         ("rotary_dim", c_int64),
+        ("new_lengths", TensorPointer),
+        ("cu_seqlens_q", TensorPointer),
+        ("cu_seqlens_kv", TensorPointer),
+        ("kernel", c_char_p),
     ]
 
 
@@ -221,6 +225,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions)]),
     "attikos_explain_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions), *_TEXT]),
     "attikos_append_kv": (None, [c_void_p, *[_T] * 4, POINTER(AppendKvOptions)]),
+    "attikos_explain_append_kv": (None, [c_void_p, *[_T] * 4, POINTER(AppendKvOptions), *_TEXT]),
     "attikos_merge_states": (None, [c_void_p, *[_T] * 6]),
     "attikos_merge_split_states": (None, [c_void_p, *[_T] * 4]),
     "attikos_attention_backward": (

@@ -26,10 +26,10 @@ def decode(
     q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d], v [batch, heads_kv, seqlen_max, dv];
     lengths_kv int32 [batch]: positions of the cache in use; paged: k [num_pages, heads_kv, page_size, d] with
     page_table [batch, max_pages]. splits: at most so many parts, 0 for as many as are worth while; it changes
-    the result by rounding only, and given it makes bits batch-invariant as well. determinism "batch_invariant": the bits of a sequence do not depend on what else
-    is in the batch, for which splits of 0 become 16 on a device; "run_to_run" and "unordered" leave the choice
-    free, and bits repeat from call to call with either. Everything else means what it means for attention().
-    Without gradients.
+    the result by rounding only, and given it makes bits batch-invariant as well. determinism "batch_invariant": the
+    bits of a sequence do not depend on what else is in the batch, for which splits of 0 become 16 on a device;
+    "run_to_run" and "unordered" leave the choice free, and bits repeat from call to call with either. Everything
+    else means what it means for attention(). Without gradients.
     """
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
@@ -43,21 +43,23 @@ def decode(
     return call.finish()
 
 
+# Arrays that the options of append_kv point at, by their names here and there.
+_APPENDED = ("cache_lengths", "new_lengths", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "rotary_cos", "rotary_sin")
+
+
 def append_call(
-    k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cache_lengths: Any, page_table: Any, cos: Any, sin: Any,
-    interleaved: bool, rotary_dim: int, queries_share_position: bool, check: bool, **more: Any,
+    k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cos: Any, sin: Any, interleaved: bool, rotary_dim: int,
+    queries_share_position: bool, check: bool, q: Any, kernel: str = "", **integers: Any,
 ) -> tuple[Call, Any]:  # fmt: skip
-    """The call of append_kv() with all its arrays, and its options but for the queries."""
+    """The call of append_kv() with all its arrays, and its options but for the queries. integers: lengths, offsets
+    and page table by name."""
     first = operand_of(k_new, "k_new")
     if (cos is None) != (sin is None):
         raise ArgumentError("attikos.append_kv: of cos and sin one is missing; expected both or none")
-    if cache_lengths is not None:
-        cache_lengths = int32_array(cache_lengths, first, "cache_lengths")
-    if page_table is not None:
-        page_table = int32_array(page_table, first, "page_table")
+    arrays = {name: None if x is None else int32_array(x, first, name) for name, x in integers.items()}
     call = Call(
-        "append_kv", k_new=first, v_new=v_new, k_cache=k_cache, v_cache=v_cache, cache_lengths=cache_lengths,
-        page_table=page_table, rotary_cos=cos, rotary_sin=sin, **more,
+        "append_kv", k_new=first, v_new=v_new, k_cache=k_cache, v_cache=v_cache, rotary_cos=cos, rotary_sin=sin,
+        q=q, **arrays,
     )  # fmt: skip
     call.written("k_cache"), call.written("v_cache")
     options = _library.AppendKvOptions(
@@ -65,8 +67,9 @@ def append_call(
         queries_share_position=int(queries_share_position),
         check=int(check and not call.context.capturing),
         rotary_dim=rotary_dim,
+        kernel=kernel.encode(),
     )
-    for name in ("cache_lengths", "page_table", "rotary_cos", "rotary_sin"):
+    for name in _APPENDED:
         setattr(options, name, pointer_or_none(call.get(name)))
     return call, options
 
@@ -80,7 +83,8 @@ def run_append(call: Call, options: Any) -> None:
 def append_kv(
     k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cache_lengths: Any = None, page_table: Any = None,
     cos: Any = None, sin: Any = None, interleaved: bool = False, rotary_dim: int = 0, q: Any = None,
-    queries_share_position: bool = False, check: bool = True,
+    queries_share_position: bool = False, new_lengths: Any = None, cu_seqlens_q: Any = None,
+    cu_seqlens_kv: Any = None, kernel: str = "", check: bool = True,
 ) -> Any:  # fmt: skip
     """Writes new keys and values into a cache in place: position cache_lengths[b] + i of sequence b becomes
     k_new[b, :, i], rotated by its position where cos and sin are given, and v_new[b, :, i].
@@ -88,21 +92,27 @@ def append_kv(
     k_new [batch, heads_kv, seqlen_new, d], v_new likewise with dv; caches [batch, heads_kv, seqlen_max, d] or,
     with page_table int32 [batch, max_pages], [num_pages, heads_kv, page_size, d]; cache_lengths int32 [batch]
     (None: 0), which stay as they are; cos and sin [positions, rotary_dim] as for rope(), or half as wide with
-    rotary_dim, one entry to a pair of features. q [batch, heads_q, seqlen_q, d] is rotated as
-    well and returned as a new array: query i by position length + i, or all by the first one. check: new
-    positions that do not fit raise, which waits for the device; else they are left out.
+    rotary_dim, one entry to a pair of features. q [batch, heads_q, seqlen_q, d] is rotated as well and returned
+    as a new array: query i by position length + i, or all by the first one.
+
+    Sequences may differ in their number of new tokens: new_lengths int32 [batch] says how many of the seqlen_new
+    positions are any, or k_new and v_new are packed, [heads_kv, total, d] with cu_seqlens_kv int32 [batch + 1];
+    q likewise with cu_seqlens_q. New keys, values and q are float64, float32, float16 or bfloat16; caches and the
+    rotated queries have that dtype, or that of the cache where float32 goes into float16 or bfloat16, and 16 bits
+    go into float8_e4m3. check: lengths that are wrong and new positions that do not fit raise, which waits for the
+    device; else they are left out. kernel: as for gemm().
     """
     call, options = append_call(
         k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,
         interleaved=interleaved, rotary_dim=rotary_dim, queries_share_position=queries_share_position, check=check,
-        q=q,
+        q=q, kernel=kernel, new_lengths=new_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv,
     )  # fmt: skip
     if call.get("q") is None:
         run_append(call, options)
         return None
     if cos is None:
         raise ArgumentError("attikos.append_kv: q is rotated, but cos and sin are missing")
-    out = call.result(call["q"].shape, call["q"].dtype)
+    out = call.result(call["q"].shape, call["k_cache"].dtype)
     options.q, options.q_out = call["q"].pointer(), out.pointer()
     run_append(call, options)
     return call.finish()

@@ -113,14 +113,14 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
 ///                 kv): packed queries and new tokens, cu_seqlens(none, kv) or cu_seqlens(q, none)
 ///                 where one of the two is padded
 ///
-/// Lengths, offsets and page numbers are read on the device; numbers of new tokens are clamped to
-/// [0, seqlen_new], and what lies behind them is not read. Packed queries that belong to no
-/// sequence get 0; padded ones are rotated to the last. What would lie outside the cache is not
-/// written: positions below 0 or past seqlen_max (max_pages·page_size), pages that are not in [0,
-/// num_pages), such as the −1 of a table's unused entries. Nothing else of the cache is touched. A
-/// page must not be written by two sequences at once. Positions past the tables take their last
-/// row. Lengths are the caller's to advance: attention over the cache wants lengths_b + seqlen_new.
-/// Caches must not overlap the inputs.
+/// Lengths, offsets and page numbers are read on the device, and validate_append_kv() checks them;
+/// numbers of new tokens are clamped to [0, seqlen_new], and what lies behind them is not read.
+/// Packed queries that belong to no sequence get 0; padded ones are rotated to the last. What would
+/// lie outside the cache is not written: positions below 0 or past seqlen_max
+/// (max_pages·page_size), pages that are not in [0, num_pages), such as the −1 of a table's unused
+/// entries. Nothing else of the cache is touched. A page must not be written by two sequences at
+/// once. Positions past the tables take their last row. Lengths are the caller's to advance:
+/// attention over the cache wants lengths_b + seqlen_new. Caches must not overlap the inputs.
 ///
 /// Types: any floating-point element for new keys and values, for caches, for tables, for q and
 /// out; rotated in float, in double if keys or cache are double. Any strides, zero extents.

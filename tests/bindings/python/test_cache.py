@@ -214,6 +214,94 @@ class Append(unittest.TestCase):
         at = np.broadcast_to(self.lengths[:, None], (3, 4))
         oracles.check(self, rotated, *oracles.rope(q, self.cos, self.sin, False, at))
 
+    def test_ragged_and_packed(self):
+        """Sequences of 3, 0 and 4 new tokens, padded or packed between tokens that belong to none."""
+        counts, starts = np.array([3, 0, 4], np.int32), np.array([0, 3, 3, 7], np.int32)
+        offsets = starts + 2
+        cos, sin = self.cos, self.sin
+        for dtype in oracles.FLOATING:
+            k, v, q = (normal(3, h, 4, 6, seed=h, dtype=dtype) for h in (2, 2, 4))
+            tables = [self.full(t, False).astype(dtype) for t in (cos, sin)]
+            own = [t[:, :3] for t in tables]
+            positions = self.lengths[:, None] + np.arange(4)
+            (exact, bound), queries = oracles.rope(k, *own, False, positions), oracles.rope(q, *own, False, positions)
+
+            def packed(x):
+                flat = np.full((x.shape[1], 10, 6), np.nan, dtype)
+                for b, n in enumerate(counts):
+                    flat[:, offsets[b] : offsets[b] + n] = x[b, :, :n]
+                return flat
+
+            padded = [x.copy() for x in (k, v)]
+            for x in padded:
+                for b, n in enumerate(counts):
+                    x[b, :, n:] = np.nan  # is not read
+            forms = {
+                "padded": (padded, dict(new_lengths=counts), q),
+                "packed": ([packed(k), packed(v)], dict(cu_seqlens_kv=offsets, cu_seqlens_q=offsets), packed(q)),
+                "packed keys": ([packed(k), packed(v)], dict(cu_seqlens_kv=offsets), q),
+                "packed queries": (padded, dict(new_lengths=counts, cu_seqlens_q=offsets), packed(q)),
+            }
+            table = np.array([[4, 0, 6], [1, 5, 2], [8, 3, 7]], np.int32)
+            for name, (new, options, given) in forms.items():
+                options = dict(options, cache_lengths=self.lengths)
+                ck, cv = (np.full((3, 2, 11, 6), 7, dtype) for _ in range(2))
+                pk, pv = (np.full((9, 2, 4, 6), 7, dtype) for _ in range(2))
+                rotated = attikos.append_kv(*new, ck, cv, cos=tables[0], sin=tables[1], q=given, **options)
+                attikos.append_kv(*new, pk, pv, cos=tables[0], sin=tables[1], page_table=table, **options)
+                bare = [np.full((3, 2, 11, 6), 7, dtype) for _ in range(2)]
+                options.pop("cu_seqlens_q", None)
+                attikos.append_kv(*new, *bare, **options)
+                for b, n in enumerate(self.lengths):
+                    what, end = f"{np.dtype(dtype)} {name} {b}", n + counts[b]
+                    oracles.check(self, ck[b, :, n:end], exact[b, :, : end - n], bound[b, :, : end - n], what)
+                    np.testing.assert_array_equal(cv[b, :, n:end], v[b, :, : end - n], what)
+                    np.testing.assert_array_equal(bare[0][b, :, n:end], k[b, :, : end - n], what)
+                    np.testing.assert_array_equal(bare[1], cv)
+                    for cache in (ck, cv):
+                        self.assertTrue((cache[b, :, :n] == 7).all() and (cache[b, :, end:] == 7).all(), what)
+                    for i in range(n, end):
+                        np.testing.assert_array_equal(pk[table[b, i // 4], :, i % 4], ck[b, :, i], what)
+                        np.testing.assert_array_equal(pv[table[b, i // 4], :, i % 4], cv[b, :, i], what)
+                    rows = rotated[b] if given is q else rotated[:, offsets[b] : offsets[b + 1]]
+                    oracles.check(self, rows, *(x[b, :, : rows.shape[1]] for x in queries), what)
+                for cache in (pk, pv):
+                    self.assertEqual((cache != 7).any((1, 3)).sum(), counts.sum(), name)
+                if given is not q:  # queries of no sequence
+                    self.assertTrue((rotated[:, :2] == 0).all() and (rotated[:, 9:] == 0).all(), name)
+
+    def test_caches_of_narrower_types(self):
+        pairs = ((np.float32, np.float16), (np.float32, ml_dtypes.bfloat16), (np.float16, E4M3), (ml_dtypes.bfloat16, E4M3))
+        for dtype, narrow in pairs:
+            k, v, q = (normal(3, h, 4, 6, seed=h, dtype=dtype) for h in (2, 2, 4))
+            cos, sin = (self.full(t, False) if dtype is np.float32 else t.astype(np.float32) for t in (self.cos, self.sin))
+            width = {} if dtype is np.float32 else {"rotary_dim": 6}
+            what = f"{np.dtype(dtype)} {np.dtype(narrow)}"
+            ck, cv = np.full((3, 2, 11, 6), 7, narrow), np.full((3, 2, 11, 6), 7, narrow)
+            rotated = attikos.append_kv(k, v, ck, cv, cache_lengths=self.lengths, cos=cos, sin=sin, q=q, **width)
+            self.assertEqual(rotated.dtype, np.dtype(narrow))
+            positions = self.lengths[:, None] + np.arange(4)
+            exact, bound = oracles.rope(k, cos[:, :3], sin[:, :3], False, positions)
+            queries, query_bound = oracles.rope(q, cos[:, :3], sin[:, :3], False, positions)
+            for got, wide, slack in ((rotated, queries, query_bound), *(
+                (ck[b, :, n : n + 4], exact[b], bound[b]) for b, n in enumerate(self.lengths)
+            )):  # fmt: skip
+                # A result in exact arithmetic rounded once: between the roundings of both ends of the interval.
+                low, high = ((wide + s * slack).astype(np.float32).astype(narrow) for s in (-1, 1))
+                self.assertTrue(((got.astype(float) >= low.astype(float)) & (got.astype(float) <= high.astype(float))).all(), what)
+            for b, n in enumerate(self.lengths):
+                np.testing.assert_array_equal(cv[b, :, n : n + 4], v[b].astype(np.float32).astype(narrow), what)
+                self.assertTrue((ck[b, :, :n] == 7).all() and (ck[b, :, n + 4 :] == 7).all(), what)
+
+    def test_explain_and_kernel(self):
+        k = normal(1, 1, 2, 8)
+        cache = np.full((1, 1, 4, 8), 7, np.float32)
+        self.assertEqual(attikos.explain("append_kv", k, k, cache, cache), "runs portable")
+        attikos.append_kv(k, k, cache.copy(), cache.copy(), kernel="portable")
+        with self.assertRaisesRegex(attikos.UnsupportedError, "append_kv/of_nobody"):
+            attikos.append_kv(k, k, cache, cache, kernel="append_kv/of_nobody")
+        self.assertTrue((cache == 7).all())
+
     def test_errors_write_nothing(self):
         k = normal(3, 2, 4, 10)
         ck, cv = np.full((3, 2, 10, 10), 7, np.float32), np.full((3, 2, 10, 10), 7, np.float32)
@@ -227,6 +315,17 @@ class Append(unittest.TestCase):
             (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck[:, :, :3], cv[:, :, :3])),
             (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cos=tables["cos"][:, :5], sin=tables["sin"])),
             (attikos.UnsupportedDtypeError, lambda: attikos.append_kv(k, k, ck.astype(np.float16), cv)),
+            (attikos.UnsupportedDtypeError, lambda: attikos.append_kv(k, k, ck.astype(E4M3), cv.astype(E4M3))),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, new_lengths=[4, 5, 0])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, new_lengths=[4, -1, 0])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cache_lengths=self.lengths, new_lengths=[4, 4, 4])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cache_lengths=[0, -1, 0])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, new_lengths=[4, 4])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, cu_seqlens_kv=[0, 1, 2, 3])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k[0], k[0], ck, cv, cu_seqlens_kv=[0, 2, 1, 4])),
+            (attikos.ShapeMismatchError, lambda: attikos.append_kv(k[0], k[0], ck, cv, cu_seqlens_kv=[0, 1, 4])),
+            (attikos.UnsupportedError, lambda: attikos.append_kv(k[0], k[0], ck, cv, cu_seqlens_kv=[0, 1, 2, 4], new_lengths=[1, 1, 2])),
+            (attikos.ArgumentError, lambda: attikos.append_kv(k, k, ck, cv, cu_seqlens_q=[0, 1, 2, 4])),
             (attikos.ArgumentError, lambda: attikos.append_kv(k, k, ck, cv, cos=tables["cos"])),
             (attikos.ArgumentError, lambda: attikos.append_kv(k, k, ck, cv, q=k)),
             (attikos.ShapeMismatchError, lambda: attikos.append_kv(k, k, ck, cv, rotary_dim=8, **tables)),

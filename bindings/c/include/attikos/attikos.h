@@ -123,7 +123,7 @@ ATTIKOS_API attikos_status attikos_gemm_backward(attikos_context* context, attik
                                                  attikos_gemm_options const* options);
 
 /** One line for every kernel that an operation ("gemm", "attention", "attention_backward", "decode",
- * "append_kv", "gated_mlp") may run or, but for "append_kv", be asked for in this library: its name, a colon,
+ * "append_kv", "gated_mlp") may run or, but for "gated_mlp", be asked for in this library: its name, a colon,
  * and where it runs and on what. Text as for attikos_explain_gemm. */
 ATTIKOS_API attikos_status attikos_list_kernels(char const* operation, char* text, size_t size,
                                                 size_t* length);
@@ -269,8 +269,8 @@ typedef struct attikos_append_kv_options {
   int32_t interleaved;            /**< not 0: rotary features 2i and 2i + 1 form pairs, else i and i + half */
   int32_t queries_share_position; /**< not 0: every query is rotated as the first one, which suits attention
                                        without a causal mask or window; else query i as position length + i */
-  int32_t check; /**< not 0: it is checked that all new positions fit into the cache, which waits for the
-                      stream; else those that do not are left out */
+  int32_t check; /**< not 0: lengths are read and it is checked that all new positions fit into the cache,
+                      which waits for the stream; else those that do not are left out */
   attikos_tensor const* cache_lengths; /**< int32 [batch], positions in use before the call, or null for 0 */
   attikos_tensor const* page_table;    /**< int32 [batch, max_pages], or null: the caches are
                                             [num_pages, heads_kv, page_size, d] */
@@ -278,24 +278,39 @@ typedef struct attikos_append_kv_options {
                                          attikos_rope, or null: new keys are not rotated */
   attikos_tensor const* rotary_sin;
   attikos_tensor const* q;     /**< [batch, heads_q, seqlen_q, d], rotated into q_out, or null */
-  attikos_tensor const* q_out; /**< the shape of q; may be q itself */
+  attikos_tensor const* q_out; /**< the shape of q and the type of the caches; of one type it may be q itself */
   int64_t rotary_dim; /**< how many features are rotated: 0 for the width of the tables, or twice that for
                            tables with one entry to a pair */
+  attikos_tensor const* new_lengths; /**< int32 [batch], how many of the seqlen_new positions of each sequence are
+                                          new tokens, or null: all; the others are not read */
+  attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q and q_out are [heads_q, total_q, d] */
+  attikos_tensor const* cu_seqlens_kv; /**< int32 [batch + 1], or null: k_new and v_new are
+                                            [heads_kv, total_new, d] */
+  char const* kernel;                  /**< as for attikos_gemm */
 } attikos_append_kv_options;
 #define ATTIKOS_APPEND_KV_OPTIONS_INIT \
-  {sizeof(attikos_append_kv_options), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0}
+  {sizeof(attikos_append_kv_options), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL}
 
 /** Writes new keys and values behind those that a cache holds: position lengths[b] + i of sequence b becomes
  * k_new[b, :, i, :], rotated by its position where there are tables, and v_new[b, :, i, :].
  *
- * k_new [batch, heads_kv, seqlen_new, d], v_new likewise with dv, k_cache [batch, heads_kv, seqlen_max, d] or
- * paged, v_cache likewise; all of one floating type, which q has too; tables have it or, beside 16-bit
- * elements, float32. Positions outside the cache and page numbers outside [0, num_pages) are not written, and
- * nothing else of the cache is touched. The lengths are the caller's to advance. */
+ * k_new [batch, heads_kv, seqlen_new, d] or packed, v_new likewise with dv, k_cache
+ * [batch, heads_kv, seqlen_max, d] or paged, v_cache likewise. k_new, v_new and q have one type, float64,
+ * float32, float16 or bfloat16, and the caches have that type, beside float32 also float16 or bfloat16, beside
+ * 16-bit elements also float8_e4m3 (numbers beyond its range become NaN); tables have the type of k_new or,
+ * beside 16-bit elements, float32. Positions outside the cache and page numbers outside [0, num_pages) are not
+ * written, and nothing else of the cache is touched. The lengths are the caller's to advance. */
 ATTIKOS_API attikos_status attikos_append_kv(attikos_context* context, attikos_tensor const* k_new,
                                              attikos_tensor const* v_new, attikos_tensor const* k_cache,
                                              attikos_tensor const* v_cache,
                                              attikos_append_kv_options const* options);
+/** What attikos_append_kv would run, as text; see attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_explain_append_kv(attikos_context* context, attikos_tensor const* k_new,
+                                                     attikos_tensor const* v_new,
+                                                     attikos_tensor const* k_cache,
+                                                     attikos_tensor const* v_cache,
+                                                     attikos_append_kv_options const* options, char* text,
+                                                     size_t size, size_t* length);
 
 /** Attention over the union of two disjoint sets of keys from attention over each:
  * lse = log(e^lse_a + e^lse_b), out = e^(lse_a - lse) out_a + e^(lse_b - lse) out_b.

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// New keys and values into a cache.
+#include <attikos/attention/append_kv.hpp>
+#include <attikos/attention/validate_append_kv.hpp>
+#include <cstddef>
+
+#include "attention_call.hpp"
+#include "explanation.hpp"
+#include "rope_table.hpp"
+
+namespace attikos::c {
+namespace {
+
+constexpr char const* operation = "append_kv";
+
+/// Calls f with the type of a cache for new keys of type T: T itself, 16 bits beside float, float8
+/// beside 16 bits.
+template <class T, class F>
+void visit_cache(Tensor const& cache, F const& f) {
+  if constexpr (sizeof(T) == 2) {
+    visit_dtype<T, float8_e4m3>(operation, cache, f);
+  } else if constexpr (sizeof(T) == 4) {
+    visit_dtype<T, float16, bfloat16>(operation, cache, f);
+  } else {
+    visit_dtype<T>(operation, cache, f);
+  }
+}
+
+struct AppendCall {
+  attikos_context const& context;
+  Explanation* log;  ///< null: run; else find out what would run
+  attikos_append_kv_options const& given;
+  Tensor k_new, v_new, k_cache, v_cache, lengths, counts, cu_q, cu_kv, pages, cos, sin, q, q_out;
+  bool has_lengths, has_counts, has_cu_q, has_cu_kv, has_pages, has_tables, has_queries;
+
+  AppendCall(attikos_context const& where, Explanation* explanation,
+             attikos_append_kv_options const& o)
+      : context(where),
+        log(explanation),
+        given(o),
+        has_tables(o.rotary_cos != nullptr || o.rotary_sin != nullptr),
+        has_queries(o.q != nullptr || o.q_out != nullptr) {
+    has_lengths = read_int32("cache_lengths", o.cache_lengths, 1, lengths);
+    has_counts = read_int32("new_lengths", o.new_lengths, 1, counts);
+    has_cu_q = read_int32("cu_seqlens of q", o.cu_seqlens_q, 1, cu_q);
+    has_cu_kv = read_int32("cu_seqlens of kv", o.cu_seqlens_kv, 1, cu_kv);
+    has_pages = read_int32("page table", o.page_table, 2, pages);
+    if (has_counts && has_cu_kv)
+      fail(ATTIKOS_UNSUPPORTED, operation,
+           ": new_lengths go with padded k_new; packed k_new has its lengths in cu_seqlens");
+    if (has_tables) {
+      cos = read_rope_table(operation, "rotary_cos", o.rotary_cos, context);
+      sin = read_rope_table(operation, "rotary_sin", o.rotary_sin, context);
+      expect_same_dtype(operation, sin, cos);
+    }
+    if (has_queries) {
+      if (!has_tables)
+        fail(ATTIKOS_NULL_ARGUMENT, operation,
+             ": queries are rotated but rotary_cos and rotary_sin are null");
+      int const rank = has_cu_q ? 3 : 4;
+      q = read_tensor(operation, "q", o.q, rank, rank, context);
+      q_out = read_tensor(operation, "q_out", o.q_out, rank, rank, context);
+    } else if (has_cu_q) {
+      fail(ATTIKOS_NULL_ARGUMENT, operation,
+           ": cu_seqlens of q go with q and q_out, which are null");
+    }
+  }
+
+  bool read_int32(char const* name, attikos_tensor const* tensor, int rank, Tensor& to) const {
+    if (tensor == nullptr) return false;
+    to = read_tensor(operation, name, tensor, rank, rank, context);
+    visit_dtype<std::int32_t>(operation, to, [](auto) {});
+    return true;
+  }
+
+  void read(attikos_tensor const* new_keys, attikos_tensor const* new_values,
+            attikos_tensor const* key_cache, attikos_tensor const* value_cache) {
+    int const rank = has_cu_kv ? 3 : 4;
+    k_new = read_tensor(operation, "k_new", new_keys, rank, rank, context);
+    v_new = read_tensor(operation, "v_new", new_values, rank, rank, context);
+    k_cache = read_tensor(operation, "k_cache", key_cache, 4, 4, context);
+    v_cache = read_tensor(operation, "v_cache", value_cache, 4, 4, context);
+    expect_same_dtype(operation, v_new, k_new);
+    expect_same_dtype(operation, v_cache, k_cache);
+    if (has_queries) {
+      expect_same_dtype(operation, q, k_new);
+      expect_same_dtype(operation, q_out, k_cache);
+    }
+  }
+
+  std::int64_t batch() const { return has_cu_kv ? cu_kv.extent[0] - 1 : k_new.extent[0]; }
+
+  /// New keys of type T into caches of type C.
+  template <class T, class C>
+  void run() const {
+    AppendKvOptions const options{
+        .style = given.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split,
+        .queries_share_position = given.queries_share_position != 0,
+        .rotary_dim = given.rotary_dim,
+        .kernel = given.kernel};
+    if (!has_tables) {
+      with_offsets<T, C>(options, Absent{});
+      return;
+    }
+    visit_table<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
+      auto const tables = rotary(cos.span<Table const, 2>(), sin.span<Table const, 2>());
+      if (has_cu_q) {
+        with_offsets<T, C>(options, offsets(cu_q), tables,
+                           queries(q.span<T const, 3>(), q_out.span<C, 3>()));
+        return;
+      }
+      // No queries are queries of no rows: one case less to compile.
+      std::array<std::int64_t, 4> const no_rows{batch(), 0, 0, k_new.extent[k_new.rank - 1]};
+      with_offsets<T, C>(options, Absent{}, tables,
+                         queries(optional_span<T const, 4>(has_queries, q, no_rows),
+                                 optional_span<C, 4>(has_queries, q_out, no_rows)));
+    });
+  }
+
+ private:
+  using Absent = attikos::detail::Absent;
+
+  /// Adds offsets or numbers of new tokens to the extras.
+  template <class T, class C, class OffsetsQ, class... Extras>
+  void with_offsets(AppendKvOptions const& options, OffsetsQ const& of_q,
+                    Extras const&... extras) const {
+    if (has_cu_kv) {
+      with_pages<T, C, 3>(options, extras..., cu_seqlens(of_q, offsets(cu_kv)));
+      return;
+    }
+    auto const fresh =
+        new_lengths(optional_span<std::int32_t const, 1>(has_counts, counts, {k_new.extent[0]}));
+    if constexpr (std::is_same_v<OffsetsQ, Absent>) {
+      with_pages<T, C, 4>(options, extras..., fresh);
+    } else {
+      with_pages<T, C, 4>(options, extras..., fresh, cu_seqlens(of_q, none));
+    }
+  }
+
+  template <class T, class C, int Rank, class... Extras>
+  void with_pages(AppendKvOptions const& options, Extras const&... extras) const {
+    auto const used =
+        cache_lengths(optional_span<std::int32_t const, 1>(has_lengths, lengths, {batch()}));
+    if (has_pages) {
+      call<T, C, Rank>(options, used, extras...,
+                       paged(pages.span<std::int32_t const, 2>(), k_cache.extent[2]));
+    } else {
+      call<T, C, Rank>(options, used, extras...);
+    }
+  }
+
+  template <class T, class C, int Rank, class... Extras>
+  void call(AppendKvOptions const& options, Extras const&... extras) const {
+    run_on(context, [&](auto const& exec) {
+      auto const k = k_new.span<T const, Rank>();
+      auto const v = v_new.span<T const, Rank>();
+      auto const to_k = k_cache.span<C, 4>();
+      auto const to_v = v_cache.span<C, 4>();
+      if (log != nullptr) {
+        *log = explain(op::append_kv, exec, k, v, to_k, to_v, options, extras...);
+        return;
+      }
+      if (given.check != 0) validate_append_kv(exec, k, to_k, extras...);
+      append_kv(exec, k, v, to_k, to_v, options, extras...);
+    });
+  }
+};
+
+void run_append(attikos_context* context, attikos_tensor const* k_new, attikos_tensor const* v_new,
+                attikos_tensor const* k_cache, attikos_tensor const* v_cache,
+                attikos_append_kv_options const* options, Explanation* log) {
+  auto const& where = expect_context(operation, context);
+  attikos_append_kv_options const defaults = ATTIKOS_APPEND_KV_OPTIONS_INIT;
+  auto const o =
+      read_options(operation, options, defaults, offsetof(attikos_append_kv_options, new_lengths));
+  AppendCall call(where, log, o);
+  call.read(k_new, v_new, k_cache, v_cache);
+  visit_floating(operation, call.k_new, [&]<class T>(std::type_identity<T>) {
+    visit_cache<T>(call.k_cache, [&]<class C>(std::type_identity<C>) { call.run<T, C>(); });
+  });
+}
+
+}  // namespace
+}  // namespace attikos::c
+
+extern "C" {
+
+using namespace attikos::c;
+
+attikos_status attikos_append_kv(attikos_context* context, attikos_tensor const* k_new,
+                                 attikos_tensor const* v_new, attikos_tensor const* k_cache,
+                                 attikos_tensor const* v_cache,
+                                 attikos_append_kv_options const* options) {
+  return guarded([&] { run_append(context, k_new, v_new, k_cache, v_cache, options, nullptr); });
+}
+
+attikos_status attikos_explain_append_kv(attikos_context* context, attikos_tensor const* k_new,
+                                         attikos_tensor const* v_new, attikos_tensor const* k_cache,
+                                         attikos_tensor const* v_cache,
+                                         attikos_append_kv_options const* options, char* text,
+                                         size_t size, size_t* length) {
+  return guarded([&] {
+    explain_into({text, size, length}, "explain_append_kv", [&](attikos::Explanation* log) {
+      run_append(context, k_new, v_new, k_cache, v_cache, options, log);
+    });
+  });
+}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// validate_append_kv(): reads the lengths of an append_kv call and says which sequence does not
+/// fit.
+#pragma once
+
+#include <algorithm>
+#include <attikos/attention/append_kv_arguments.hpp>
+#include <attikos/attention/validate_cu_seqlens.hpp>
+#include <limits>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Finds the first sequence whose lengths are wrong or whose new tokens do not fit: its number as
+/// the value to minimize, both lengths beside it.
+struct FirstUnfitAppend {
+  using Found = Kokkos::MinLoc<std::int64_t, std::int64_t>;
+  TokenLayout tokens;
+  std::int32_t const* used;  ///< null: every sequence is empty
+  std::int64_t used_stride, seqlen_new, capacity;
+
+  /// Two lengths in one number, which is what a reduction carries.
+  static KOKKOS_INLINE_FUNCTION std::int64_t pack(std::int32_t in_use, std::int64_t count) {
+    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    auto const low = static_cast<std::uint32_t>(count > most ? most : count);
+    return static_cast<std::int64_t>(
+        static_cast<std::uint64_t>(static_cast<std::uint32_t>(in_use)) << 32 | low);
+  }
+  static std::int32_t in_use(std::int64_t packed) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(packed >> 32));
+  }
+  static std::int32_t count(std::int64_t packed) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(packed));
+  }
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t b, Found::value_type& found) const {
+    std::int64_t fresh = seqlen_new;
+    if (tokens.offsets.data != nullptr) {
+      fresh = tokens.offsets[b + 1] - tokens.offsets[b];
+    } else if (tokens.lengths != nullptr) {
+      fresh = tokens.lengths[b * tokens.lengths_stride];
+    }
+    std::int32_t const before = used == nullptr ? 0 : used[b * used_stride];
+    bool const fits =
+        before >= 0 && fresh >= 0 && fresh <= seqlen_new && before + fresh <= capacity;
+    if (!fits && b < found.val) found = {b, pack(before, fresh)};
+  }
+};
+
+}  // namespace detail
+
+/// Checks the lengths of an append_kv() call, which itself leaves out what does not fit: every
+/// sequence has from 0 on positions in use, from 0 to seqlen_new new tokens, and room for both in
+/// its part of the cache; offsets of packed tokens ascend. Throws ShapeError naming the first
+/// sequence of which that is not so. This reads device memory: it fences `exec`.
+///
+/// \param k_new    as append_kv() takes it
+/// \param k_cache  likewise
+/// \param extras   those of the append_kv() call that say how sequences lie: cache_lengths,
+///                 new_lengths, cu_seqlens, paged; others are not looked at
+template <ExecutionSpace Exec, TensorLike KNew, TensorLike KCache, class... Extras>
+void validate_append_kv(Exec const& exec, KNew const& k_new, KCache const& k_cache,
+                        Extras const&... extras) {
+  using Search = detail::FirstUnfitAppend;
+  constexpr char const* operation = "validate_append_kv";
+  auto const rk = detail::to_const_ref(k_new);
+  auto const tokens = detail::append_kv_tokens<Exec>(rk, extras...);
+  std::int64_t const seqlen_new = detail::with_batch(rk).extent[2];
+  std::int64_t capacity = detail::extent_of(k_cache, 2);
+  auto const pages = detail::find_extra<Paged>(extras...);
+  if constexpr (detail::is_present<decltype(pages)>)
+    capacity = detail::extent_of(pages.table, 1) * pages.page_size;
+  Search search{tokens, nullptr, 0, seqlen_new, capacity};
+  auto const used = detail::find_extra<CacheLengths>(extras...);
+  if constexpr (detail::is_present<decltype(used)>) {
+    auto const ref = detail::lengths_ref<Exec>(operation, "cache_lengths", used.view, tokens.batch,
+                                               "sequence of the batch");
+    search.used = ref.data;
+    search.used_stride = ref.stride[0];
+  }
+  auto const offsets = detail::token_offsets<true>(extras...);
+  if constexpr (detail::is_present<decltype(offsets)>)
+    validate_cu_seqlens(exec, offsets, seqlen_new);
+  Search::Found::value_type found{};
+  Kokkos::parallel_reduce(
+      "attikos::validate_append_kv[portable]",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, tokens.batch), search,
+      Search::Found(found));
+  exec.fence("attikos::validate_append_kv");
+  if (tokens.batch > 0 && found.val < tokens.batch)
+    detail::raise<ShapeError>(operation, ": sequence ", found.val, " has ",
+                              Search::in_use(found.loc), " positions in use and ",
+                              Search::count(found.loc), " new tokens; expected from 0 to ",
+                              seqlen_new, " new tokens, and room for both in the ", capacity,
+                              " positions of one sequence of k_cache");
+}
+
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
