@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // decode/sm80_simt_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // DecodeSimtRefuses needs no GPU; DecodeSimt/*Runs fail without a card of compute capability 8.0.
-#include <random>
-
-#include "attention_cases.hpp"
-#include "direct_decode.hpp"
+#include "decode_cases.hpp"
 
 namespace {
 
@@ -25,22 +22,9 @@ void run_simt(DecodeCase t) {
   run_decode<T, SimtDecodeOf<T>>(t);
 }
 
-/// A call that is taken, changed by `change`: why it is refused.
 template <class Kernel = abi::DecodeSm80SimtF32, class Change>
 std::string refusal(Change change, int major = 9) {
-  [[maybe_unused]] alignas(16) static float somewhere[4];
-  DecodeArgs g;
-  g.q = g.k = g.v = g.out = somewhere;
-  g.type = g.type_out = DType::float32;
-  g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 1, g.seqlen_kv = 512;
-  g.head_dim = g.head_dim_v = 64;
-  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
-    (*s)[0] = 65536, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
-  change(g);
-  Device const d{0, major, 0, abi::architecture_of(major, 0), 132, 101376};
-  abi::Verdict const verdict = Kernel::accepts(g, d);
-  EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
-  return verdict.reason;
+  return decode_refusal<Kernel>(DType::float32, DType::float32, change, major, 101376);
 }
 
 TEST(DecodeSimtRefuses, WhatItCannotDo) {
@@ -153,143 +137,60 @@ TYPED_TEST(DecodeSimt, HeadDims) {
 
 TYPED_TEST(DecodeSimt, BlocksOfQueries) {
   for (std::int64_t d : {64, 128, 256, 512})
-    for (std::int64_t queries : {2, 3, 4, 5, 8, 17})
-      for (int mask = 0; mask < 3; ++mask) {
-        run_simt<TypeParam>({.heads = 6,
-                             .heads_kv = 2,
-                             .len_q = queries,
-                             .len_kv = 333,
-                             .d = d,
-                             .dv = d,
-                             .causal = mask != 0,
-                             .top_left = mask == 2,
-                             .order = mask == 1 ? Order::odd : Order::padded});
-        STOP_AT_FAILURE;
-      }
+    each_block_of_queries(d, {2, 3, 4, 5, 8, 17}, [](DecodeCase t, int mask) {
+      t.heads = 6, t.order = mask == 1 ? Order::odd : Order::padded;
+      run_simt<TypeParam>(t);
+    });
 }
 
 TYPED_TEST(DecodeSimt, Pages) {
   for (std::int64_t d : {64, 100, 256, 512})
-    for (std::int64_t page : {1, 3, 16, 17, 100, 256})
-      for (std::int64_t queries : {1, 7}) {
-        DecodeCase t{.batch = 4,
-                     .heads = 4,
-                     .heads_kv = 2,
-                     .len_q = queries,
-                     .len_kv = 700,
-                     .d = d,
-                     .dv = d,
-                     .page_size = page,
-                     .causal = true,
-                     .lengths_kv = {0, 1, 699, 384}};
-        t.order = page % 2 == 0 ? Order::positions_first : page == 17 ? Order::odd : Order::padded;
-        run_simt<TypeParam>(t);
-        STOP_AT_FAILURE;
-      }
+    each_page(d, {1, 3, 16, 17, 100, 256}, [](DecodeCase t) {
+      t.heads = 4;
+      if (t.page_size % 2 != 0) t.order = t.page_size == 17 ? Order::odd : Order::padded;
+      run_simt<TypeParam>(t);
+    });
 }
 
 TYPED_TEST(DecodeSimt, Options) {
   for (std::int64_t d : {64, 128, 256, 512})
-    for (std::int64_t queries : {1, 3})
-      for (int which = 0; which < 16; ++which) {
-        DecodeCase t{.heads = 6, .heads_kv = 2, .len_q = queries, .len_kv = 413, .d = d, .dv = d};
-        set_option(t, which);
-        if (which == 1) t.top_left = true;
-        if (which == 14) t.mask = true, t.sinks = true, t.page_size = 13, t.len_kv = 416;
-        if (which == 15) t.mask = true, t.causal = true, t.left = 30, t.bad_keys = {412};
-        if (queries == 3 && d == 128) t.order = Order::odd;
-        run_simt<TypeParam>(t);
-        STOP_AT_FAILURE;
-      }
+    each_decode_option(d, {1, 3}, [](DecodeCase t) {
+      t.heads = 6;
+      if (t.len_q == 3 && t.d == 128) t.order = Order::odd;
+      run_simt<TypeParam>(t);
+    });
 }
 
 TYPED_TEST(DecodeSimt, LengthsOnTheDevice) {
   for (std::int64_t d : {64, 128, 256, 512})
-    for (std::int64_t heads : {2, 8})
-      for (int mask = 0; mask < 3; ++mask) {
-        DecodeCase t{.batch = 8,
-                     .heads = heads,
-                     .heads_kv = 2,
-                     .len_q = 4,
-                     .len_kv = 900,
-                     .d = d,
-                     .dv = d,
-                     .splits = {0, 2, 64},
-                     .causal = mask != 0,
-                     .lengths_q = {0, 1, 4, 3, 4, 4, 2, 0},
-                     .lengths_kv = {300, 1, 900, 129, 0, 2, 881, 0}};
-        if (mask == 2) t.left = 50, t.alibi = true, t.sinks = true;
-        run_simt<TypeParam>(t);
-        STOP_AT_FAILURE;
-      }
+    each_length_on_the_device(d, {2, 8}, run_simt<TypeParam>);
 }
 
 TYPED_TEST(DecodeSimt, PackedSequences) {
   for (std::int64_t d : {64, 99, 256, 512})
-    for (int mask = 0; mask < 3; ++mask) {
-      DecodeCase t{.heads = 4,
-                   .heads_kv = 2,
-                   .len_q = 90,
-                   .len_kv = 1000,
-                   .d = d,
-                   .dv = d,
-                   .causal = mask != 0,
-                   .order = Order::positions_first,
-                   .order_out = Order::positions_first,
-                   .cu_q = {3, 5, 5, 6, 22, 23, 60, 61, 88},
-                   .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
-      if (mask == 2) t.left = 70, t.sinks = true, t.order = Order::odd;
+    each_packed_sequence(d, [](DecodeCase t, int) {
+      t.heads = 4;
+      if (t.left >= 0) t.order = Order::odd;
       run_simt<TypeParam>(t);
-      STOP_AT_FAILURE;
-      // Packed queries against padded and paged keys.
-      t.cu_q = {0, 2, 2, 9}, t.len_q = 9, t.cu_kv = {}, t.len_kv = 640;
-      t.lengths_kv = {640, 77, 301};
-      run_simt<TypeParam>(t);
-      STOP_AT_FAILURE;
-      t.page_size = 32;
-      run_simt<TypeParam>(t);
-      STOP_AT_FAILURE;
-    }
+    });
 }
 
-// What an excluded key's value holds must not reach a row, wherever steps and parts end.
+// What an excluded key's value holds must not reach a row.
 TYPED_TEST(DecodeSimt, NanBehindTheMask) {
   for (std::int64_t d : {64, 128, 256, 512})
-    for (std::int64_t heads : {4, 16})
-      for (int bad : {0, 1, 127, 128, 250, 315, 316, 317, 318}) {
-        DecodeCase t{.heads = heads,
-                     .heads_kv = 2,
-                     .len_q = 4,
-                     .len_kv = 320,
-                     .d = d,
-                     .dv = d,
-                     .causal = true,
-                     .left = 200,
-                     .bad_keys = {bad}};
-        if (bad % 2 == 1) t.order = Order::odd;
-        run_simt<TypeParam>(t);
-        STOP_AT_FAILURE;
-        t.page_size = 20, t.softcap = 3, t.bad_feature = bad % d, t.dv = d - 8, t.infinite = true;
-        if (t.bad_feature >= t.dv) t.bad_feature = 5;
-        run_simt<TypeParam>(t);
-        STOP_AT_FAILURE;
-      }
+    each_hidden_value(d, [](DecodeCase t, int step) {
+      if (t.bad_keys[0] % 2 == 1) t.order = Order::odd;
+      t.infinite = step == 1;
+      run_simt<TypeParam>(t);
+    });
 }
 
 TYPED_TEST(DecodeSimt, LongCache) {
-  run_simt<TypeParam>({.batch = 1,
-                       .heads = 4,
-                       .heads_kv = 1,
-                       .len_kv = 40013,
-                       .splits = {0, 1, 33, 512},
-                       .causal = true});
-  STOP_AT_FAILURE;
-  run_simt<TypeParam>({.batch = 1, .heads = 4, .heads_kv = 2, .len_kv = 20011, .page_size = 16});
+  each_long_cache(4, [](DecodeCase const& t, int) { run_simt<TypeParam>(t); });
 }
 
 TYPED_TEST(DecodeSimt, RandomCases) {
-  std::mt19937 random(20240612);
-  auto const below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  Draws below(20240612);
   for (int round = 0; round < 80; ++round) {
     DecodeCase t;
     t.batch = 1 + below(4), t.heads_kv = 1 + below(3), t.heads = t.heads_kv * (1 + below(12));
@@ -310,80 +211,12 @@ TYPED_TEST(DecodeSimt, RandomCases) {
   }
 }
 
-// With splits given, a sequence's bits do not depend on what is beside it or on the cache's size.
 TYPED_TEST(DecodeSimt, BatchInvariantWithSplitsGiven) {
-  using T = TypeParam;
-  using Kernel = SimtDecodeOf<T>;
-  Device const device = abi::query_device(abi::current_device());
-  for (std::int64_t heads : {8, 64}) {
-    DecodeCase t{.batch = 5, .heads = heads, .heads_kv = 2, .len_q = 2, .len_kv = 1500};
-    t.causal = true, t.lengths_kv = {1500, 300, 1, 0, 1111};
-    DecodeProblem<T> together(t);
-    std::vector<unsigned char> all, sums;
-    launch_decode<T, Kernel>(together, 6, device, all, sums);
-    STOP_AT_FAILURE;
-    Device smaller = device;
-    smaller.sm_count = 11;
-    for (std::int64_t b = 0; b < t.batch; ++b) {
-      DecodeArgs g = together.arguments();
-      std::vector<unsigned char> one(all.size(), 0xFF);
-      auto const n = together.out.stride[0];
-      together.out.upload();
-      g.batch = 1, g.splits = 6, g.seqlen_kv = t.lengths_kv[static_cast<std::size_t>(b)] + 700;
-      g.q = together.q.begin() + b * g.q_stride[0];
-      g.k = together.k.begin() + b * g.k_stride[0], g.v = together.v.begin() + b * g.v_stride[0];
-      g.out = together.out.begin() + b * n, g.lse = nullptr, g.lengths_kv += b;
-      DecodeWorkspace const workspace(Kernel::workspace_bytes(g, smaller));
-      g.workspace = workspace.begin();
-      ASSERT_EQ(Kernel::launch(g, smaller, nullptr), cudaSuccess);
-      ASSERT_CUDA(cudaDeviceSynchronize());
-      auto const bytes = static_cast<std::size_t>(n) * sizeof(T);
-      auto const at = (8 + static_cast<std::size_t>(b * n)) * sizeof(T);
-      ASSERT_CUDA(cudaMemcpy(one.data(), together.out.device + at, bytes, cudaMemcpyDeviceToHost));
-      EXPECT_EQ(std::memcmp(one.data(), all.data() + at, bytes), 0) << "sequence " << b;
-    }
-  }
+  expect_batch_invariance<TypeParam, SimtDecodeOf<TypeParam>>();
 }
 
-// A graph is captured once and replayed for other lengths, each time behind another launch.
 TYPED_TEST(DecodeSimt, GraphReplaysWithOtherLengths) {
-  using T = TypeParam;
-  using Kernel = SimtDecodeOf<T>;
-  Device const device = abi::query_device(abi::current_device());
-  DecodeCase t{.batch = 4, .heads = 8, .heads_kv = 2, .len_kv = 2048, .page_size = 16};
-  t.lengths_kv = {2048, 2048, 2048, 2048};
-  DecodeProblem<T> x(t);
-  DecodeArgs g = x.arguments();
-  DecodeWorkspace const workspace(Kernel::workspace_bytes(g, device));
-  g.workspace = workspace.begin();
-  x.out.upload(), x.lse.upload();
-  g.out = x.out.begin(), g.lse = x.lse.begin();
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t replay;
-  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  ASSERT_EQ(Kernel::launch(g, device, stream), cudaSuccess);
-  ASSERT_EQ(Kernel::launch(g, device, stream), cudaSuccess);
-  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-  ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-  for (int round = 0; round < 100; ++round) {
-    for (std::size_t b = 0; b < 4; ++b)
-      t.lengths_kv[b] = static_cast<int>(
-          mix(static_cast<std::uint32_t>(round * 4) + static_cast<std::uint32_t>(b)) % 2049);
-    ASSERT_CUDA(cudaMemcpyAsync(x.lengths_kv->data, t.lengths_kv.data(), 16, cudaMemcpyHostToDevice,
-                                stream));
-    ASSERT_CUDA(cudaMemsetAsync(x.out.device, 0xFF, x.out.host.size(), stream));
-    ASSERT_CUDA(cudaGraphLaunch(replay, stream));
-    ASSERT_CUDA(cudaStreamSynchronize(stream));
-    std::vector<unsigned char> replayed(x.out.host.size()), direct(replayed);
-    ASSERT_CUDA(cudaMemcpy(replayed.data(), x.out.device, replayed.size(), cudaMemcpyDeviceToHost));
-    ASSERT_CUDA(cudaMemset(x.out.device, 0xFF, x.out.host.size()));
-    ASSERT_EQ(Kernel::launch(g, device, nullptr), cudaSuccess);
-    ASSERT_CUDA(cudaMemcpy(direct.data(), x.out.device, direct.size(), cudaMemcpyDeviceToHost));
-    ASSERT_EQ(replayed == direct, true) << "round " << round;
-  }
-  cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+  expect_replays<TypeParam, SimtDecodeOf<TypeParam>>(100);
 }
 
 // The number of parts follows the device, and the grid its order.

@@ -2,27 +2,14 @@
 // decode/sm80_mma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
 // DecodeSm80Refuses needs no GPU; DecodeSm80Runs fails without a card of compute capability 8.0.
 
-#include "attention_cases.hpp"
-#include "direct_decode.hpp"
+#include "decode_cases.hpp"
 
 namespace {
 
-/// A call that is taken, changed by `change`: why it is refused.
 template <class Change>
 std::string refusal(Change change, int major = 9, int shared = 232448) {
-  [[maybe_unused]] alignas(16) static float somewhere[4];
-  DecodeArgs g;
-  g.q = g.k = g.v = g.out = somewhere;
-  g.type = g.type_out = DType::bfloat16;
-  g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 1, g.seqlen_kv = 512;
-  g.head_dim = g.head_dim_v = 64;
-  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
-    (*s)[0] = 65536, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
-  change(g);
-  Device const d{0, major, 0, abi::architecture_of(major, 0), 132, shared};
-  abi::Verdict const verdict = abi::DecodeSm80MmaBf16::accepts(g, d);
-  EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
-  return verdict.reason;
+  return decode_refusal<abi::DecodeSm80MmaBf16>(DType::bfloat16, DType::bfloat16, change, major,
+                                                shared);
 }
 
 TEST(DecodeSm80Refuses, WhatItCannotDo) {
@@ -155,238 +142,67 @@ TEST(DecodeSm80Runs, OtherHeadDims) {
       }
 }
 
+constexpr auto run_bfloat16 = [](DecodeCase const& t, int = 0) { run_decode<__nv_bfloat16>(t); };
+constexpr auto run_float16 = [](DecodeCase const& t) { run_decode<__half>(t); };
+
 TEST(DecodeSm80Runs, BlocksOfQueries) {
   for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t queries : {2, 3, 4, 5, 8, 16, 17, 40})
-      for (int mask = 0; mask < 3; ++mask) {
-        run_decode<__nv_bfloat16>({.heads = 8,
-                                   .heads_kv = 2,
-                                   .len_q = queries,
-                                   .len_kv = 333,
-                                   .d = d,
-                                   .dv = d,
-                                   .causal = mask != 0,
-                                   .top_left = mask == 2});
-        STOP_AT_FAILURE;
-      }
+    each_block_of_queries(d, {2, 3, 4, 5, 8, 16, 17, 40}, run_bfloat16);
 }
 
 TEST(DecodeSm80Runs, Pages) {
   for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t page : {1, 2, 3, 16, 17, 64, 100, 128, 256})
-      for (std::int64_t queries : {1, 7}) {
-        DecodeCase t{.batch = 4,
-                     .heads = 8,
-                     .heads_kv = 2,
-                     .len_q = queries,
-                     .len_kv = 700,
-                     .d = d,
-                     .dv = d,
-                     .page_size = page,
-                     .causal = true,
-                     .lengths_kv = {0, 1, 699, 384}};
-        if (page % 2 == 0) t.order = Order::positions_first;
-        run_decode<__nv_bfloat16>(t);
-        STOP_AT_FAILURE;
-        if (d == 128) run_decode<__half>(t);
-        STOP_AT_FAILURE;
-      }
+    each_page(d, {1, 2, 3, 16, 17, 64, 100, 128, 256}, [](DecodeCase const& t) {
+      run_bfloat16(t);
+      STOP_AT_FAILURE;
+      if (t.d == 128) run_float16(t);
+    });
 }
 
-template <class T>
-void options() {
-  for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t queries : {1, 3, 9})
-      for (int which = 0; which < 16; ++which) {
-        DecodeCase t{.heads = 8, .heads_kv = 2, .len_q = queries, .len_kv = 413, .d = d, .dv = d};
-        set_option(t, which);
-        if (which == 1) t.top_left = true;
-        if (which == 14) t.mask = true, t.sinks = true, t.page_size = 13;
-        if (which == 15) t.mask = true, t.causal = true, t.left = 30, t.bad_keys = {412};
-        if (which == 14) t.len_kv = 416;
-        run_decode<T>(t);
-        STOP_AT_FAILURE;
-      }
+TEST(DecodeSm80Runs, Options) {
+  for (std::int64_t d : {64, 128, 256}) each_decode_option(d, {1, 3, 9}, run_bfloat16);
 }
-TEST(DecodeSm80Runs, Options) { options<__nv_bfloat16>(); }
-TEST(DecodeSm80Runs, OptionsFloat16) { options<__half>(); }
+TEST(DecodeSm80Runs, OptionsFloat16) {
+  for (std::int64_t d : {64, 128, 256}) each_decode_option(d, {1, 3, 9}, run_float16);
+}
 
 TEST(DecodeSm80Runs, LengthsOnTheDevice) {
-  for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t heads : {4, 16, 64})
-      for (int mask = 0; mask < 3; ++mask) {
-        DecodeCase t{.batch = 8,
-                     .heads = heads,
-                     .heads_kv = 2,
-                     .len_q = 4,
-                     .len_kv = 900,
-                     .d = d,
-                     .dv = d,
-                     .splits = {0, 2, 64},
-                     .causal = mask != 0,
-                     .lengths_q = {0, 1, 4, 3, 4, 4, 2, 0},
-                     .lengths_kv = {300, 1, 900, 129, 0, 2, 881, 0}};
-        if (mask == 2) t.left = 50, t.alibi = true, t.sinks = true;
-        run_decode<__nv_bfloat16>(t);
-        STOP_AT_FAILURE;
-      }
+  for (std::int64_t d : {64, 128, 256}) each_length_on_the_device(d, {4, 16, 64}, run_bfloat16);
 }
 
 TEST(DecodeSm80Runs, PackedSequences) {
   for (std::int64_t d : {64, 128, 256})
-    for (int mask = 0; mask < 3; ++mask) {
-      DecodeCase t{.heads = 8,
-                   .heads_kv = 2,
-                   .len_q = 90,
-                   .len_kv = 1000,
-                   .d = d,
-                   .dv = d,
-                   .causal = mask != 0,
-                   .order = Order::positions_first,
-                   .order_out = Order::positions_first,
-                   .cu_q = {3, 5, 5, 6, 22, 23, 60, 61, 88},
-                   .cu_kv = {2, 9, 230, 430, 430, 580, 708, 700, 990}};
-      if (mask == 2) t.left = 70, t.sinks = true;
-      run_decode<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-      // Packed queries against padded and paged keys.
-      t.cu_q = {0, 2, 2, 9}, t.len_q = 9, t.cu_kv = {}, t.len_kv = 640;
-      t.lengths_kv = {640, 77, 301};
-      run_decode<__half>(t);
-      STOP_AT_FAILURE;
-      t.page_size = 32;
-      run_decode<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-    }
+    each_packed_sequence(
+        d, [](DecodeCase const& t, int step) { step == 1 ? run_float16(t) : run_bfloat16(t); });
 }
 
-// An excluded key's value must not reach a row as 0 times NaN, wherever steps and parts end.
+// An excluded key's value must not reach a row as 0 times NaN.
 TEST(DecodeSm80Runs, NanBehindTheMask) {
   for (std::int64_t d : {64, 128, 256})
-    for (std::int64_t heads : {4, 16})
-      for (int bad : {0, 1, 127, 128, 250, 315, 316, 317, 318}) {
-        DecodeCase t{.heads = heads,
-                     .heads_kv = 2,
-                     .len_q = 4,
-                     .len_kv = 320,
-                     .d = d,
-                     .dv = d,
-                     .causal = true,
-                     .left = 200,
-                     .bad_keys = {bad}};
-        run_decode<__nv_bfloat16>(t);
-        STOP_AT_FAILURE;
-        t.page_size = 20, t.softcap = 3, t.bad_feature = bad % d, t.dv = d - 8;
-        if (t.bad_feature >= t.dv) t.bad_feature = 5;
-        run_decode<__half>(t);
-        STOP_AT_FAILURE;
-      }
+    each_hidden_value(
+        d, [](DecodeCase const& t, int step) { step == 1 ? run_float16(t) : run_bfloat16(t); });
 }
 
 TEST(DecodeSm80Runs, LongCache) {
-  run_decode<__nv_bfloat16>({.batch = 1,
-                             .heads = 8,
-                             .heads_kv = 1,
-                             .len_kv = 40013,
-                             .splits = {0, 1, 33, 512},
-                             .causal = true});
-  STOP_AT_FAILURE;
-  run_decode<__half>({.batch = 1, .heads = 4, .heads_kv = 2, .len_kv = 20011, .page_size = 16});
+  each_long_cache(
+      8, [](DecodeCase const& t, int step) { step == 1 ? run_float16(t) : run_bfloat16(t); });
 }
 
 TEST(DecodeSm80Runs, RandomCases) {
   Draws below(20240611);
   for (int round = 0; round < 150; ++round) {
-    DecodeCase t;
-    t.batch = 1 + below(4), t.heads_kv = 1 + below(3), t.heads = t.heads_kv * (1 + below(20));
-    t.len_q = 1 + below(below(3) == 0 ? 30 : 4), t.len_kv = below(900);
-    t.d = 8 * (1 + below(32)), t.dv = below(2) == 0 ? t.d : 8 * (1 + below(32));
-    t.causal = below(2) == 0, t.top_left = below(3) == 0;
-    draw_window(t, below, 300);
-    draw_terms(t, below);
-    t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
-    t.splits = {0, 1 + below(20)};
-    if (below(2) == 0 && t.bias == 0) t.page_size = 1 + below(200);
-    draw_lengths(t, below);
-    if (round % 2 == 0)
-      run_decode<__nv_bfloat16>(t);
-    else
-      run_decode<__half>(t);
+    DecodeCase const t = draw_decode_case(below);
+    round % 2 == 0 ? run_bfloat16(t) : run_float16(t);
     STOP_AT_FAILURE;
   }
 }
 
-// With splits given, a sequence's bits do not depend on what is beside it or on the cache's size.
 TEST(DecodeSm80Runs, BatchInvariantWithSplitsGiven) {
-  Device const device = abi::query_device(abi::current_device());
-  for (std::int64_t heads : {8, 64}) {
-    DecodeCase t{.batch = 5, .heads = heads, .heads_kv = 2, .len_q = 2, .len_kv = 1500};
-    t.causal = true, t.lengths_kv = {1500, 300, 1, 0, 1111};
-    DecodeProblem<__nv_bfloat16> together(t);
-    std::vector<unsigned char> all, sums;
-    launch_decode(together, 6, device, all, sums);
-    STOP_AT_FAILURE;
-    Device smaller = device;
-    smaller.sm_count = 11;
-    for (std::int64_t b = 0; b < t.batch; ++b) {
-      DecodeArgs g = together.arguments();
-      std::vector<unsigned char> one(all.size(), 0xFF);
-      auto const n = together.out.stride[0];
-      together.out.upload();
-      g.batch = 1, g.splits = 6, g.seqlen_kv = t.lengths_kv[static_cast<std::size_t>(b)] + 700;
-      g.q = together.q.begin() + b * g.q_stride[0];
-      g.k = together.k.begin() + b * g.k_stride[0], g.v = together.v.begin() + b * g.v_stride[0];
-      g.out = together.out.begin() + b * n, g.lse = nullptr, g.lengths_kv += b;
-      DecodeWorkspace const workspace(abi::DecodeSm80MmaBf16::workspace_bytes(g, smaller));
-      g.workspace = workspace.begin();
-      ASSERT_EQ(abi::DecodeSm80MmaBf16::launch(g, smaller, nullptr), cudaSuccess);
-      ASSERT_CUDA(cudaDeviceSynchronize());
-      auto const bytes = static_cast<std::size_t>(n) * 2;
-      auto const at = (8 + static_cast<std::size_t>(b * n)) * 2;
-      ASSERT_CUDA(cudaMemcpy(one.data(), together.out.device + at, bytes, cudaMemcpyDeviceToHost));
-      EXPECT_EQ(std::memcmp(one.data(), all.data() + at, bytes), 0) << "sequence " << b;
-    }
-  }
+  expect_batch_invariance<__nv_bfloat16, abi::DecodeSm80MmaBf16>();
 }
 
-// A graph is captured once and replayed for other lengths, each time beside other work.
 TEST(DecodeSm80Runs, GraphReplaysWithOtherLengths) {
-  using T = __nv_bfloat16;
-  Device const device = abi::query_device(abi::current_device());
-  DecodeCase t{.batch = 4, .heads = 8, .heads_kv = 2, .len_kv = 2048, .page_size = 16};
-  t.lengths_kv = {2048, 2048, 2048, 2048};
-  DecodeProblem<T> x(t);
-  DecodeArgs g = x.arguments();
-  DecodeWorkspace const workspace(abi::DecodeSm80MmaBf16::workspace_bytes(g, device));
-  g.workspace = workspace.begin();
-  x.out.upload(), x.lse.upload();
-  g.out = x.out.begin(), g.lse = x.lse.begin();
-  cudaStream_t stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t replay;
-  ASSERT_CUDA(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  ASSERT_EQ(abi::DecodeSm80MmaBf16::launch(g, device, stream), cudaSuccess);
-  ASSERT_EQ(abi::DecodeSm80MmaBf16::launch(g, device, stream), cudaSuccess);
-  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-  ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-  for (int round = 0; round < 200; ++round) {
-    for (std::size_t b = 0; b < 4; ++b)
-      t.lengths_kv[b] = static_cast<int>(
-          mix(static_cast<std::uint32_t>(round * 4) + static_cast<std::uint32_t>(b)) % 2049);
-    ASSERT_CUDA(cudaMemcpyAsync(x.lengths_kv->data, t.lengths_kv.data(), 16, cudaMemcpyHostToDevice,
-                                stream));
-    ASSERT_CUDA(cudaMemsetAsync(x.out.device, 0xFF, x.out.host.size(), stream));
-    ASSERT_CUDA(cudaGraphLaunch(replay, stream));
-    ASSERT_CUDA(cudaStreamSynchronize(stream));
-    std::vector<unsigned char> replayed(x.out.host.size()), direct(replayed);
-    ASSERT_CUDA(cudaMemcpy(replayed.data(), x.out.device, replayed.size(), cudaMemcpyDeviceToHost));
-    ASSERT_CUDA(cudaMemset(x.out.device, 0xFF, x.out.host.size()));
-    ASSERT_EQ(abi::DecodeSm80MmaBf16::launch(g, device, nullptr), cudaSuccess);
-    ASSERT_CUDA(cudaMemcpy(direct.data(), x.out.device, direct.size(), cudaMemcpyDeviceToHost));
-    ASSERT_EQ(replayed == direct, true) << "round " << round;
-  }
-  cudaGraphExecDestroy(replay), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+  expect_replays<__nv_bfloat16, abi::DecodeSm80MmaBf16>(200);
 }
 
 // A call begins to fetch keys and values while the one ahead of it still writes some of them.
@@ -430,13 +246,7 @@ TEST(DecodeSm80Runs, SeesValuesThatTheLaunchAheadWrote) {
   }
 }
 
-TEST(DecodeSm80Runs, NothingWhereThereIsNothing) {
-  for (auto [batch, len_q, len_kv] :
-       {std::array<std::int64_t, 3>{2, 0, 5}, {2, 5, 0}, {0, 1, 5}, {2, 1, 0}}) {
-    run_decode<__nv_bfloat16>({.batch = batch, .len_q = len_q, .len_kv = len_kv});
-    STOP_AT_FAILURE;
-  }
-}
+TEST(DecodeSm80Runs, NothingWhereThereIsNothing) { each_empty_case<DecodeCase>(run_bfloat16); }
 
 class WorstDecodeRatio : public testing::Environment {
   void TearDown() override {
