@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// append_kv/sm80_simt called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// append_kv/sm80_simt called directly over memory of cudaMalloc. The suite
 // AppendKvSm80Runs fails without a card of compute capability 8.0; AppendKvSm80Refuses needs none.
 #include <random>
 #include <type_traits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention/sm80_simt_f32 and attention/sm80_mma_tf32x3 called directly over memory of cudaMalloc.
-// Compiled as CUDA. The suite AttentionF32Refuses needs no GPU; AttentionF32Runs fails without a
+// The suite AttentionF32Refuses needs no GPU; AttentionF32Runs fails without a
 // card of compute capability 8.0.
 
 #include "attention_cases.hpp"

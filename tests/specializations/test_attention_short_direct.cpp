@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm80_short_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// attention/sm80_short_* called directly over memory of cudaMalloc. The suite
 // AttentionShortRefuses needs no GPU; AttentionShortRuns fails without a card of compute capability
 // 8.0.
 

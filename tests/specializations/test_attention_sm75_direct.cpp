@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm75_wmma_f16 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// attention/sm75_wmma_f16 called directly over memory of cudaMalloc. The suite
 // AttentionSm75Refuses needs no GPU; AttentionSm75Runs fails without a card of compute capability
 // 7.5.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm80_mma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// attention/sm80_mma_e4m3 called directly over memory of cudaMalloc. The suite
 // AttentionSm80Float8Refuses needs no GPU; AttentionSm80Float8Runs fails without a card of compute
 // capability 8.0.
 

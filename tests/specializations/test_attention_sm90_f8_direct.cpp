@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm90_wgmma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// attention/sm90_wgmma_e4m3 called directly over memory of cudaMalloc. The suite
 // AttentionSm90Float8Refuses needs no GPU; AttentionSm90Float8Runs fails without a Hopper card.
 
 #include "attention_cases.hpp"

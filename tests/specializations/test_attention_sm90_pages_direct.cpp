@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention/sm90_wgmma_* over paged keys and values, called directly over memory of cudaMalloc.
-// Compiled as CUDA. The suite AttentionSm90PagesRefuses needs no GPU; AttentionSm90PagesRuns fails
+// The suite AttentionSm90PagesRefuses needs no GPU; AttentionSm90PagesRuns fails
 // without a Hopper card.
 
 #include "attention_cases.hpp"

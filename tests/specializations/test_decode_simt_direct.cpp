@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// decode/sm80_simt_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// decode/sm80_simt_* called directly over memory of cudaMalloc. The suite
 // DecodeSimtRefuses needs no GPU; DecodeSimt/*Runs fail without a card of compute capability 8.0.
 #include "decode_cases.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// decode/sm80_mma_e4m3 called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// decode/sm80_mma_e4m3 called directly over memory of cudaMalloc. The suite
 // DecodeSm80Float8Refuses needs no GPU; DecodeSm80Float8Runs fails without a card of compute
 // capability 8.0.
 #include "decode_cases.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Operands of which some elements lie more than 2^31 elements after others: the same bits as from
-// memory without gaps, which other suites compare with float64. Compiled as CUDA. The suite fails
+// memory without gaps, which other suites compare with float64. The suite fails
 // without a Hopper card that has 18 GB to spare.
 #include "direct_decode.hpp"
 

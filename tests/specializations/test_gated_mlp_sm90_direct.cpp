@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gated_mlp/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as CUDA. The suite
+// gated_mlp/sm90_wgmma_* called directly over memory of cudaMalloc. The suite
 // GatedSm90Refuses needs no GPU; GatedSm90Runs fails without a Hopper card.
 #include <attikos/abi/gated_mlp.hpp>
 #include <cstring>

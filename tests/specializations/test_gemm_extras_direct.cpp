@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The argument of act as a second output of the kernels of matrix products, and zero points of int8
-// factors, called directly over memory of cudaMalloc. Compiled as CUDA. The suites whose names end
+// factors, called directly over memory of cudaMalloc. The suites whose names end
 // in Runs fail without a Hopper card.
 #include <array>
 #include <sstream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The CUDA GEMM kernels called directly, over memory of cudaMalloc, so that dispatch cannot hide
-// one. Compiled as CUDA. The suite GemmSm75WmmaF16Refuses needs no GPU; GemmSm75WmmaF16Runs fails
+// one. The suite GemmSm75WmmaF16Refuses needs no GPU; GemmSm75WmmaF16Runs fails
 // without one.
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>

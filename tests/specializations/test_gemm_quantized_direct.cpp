@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // 8-bit C of the kernels for products, called directly over memory of cudaMalloc: scales of A, B
-// and C, epilogues, saturation and NaN against float64. Compiled as CUDA. QuantizedRuns fails
+// and C, epilogues, saturation and NaN against float64. QuantizedRuns fails
 // without a Hopper card.
 #include <array>
 #include <cstring>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // gemm/sm80_mma_*, gemm/sm80_simt_f32, gemm/sm89_mma_f8 and gemm/sm90_mma_f64 called directly over
-// memory of cudaMalloc. Compiled as CUDA. Sm80Runs fails without a card of sm_89 or newer,
+// memory of cudaMalloc. Sm80Runs fails without a card of sm_89 or newer,
 // Sm90F64Runs without Hopper; Sm90F64Accepts needs none, nor does
 // test_gemm_sm80_refuses_direct.cpp.
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What gemm/sm90_wgmma_* take and what not. Compiled as CUDA; needs no GPU.
+// What gemm/sm90_wgmma_* take and what not. Needs no GPU.
 #include <string>
 
 #include "direct_matrix.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A card newer than any kernel was written for takes the best older one: what was built for a
-// generation alone refuses it, everything else accepts. Compiled as CUDA; needs no GPU.
+// generation alone refuses it, everything else accepts. Needs no GPU.
 #include <attikos/abi/attention_cuda.hpp>
 #include <attikos/abi/decode_cuda.hpp>
 #include <attikos/abi/gated_mlp.hpp>

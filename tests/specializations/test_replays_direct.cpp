@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Kernels captured into graphs and replayed while what they read changes on the device: contents,
-// offsets, counts, lengths, tables of pages. Compiled as CUDA. The suite fails without a Hopper
+// offsets, counts, lengths, tables of pages. The suite fails without a Hopper
 // card.
 #include <attikos/abi/gated_mlp.hpp>
 #include <tuple>
