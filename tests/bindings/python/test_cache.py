@@ -248,9 +248,9 @@ class Append(unittest.TestCase):
                 ck, cv = (np.full((3, 2, 11, 6), 7, dtype) for _ in range(2))
                 pk, pv = (np.full((9, 2, 4, 6), 7, dtype) for _ in range(2))
                 rotated = attikos.append_kv(*new, ck, cv, cos=tables[0], sin=tables[1], q=given, **options)
+                options.pop("cu_seqlens_q", None)
                 attikos.append_kv(*new, pk, pv, cos=tables[0], sin=tables[1], page_table=table, **options)
                 bare = [np.full((3, 2, 11, 6), 7, dtype) for _ in range(2)]
-                options.pop("cu_seqlens_q", None)
                 attikos.append_kv(*new, *bare, **options)
                 for b, n in enumerate(self.lengths):
                     what, end = f"{np.dtype(dtype)} {name} {b}", n + counts[b]

@@ -14,6 +14,14 @@ def tearDownModule():
         print(f"worst error / bound of {name}: {ratio:.3f}")
 
 
+def spread(x):
+    """The same numbers at strides of two elements, the last two dimensions backwards, between NaN."""
+    wide = np.full([2 * n for n in x.shape], np.nan, x.dtype)
+    view = wide[tuple(slice(None, None, -2 if i >= x.ndim - 2 else 2) for i in range(x.ndim))]
+    view[...] = x
+    return view
+
+
 class Rows(unittest.TestCase):
     def setUp(self):
         self.rng = np.random.default_rng(7)
@@ -24,22 +32,25 @@ class Rows(unittest.TestCase):
     def each(self):
         for dtype in oracles.FLOATING:
             for shape in ((37,), (5, 64), (2, 3, 33), (2, 3, 2, 17)):
-                yield dtype, self.normal(dtype, *shape), self.normal(dtype, *shape), f"{np.dtype(dtype)} {shape}"
+                x, dout = self.normal(dtype, *shape), self.normal(dtype, *shape)
+                for lay in (np.asarray, spread) if len(shape) < 4 else (np.asarray,):
+                    yield dtype, x, dout, lay, f"{np.dtype(dtype)} {shape} {lay.__name__}"
 
     def test_softmax(self):
         """From p as the library has it: dx = s p (g - sum p g), a sum of n products and four roundings."""
-        for dtype, x, dout, what in self.each():
+        for dtype, x, dout, lay, what in self.each():
             p = attikos.softmax(x, 0.7)
             u, n, wp, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(p), oracles.wide(dout)
             total, size = (wp * wg).sum(-1, keepdims=True), (wp * np.abs(wg)).sum(-1, keepdims=True)
             exact = 0.7 * wp * (wg - total)
             error = 0.7 * wp * ((oracles.growth(n) + 1) * u * size + 4 * u * (np.abs(wg) + np.abs(total)))
             bound = oracles.stored(exact, error, dtype)
-            oracles.check(self, attikos.softmax_backward(p, dout, 0.7), exact, bound, what, "softmax_backward")
+            dx = attikos.softmax_backward(lay(p), lay(dout), 0.7)
+            oracles.check(self, dx, exact, bound, what, "softmax_backward")
 
     def test_log_softmax(self):
         """From y as the library has it: dx = s (g - e^y sum g); an exponential of a number of its own size."""
-        for dtype, x, dout, what in self.each():
+        for dtype, x, dout, lay, what in self.each():
             y = attikos.log_softmax(x, 0.7)
             u, n, wy, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(y), oracles.wide(dout)
             total, size = wg.sum(-1, keepdims=True), np.abs(wg).sum(-1, keepdims=True)
@@ -48,13 +59,14 @@ class Rows(unittest.TestCase):
                 np.exp(wy) * (oracles.growth(n) * u * size + (oracles.MATH + 3) * u * np.abs(total)) + 3 * u * np.abs(wg)
             )
             bound = oracles.stored(exact, error, dtype)
-            oracles.check(self, attikos.log_softmax_backward(y, dout, 0.7), exact, bound, what, "log_softmax_backward")
+            dx = attikos.log_softmax_backward(lay(y), lay(dout), 0.7)
+            oracles.check(self, dx, exact, bound, what, "log_softmax_backward")
         x = np.full((1, 4), -np.inf, np.float32)
         np.testing.assert_array_equal(attikos.log_softmax_backward(x, np.ones_like(x)), np.zeros((1, 4)))
 
     def test_l2_normalize(self):
         """dx = f (g - h c), f = 1/|x|, h = f x, c = sum(h g); tolerance_norms.hpp, ScaledGradientBound."""
-        for dtype, x, dout, what in self.each():
+        for dtype, x, dout, lay, what in self.each():
             u, n, wx, wg = oracles.unit(oracles.accumulator(dtype)), x.shape[-1], oracles.wide(x), oracles.wide(dout)
             f = 1 / np.sqrt((wx * wx).sum(-1, keepdims=True))
             h = wx * f
@@ -64,7 +76,8 @@ class Rows(unittest.TestCase):
             exact = f * (wg - h * c)
             error = f * (np.abs(wg) * (e + 7 * u) + np.abs(h) * (np.abs(c) * (2 * e + 5 * u) + of_c))
             bound = oracles.stored(exact, error, dtype)
-            oracles.check(self, attikos.l2_normalize_backward(x, dout), exact, bound, what, "l2_normalize_backward")
+            dx = attikos.l2_normalize_backward(lay(x), lay(dout))
+            oracles.check(self, dx, exact, bound, what, "l2_normalize_backward")
         zeros, g = np.zeros((2, 5)), np.ones((2, 5))
         np.testing.assert_array_equal(attikos.l2_normalize_backward(zeros, g, 0.5), 2 * g)
 
@@ -81,11 +94,9 @@ class Rows(unittest.TestCase):
                 oracles.check(self, dx, exact, bound, f"{dtype}", "mean_pool_backward")
                 self.assertTrue((oracles.wide(dx)[np.broadcast_to(~inside, dx.shape)] == 0).all())
 
-    def test_strides_and_errors(self):
+    def test_errors(self):
         x, g = self.normal(np.float32, 8, 6, 40), self.normal(np.float32, 8, 6, 40)
-        view, other = x[::2, ::-1, ::2], g[::2, ::-1, ::2]
         for f in (attikos.softmax_backward, attikos.log_softmax_backward, attikos.l2_normalize_backward):
-            np.testing.assert_array_equal(f(view, other), f(view.copy(), other.copy()))
             for error, call in (
                 (attikos.ShapeMismatchError, lambda: f(x, g[:4])),
                 (attikos.UnsupportedDtypeError, lambda: f(x, g.astype(np.float64))),
