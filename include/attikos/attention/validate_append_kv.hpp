@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <attikos/attention/append_kv_arguments.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
-#include <limits>
+#include <cstdint>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -23,7 +23,7 @@ struct FirstUnfitAppend {
 
   /// Two lengths in one number, which is what a reduction carries.
   static KOKKOS_INLINE_FUNCTION std::int64_t pack(std::int32_t in_use, std::int64_t count) {
-    constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
+    constexpr std::int64_t most = INT32_MAX;
     auto const low = static_cast<std::uint32_t>(count > most ? most : count);
     return static_cast<std::int64_t>(
         static_cast<std::uint64_t>(static_cast<std::uint32_t>(in_use)) << 32 | low);
