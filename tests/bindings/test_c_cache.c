@@ -242,6 +242,36 @@ static void test_decode(attikos_context* context) {
   o.page_table = &tp;
   CHECK_STATUS(attikos_decode(context, &t[0], &pk, &pv, &t[3], NULL, &o), ATTIKOS_SUCCESS);
   CHECK(fabs((double)out_data[0] - 3) < 1e-5);
+  /* two packed queries, of which the second one belongs to the sequence, over the cache, its pages, packed keys */
+  float const pair[4] = {9, 9, 0, 0};
+  float packed_out[4], packed_lse[2];
+  int32_t starts_q[2] = {1, 2}, starts_kv[2] = {1, 3};
+  int64_t const two[1] = {2}, flat_q[3] = {1, 2, 2}, flat_kv[3] = {1, 4, 2}, flat_rows[2] = {1, 2};
+  attikos_tensor const cu_q = tensor(starts_q, ATTIKOS_INT32, 1, two), cu_kv = tensor(starts_kv, ATTIKOS_INT32, 1, two),
+                       fq = tensor(pair, ATTIKOS_FLOAT32, 3, flat_q), fo = tensor(packed_out, ATTIKOS_FLOAT32, 3, flat_q),
+                       fl = tensor(packed_lse, ATTIKOS_FLOAT32, 2, flat_rows), fk = tensor(k, ATTIKOS_FLOAT32, 3, flat_kv),
+                       fv = tensor(v, ATTIKOS_FLOAT32, 3, flat_kv);
+  attikos_decode_options p = ATTIKOS_DECODE_OPTIONS_INIT;
+  p.cu_seqlens_q = &cu_q, p.lengths_kv = &used, p.check = 1;
+  for (int form = 0; form < 3; ++form) {
+    attikos_tensor const *keys = form == 0 ? &t[1] : form == 1 ? &pk : &fk, *values = form == 0 ? &t[2] : form == 1 ? &pv : &fv;
+    p.page_table = form == 1 ? &tp : NULL;
+    if (form == 2) p.lengths_kv = NULL, p.cu_seqlens_kv = &cu_kv;
+    fill(packed_out, 4, -1), fill(packed_lse, 2, -1);
+    CHECK_STATUS(attikos_decode(context, &fq, keys, values, &fo, &fl, &p), ATTIKOS_SUCCESS);
+    double const half = form == 2 ? 0.5 : 0;
+    CHECK(packed_out[0] == 0 && packed_out[1] == 0 && packed_lse[0] == -INFINITY);
+    CHECK(fabs((double)packed_out[2] - 3 - half) < 1e-5 && fabs((double)packed_out[3] - 5 - half) < 1e-5);
+    CHECK(fabs((double)packed_lse[1] - log(form == 2 ? 2.0 : 3.0)) < 1e-6);
+  }
+  fill(packed_out, 4, -1);
+  starts_kv[1] = 5;
+  CHECK_STATUS(attikos_decode(context, &fq, &fk, &fv, &fo, NULL, &p), ATTIKOS_SHAPE_MISMATCH);
+  p.page_table = &tp;
+  CHECK_STATUS(attikos_decode(context, &fq, &pk, &pv, &fo, NULL, &p), ATTIKOS_UNSUPPORTED);
+  p.page_table = NULL, p.cu_seqlens_q = NULL;
+  CHECK_STATUS(attikos_decode(context, &t[0], &fk, &fv, &t[3], NULL, &p), ATTIKOS_NULL_ARGUMENT);
+  CHECK(all_are(packed_out, 4, -1));
   attikos_attention_options a = ATTIKOS_ATTENTION_OPTIONS_INIT;
   a.lengths_kv = &used;
   fill(out_data, 2, -1);

@@ -16,7 +16,7 @@ bool read_optional(char const* operation, char const* name, attikos_tensor const
 
 AttentionSetup read_attention_options(char const* operation,
                                       attikos_attention_options const* options,
-                                      attikos_context const& context) {
+                                      attikos_context const& context, bool queries_alone) {
   attikos_attention_options const defaults = ATTIKOS_ATTENTION_OPTIONS_INIT;
   auto const o =
       read_options(operation, options, defaults, offsetof(attikos_attention_options, descale_q));
@@ -45,9 +45,9 @@ AttentionSetup read_attention_options(char const* operation,
   s.has_pages = read_optional(operation, "page table", o.page_table, 2, 2, context, s.pages);
   if (s.has_cu_kv && s.has_pages)
     fail(ATTIKOS_UNSUPPORTED, operation, ": keys are packed or paged, not both");
-  if (s.has_cu_q != s.has_cu_kv && !s.has_pages)
+  if (s.has_cu_q != s.has_cu_kv && !s.has_pages && !(queries_alone && s.has_cu_q))
     fail(ATTIKOS_NULL_ARGUMENT, operation, ": cu_seqlens of ", s.has_cu_q ? "kv" : "q",
-         " are null; expected both, or those of q with a page table");
+         " are null; expected both, or those of q ", queries_alone ? "alone" : "with a page table");
   if (s.has_cu_q) visit_dtype<std::int32_t>(operation, s.cu_q, [](auto) {});
   if (s.has_cu_kv) visit_dtype<std::int32_t>(operation, s.cu_kv, [](auto) {});
   if (s.has_pages) visit_dtype<std::int32_t>(operation, s.pages, [](auto) {});

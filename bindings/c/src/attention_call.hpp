@@ -27,9 +27,10 @@ struct AttentionSetup {
   bool has_descale() const { return has_descale_q || has_descale_k || has_descale_v; }
 };
 
+/// `queries_alone`: queries may be packed where keys are padded.
 AttentionSetup read_attention_options(char const* operation,
                                       attikos_attention_options const* options,
-                                      attikos_context const& context);
+                                      attikos_context const& context, bool queries_alone = false);
 
 /// An optional tensor, else null data of the given extents, which operations take as absent.
 template <class T, int Rank>

@@ -18,16 +18,80 @@ struct DecodeCall {
   std::int64_t splits;
   Determinism determinism;
 
+  /// Reads the tensors once `setup` says how many dimensions they have.
+  void read(attikos_tensor const* queries, attikos_tensor const* keys, attikos_tensor const* values,
+            attikos_tensor const* output, attikos_tensor const* sums) {
+    int const rank = setup.has_cu_q ? 3 : 4;
+    int const rank_kv = setup.has_cu_kv ? 3 : 4;
+    q = read_tensor(operation, "q", queries, rank, rank, context);
+    k = read_tensor(operation, "k", keys, rank_kv, rank_kv, context);
+    v = read_tensor(operation, "v", values, rank_kv, rank_kv, context);
+    out = read_tensor(operation, "out", output, rank, rank, context);
+    if (has_lse) lse = read_tensor(operation, "lse", sums, rank - 1, rank - 1, context);
+    expect_same_dtype(operation, k, q);
+    expect_same_dtype(operation, v, q);
+    if (q.dtype != ATTIKOS_FLOAT8_E4M3) expect_same_dtype(operation, out, q);
+  }
+
   /// Elements of type T, output of type Out.
   template <class T, class Out>
   void run() const {
     using Acc = typename ElementTraits<T>::Accumulator;
     if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
     expect_term_types<T, Out>(operation, setup);
+    if (setup.has_cu_kv) {
+      auto const cu_q = offsets(setup.cu_q);
+      auto const cu_kv = offsets(setup.cu_kv);
+      auto const check = [&](auto const& exec) {
+        validate_cu_seqlens(exec, cu_q, q.extent[1]);
+        validate_cu_seqlens(exec, cu_kv, k.extent[1]);
+      };
+      run<T, Out, 3, 3>(cu_q.extent(0) - 1, check, cu_seqlens(cu_q, cu_kv));
+      return;
+    }
+    std::int64_t const capacity = k.extent[2] * (setup.has_pages ? setup.pages.extent[1] : 1);
+    if (setup.has_cu_q) {
+      auto const cu_q = offsets(setup.cu_q);
+      std::int64_t const batch = cu_q.extent(0) - 1;
+      auto const kv = padded_lengths(setup, batch, batch).kv;
+      auto const check = [&](auto const& exec) {
+        validate_cu_seqlens(exec, cu_q, q.extent[1]);
+        if (setup.has_lengths) validate_lengths(exec, kv, capacity);
+      };
+      with_pages<T, Out, 3>(batch, check, cu_seqlens(cu_q, none), lengths(none, kv));
+      return;
+    }
     auto const valid =
         padded_lengths(setup, q.extent[0], setup.has_pages ? q.extent[0] : k.extent[0]);
-    auto const rows = optional_span<Acc, 3>(has_lse, lse, {q.extent[0], q.extent[1], q.extent[2]});
-    std::int64_t const capacity = k.extent[2] * (setup.has_pages ? setup.pages.extent[1] : 1);
+    auto const check = [&](auto const& exec) {
+      if (setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[2]);
+      if (setup.has_lengths) validate_lengths(exec, valid.kv, capacity);
+    };
+    with_pages<T, Out, 4>(q.extent[0], check, valid);
+  }
+
+ private:
+  template <class T, class Out, int RankQ, class Validate, class... Storage>
+  void with_pages(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
+    if (setup.has_pages) {
+      run<T, Out, RankQ, 4>(batch, validate, storage..., page_table(setup, k.extent[2]));
+    } else {
+      run<T, Out, RankQ, 4>(batch, validate, storage...);
+    }
+  }
+
+  /// The call itself, `storage` being the wrappers that say where sequences lie. `validate(exec)`
+  /// reads what the device holds.
+  template <class T, class Out, int RankQ, int RankKv, class Validate, class... Storage>
+  void run(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
+    using Acc = typename ElementTraits<T>::Accumulator;
+    auto const sq = q.span<T const, RankQ>();
+    auto const sk = k.span<T const, RankKv>();
+    auto const sv = v.span<T const, RankKv>();
+    auto const so = out.span<Out, RankQ>();
+    std::array<std::int64_t, RankQ - 1> rows{};
+    for (std::size_t r = 0; r < RankQ - 1; ++r) rows[r] = sq.extent(r);
+    auto const sl = optional_span<Acc, RankQ - 1>(has_lse, lse, rows);
     DecodeOptions const options{.softmax_scale = setup.options.softmax_scale,
                                 .causal = setup.options.causal,
                                 .causal_alignment = setup.options.causal_alignment,
@@ -37,30 +101,18 @@ struct DecodeCall {
                                 .softcap = setup.options.softcap,
                                 .splits = splits,
                                 .determinism = determinism};
-    auto const call = [&](auto const&... extras) {
-      run_on(context, [&](auto const& exec) {
-        auto const sq = q.span<T const, 4>();
-        auto const sk = k.span<T const, 4>();
-        auto const sv = v.span<T const, 4>();
-        auto const so = out.span<Out, 4>();
-        if (log != nullptr) {
-          *log = explain(op::decode, exec, sq, sk, sv, so, options, extras...);
-          return;
-        }
-        if (setup.check && setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[2]);
-        if (setup.check && setup.has_lengths) validate_lengths(exec, valid.kv, capacity);
-        decode(exec, sq, sk, sv, so, rows, options, extras...);
-      });
-    };
     std::apply(
         [&](auto const&... terms) {
-          if (setup.has_pages) {
-            call(terms..., valid, page_table(setup, k.extent[2]));
-          } else {
-            call(terms..., valid);
-          }
+          run_on(context, [&](auto const& exec) {
+            if (log != nullptr) {
+              *log = explain(op::decode, exec, sq, sk, sv, so, options, terms..., storage...);
+              return;
+            }
+            if (setup.check) validate(exec);
+            decode(exec, sq, sk, sv, so, sl, options, terms..., storage...);
+          });
         },
-        attention_terms<T, Out>(setup, q.extent[0], q.extent[1], k.extent[1]));
+        attention_terms<T, Out>(setup, batch, sq.extent(RankQ - 3), sk.extent(RankKv - 3)));
   }
 };
 
@@ -91,6 +143,8 @@ attikos_attention_options attention_part(attikos_decode_options const& o) {
   a.check = o.check;
   a.lengths_q = o.lengths_q;
   a.lengths_kv = o.lengths_kv;
+  a.cu_seqlens_q = o.cu_seqlens_q;
+  a.cu_seqlens_kv = o.cu_seqlens_kv;
   a.page_table = o.page_table;
   a.bias = o.bias;
   a.mask = o.mask;
@@ -119,17 +173,10 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                   {},
                   {},
                   lse != nullptr,
-                  read_attention_options(operation, &terms, where),
+                  read_attention_options(operation, &terms, where, true),
                   o.splits,
                   read_determinism(o.determinism)};
-  call.q = read_tensor(operation, "q", q, 4, 4, where);
-  call.k = read_tensor(operation, "k", k, 4, 4, where);
-  call.v = read_tensor(operation, "v", v, 4, 4, where);
-  call.out = read_tensor(operation, "out", out, 4, 4, where);
-  if (call.has_lse) call.lse = read_tensor(operation, "lse", lse, 3, 3, where);
-  expect_same_dtype(operation, call.k, call.q);
-  expect_same_dtype(operation, call.v, call.q);
-  if (call.q.dtype != ATTIKOS_FLOAT8_E4M3) expect_same_dtype(operation, call.out, call.q);
+  call.read(q, k, v, out, lse);
   visit_dtype<double, float, float16, bfloat16, float8_e4m3>(
       operation, call.q, [&]<class T>(std::type_identity<T>) {
         if constexpr (sizeof(T) == 1) {

@@ -147,6 +147,8 @@ class DecodeOptions(SizedStruct):
         ("descale_v", TensorPointer),
         ("kernel", c_char_p),
         ("determinism", c_int32),
+        ("cu_seqlens_q", TensorPointer),
+        ("cu_seqlens_kv", TensorPointer),
     ]
     DEFAULTS = {"window_left": -1, "window_right": -1}
 

@@ -17,15 +17,16 @@ _ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
 _DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
 
-def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, paged: bool) -> None:
-    """What libattikos says as well, in one sentence each and before an output is made."""
+def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: bool) -> None:
+    """What libattikos says as well, in one sentence each and before an output is made. apart: queries and keys may
+    differ in their number of dimensions."""
     shapes = f" q is {q.describe()}, k is {k.describe()}, v is {v.describe()}."
     if q.ndim not in (3, 4):
         raise ShapeMismatchError(
             f"attikos.{operation}: q has {q.ndim} dimensions; expected 3D or 4D tensors "
             f"[batch, heads, seqlen, head_dim].{shapes}"
         )
-    if (k.ndim != q.ndim and not paged) or v.ndim != k.ndim:
+    if (k.ndim != q.ndim and not apart) or v.ndim != k.ndim:
         raise ShapeMismatchError(f"attikos.{operation}: q, k and v have one number of dimensions.{shapes}")
     if k.dtype is not q.dtype or v.dtype is not q.dtype:
         raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of q, k and v must match.{shapes}")
@@ -82,7 +83,8 @@ def prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **
     """The call with all its arrays, and its options: those of decode, or of attention."""
     oq, ok, ov = operand_of(q, "q"), operand_of(k, "k"), operand_of(v, "v")
     paged = settings["page_table"] is not None
-    _check_attention(operation, oq, ok, ov, paged)
+    alone = operation == "decode" and settings["cu_seqlens_q"] is not None and settings["cu_seqlens_kv"] is None
+    _check_attention(operation, oq, ok, ov, paged or alone)
     if settings["algorithm"] not in _ALGORITHMS:
         raise ArgumentError(
             f"attikos.{operation}: algorithm is {settings['algorithm']!r}; expected one of {list(_ALGORITHMS)}"

@@ -16,16 +16,17 @@ def decode(
     q: Any, k: Any, v: Any, *, scale: float | None = None, causal: bool = False, top_left: bool = False,
     window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, mask: Any = None,
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
-    page_table: Any = None, descale_q: Any = None, descale_k: Any = None, descale_v: Any = None,
-    out_dtype: Any = None, splits: int = 0, kernel: str = "", return_lse: bool = False, check: bool = True,
-    determinism: str = "run_to_run",
+    cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
+    descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, splits: int = 0, kernel: str = "",
+    return_lse: bool = False, check: bool = True, determinism: str = "run_to_run",
 ) -> Any:  # fmt: skip
     """What attention() computes, for one or a few queries per sequence over a long cache, which is worked on in
     parts.
 
     q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d], v [batch, heads_kv, seqlen_max, dv];
     lengths_kv int32 [batch]: positions of the cache in use; paged: k [num_pages, heads_kv, page_size, d] with
-    page_table [batch, max_pages]. splits: at most so many parts, 0 for as many as are worth while; it changes
+    page_table [batch, max_pages]. Sequences with different numbers of queries: q [heads_q, total, d] with
+    cu_seqlens_q int32 [batch + 1] over padded or paged keys, or over packed ones with cu_seqlens_kv. splits: at most so many parts, 0 for as many as are worth while; it changes
     the result by rounding only, and given it makes bits batch-invariant as well. determinism "batch_invariant": the
     bits of a sequence do not depend on what else is in the batch, for which splits of 0 become 16 on a device;
     "run_to_run" and "unordered" leave the choice free, and bits repeat from call to call with either. Everything
@@ -34,8 +35,9 @@ def decode(
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
-        page_table=page_table, descale_q=descale_q, descale_k=descale_k, descale_v=descale_v,
-        out_dtype=out_dtype, splits=splits, kernel=kernel, check=check, determinism=determinism,
+        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q,
+        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, splits=splits, kernel=kernel, check=check,
+        determinism=determinism,
     )  # fmt: skip
     call, options = prepare("decode", q, k, v, settings)
     out, lse = results(call, settings, return_lse, heads_last=False)

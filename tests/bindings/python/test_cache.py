@@ -103,6 +103,70 @@ class Decode(unittest.TestCase):
         oracles.check(self, out, exact, bound)
         np.testing.assert_array_equal(out, attikos.decode(q, k, v, lengths_kv=self.lengths))
 
+    def test_packed(self):
+        """Sequences of 3, 1 and 2 queries between such of no sequence, over padded, paged and packed keys."""
+        counts, offsets, starts = [3, 1, 2], np.array([1, 4, 5, 7], np.int32), np.array([2, 31, 31, 71], np.int32)
+        table = np.random.default_rng(3).permutation(18)[:15].reshape(3, 5).astype(np.int32)
+        for dtype in oracles.FLOATING:
+            q, k, v = self.tensors(dtype, 3)
+            packed = np.full((4, 9, 16), np.nan, dtype)
+            wanted = []
+            for b, (n, m) in enumerate(zip(counts, self.lengths)):
+                packed[:, offsets[b] : offsets[b + 1]] = q[b, :, :n]
+                wanted.append(oracles.attention(q[b, :, :n], k[b, :, :m], v[b, :, :m], causal=True, parts=40))
+                k[b, :, m:] = v[b, :, m:] = np.nan  # padding is poison
+            flat = []
+            for x in (k, v):
+                flat.append(np.full((2, 75, x.shape[3]), np.nan, dtype))
+                for b, m in enumerate(self.lengths):
+                    flat[-1][:, starts[b] : starts[b + 1]] = x[b, :, :m]
+            pages = [pages_of(x, table, 8, self.lengths) for x in (k, v)]
+            forms = {
+                "padded": ((k, v), dict(lengths_kv=self.lengths)),
+                "paged": (pages, dict(lengths_kv=self.lengths, page_table=table)),
+                "packed": (flat, dict(cu_seqlens_kv=starts)),
+            }
+            for name, (cache, options) in forms.items():
+                for splits in (0, 3):
+                    out, lse = attikos.decode(
+                        packed, *cache, cu_seqlens_q=offsets, causal=True, splits=splits, return_lse=True, **options
+                    )
+                    for b, (exact, bound, sums, of_sums) in enumerate(wanted):
+                        rows, what = slice(offsets[b], offsets[b + 1]), f"{np.dtype(dtype)} {name} {splits} {b}"
+                        oracles.check(self, out[:, rows], exact, bound, what)
+                        oracles.check(self, lse[:, rows], sums, of_sums, "lse " + what)
+                    of_none = [0, 7, 8]
+                    self.assertTrue((out[:, of_none] == 0).all() and (lse[:, of_none] == -np.inf).all(), name)
+
+    def test_packed_errors(self):
+        q, k, v = (x[0] for x in self.tensors(np.float32, 6))
+        cache = [np.stack([x] * 3) for x in (k, v)]
+        cu_q, cu_kv, table = np.array([0, 2, 3, 6]), np.array([0, 20, 20, 40]), np.zeros((3, 1), np.int32)
+        for error, message, call in (
+            (attikos.ArgumentError, "cu_seqlens of q are null; expected both, or those of q alone",
+             lambda: attikos.decode(q, k, v, cu_seqlens_kv=cu_kv)),
+            (attikos.UnsupportedError, "keys are packed or paged, not both",
+             lambda: attikos.decode(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv, page_table=table)),
+            (attikos.UnsupportedError, "packed tensors have their lengths in cu_seqlens",
+             lambda: attikos.decode(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv, lengths_kv=[1, 2, 3])),
+            (attikos.UnsupportedError, "packed tensors have their lengths in cu_seqlens",
+             lambda: attikos.decode(q, *cache, cu_seqlens_q=cu_q, lengths_q=[2, 1, 3])),
+            (attikos.ShapeMismatchError, "offset 3 is 7; expected ascending",
+             lambda: attikos.decode(q, *cache, cu_seqlens_q=[0, 2, 3, 7])),
+            (attikos.ShapeMismatchError, "offset 3 is 41; expected ascending",
+             lambda: attikos.decode(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=[0, 20, 20, 41])),
+            (attikos.ShapeMismatchError, "q has 4 dimensions; expected 3",
+             lambda: attikos.decode(cache[0], *cache, cu_seqlens_q=cu_q)),
+            (attikos.ShapeMismatchError, "k has 3 dimensions; expected 4",
+             lambda: attikos.decode(q, k, v, cu_seqlens_q=cu_q)),
+            (attikos.ShapeMismatchError, "q, k and v have one number of dimensions",
+             lambda: attikos.decode(q, *cache)),
+            (attikos.ShapeMismatchError, "q, k and v have one number of dimensions",
+             lambda: attikos.decode(q, *cache, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(error, message):
+                call()
+
     def test_errors(self):
         q, k, v = self.tensors(np.float32)
         for error, call in (

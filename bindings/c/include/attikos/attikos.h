@@ -243,16 +243,21 @@ typedef struct attikos_decode_options {
   char const* kernel;
   int32_t determinism; /**< attikos_determinism; batch-invariant leaves splits of 0 to what does not depend on
                             the batch: 16 on a device */
+  attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q and out are [heads_q, total_q, d], lse
+                                            [heads_q, total_q], over padded or paged keys, or packed ones */
+  attikos_tensor const* cu_seqlens_kv; /**< int32 [batch + 1] beside those of q, or null: k and v are
+                                            [heads_kv, total_kv, d] */
 } attikos_decode_options;
 #define ATTIKOS_DECODE_OPTIONS_INIT                                                                              \
   {sizeof(attikos_decode_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL, ATTIKOS_RUN_TO_RUN}
+   NULL, NULL, NULL, ATTIKOS_RUN_TO_RUN, NULL, NULL}
 
 /** What attikos_attention computes, for one or a few queries per sequence over a long cache, which is split
  * among teams. q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d] or, with a page table,
  * [num_pages, heads_kv, page_size, d], v likewise with dv, out [batch, heads_q, seqlen_q, dv], lse null or
- * [batch, heads_q, seqlen_q]; types as attikos_attention. Partial results lie in memory that the library holds
- * for the stream; it grows outside of graph capture only. */
+ * [batch, heads_q, seqlen_q]; with offsets queries alone or all are packed, and a packed query of no sequence
+ * gives 0 and an lse of -infinity; types as attikos_attention. Partial results lie in memory that the library
+ * holds for the stream; it grows outside of graph capture only. */
 ATTIKOS_API attikos_status attikos_decode(attikos_context* context, attikos_tensor const* q,
                                           attikos_tensor const* k, attikos_tensor const* v,
                                           attikos_tensor const* out, attikos_tensor const* lse,
