@@ -3,6 +3,7 @@
 // vectors for the oracles.
 #pragma once
 
+#include <limits>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -14,6 +15,14 @@
 #include "../support/tolerance.hpp"
 
 namespace attikos::test {
+
+inline constexpr double infinity = std::numeric_limits<double>::infinity();
+
+/// What a comparison calls an operation of case C.
+template <class C>
+std::string name_of(char const* op) {
+  return std::string(op) + "/" + type_name<typename C::T>() + "/" + C::Exec::name();
+}
 
 /// Row (b, i) of a rank 3 tensor.
 template <class Tensor3>

@@ -29,7 +29,7 @@ std::string describe(TermCase const& p) {
 
 /// `Functors` says whether the call is compiled with functors: they are types.
 template <class C, bool Functors = false>
-void check(TermCase const& p) {
+void check_terms(TermCase const& p) {
   using T = typename C::T;
   using Exec = typename C::Exec;
   AttentionOperands<Exec, T> o(
@@ -90,7 +90,7 @@ TYPED_TEST(AttentionTerms, Windows) {
       for (bool causal : {false, true})
         for (auto algorithm : all_algorithms) {
           if (algorithm != AttentionAlgorithm::flash && causal) continue;
-          check<TypeParam>(
+          check_terms<TypeParam>(
               {.shape = shape,
                .options = {.causal = causal,
                            .causal_alignment = left == 5 ? CausalAlignment::top_left
@@ -104,61 +104,61 @@ TYPED_TEST(AttentionTerms, Windows) {
 TYPED_TEST(AttentionTerms, Softcap) {
   for (auto algorithm : all_algorithms)
     for (double cap : {0.25, 30.0})
-      check<TypeParam>(
+      check_terms<TypeParam>(
           {.shape = wide, .options = {.softmax_scale = 1, .algorithm = algorithm, .softcap = cap}});
 }
 
 TYPED_TEST(AttentionTerms, BiasWithEveryBroadcast) {
   for (unsigned broadcast = 0; broadcast < 16; ++broadcast)
-    check<TypeParam>(
+    check_terms<TypeParam>(
         {.shape = {2, 4, 2, 19, 37, 8, 8}, .terms = {.bias = true}, .bias_broadcast = broadcast});
   for (auto algorithm : all_algorithms)
-    check<TypeParam>({.shape = wide,
-                      .options = {.causal = true, .algorithm = algorithm},
-                      .terms = {.bias = true},
-                      .layout = Layout::strided});
+    check_terms<TypeParam>({.shape = wide,
+                            .options = {.causal = true, .algorithm = algorithm},
+                            .terms = {.bias = true},
+                            .layout = Layout::strided});
 }
 
 TYPED_TEST(AttentionTerms, MaskWithEveryBroadcast) {
   for (unsigned broadcast = 0; broadcast < 16; ++broadcast)
-    check<TypeParam>(
+    check_terms<TypeParam>(
         {.shape = {2, 4, 2, 19, 37, 8, 8}, .terms = {.mask = true}, .mask_broadcast = broadcast});
   for (auto algorithm : all_algorithms)
-    check<TypeParam>({.shape = tall,
-                      .options = {.causal = true, .algorithm = algorithm},
-                      .terms = {.mask = true}});
+    check_terms<TypeParam>({.shape = tall,
+                            .options = {.causal = true, .algorithm = algorithm},
+                            .terms = {.mask = true}});
 }
 
 TYPED_TEST(AttentionTerms, AlibiAndSinks) {
   for (auto const& shape : {square, wide, tall})
     for (auto algorithm : all_algorithms) {
-      check<TypeParam>(
+      check_terms<TypeParam>(
           {.shape = shape, .options = {.algorithm = algorithm}, .terms = {.alibi = true}});
-      check<TypeParam>({.shape = shape,
-                        .options = {.causal = true, .algorithm = algorithm},
-                        .terms = {.sinks = true}});
+      check_terms<TypeParam>({.shape = shape,
+                              .options = {.causal = true, .algorithm = algorithm},
+                              .terms = {.sinks = true}});
     }
 }
 
 TYPED_TEST(AttentionTerms, EverythingAtOnce) {
   for (auto const& shape : {square, wide, tall})
     for (auto algorithm : all_algorithms)
-      check<TypeParam>({.shape = shape,
-                        .options = {.softmax_scale = 0.5,
-                                    .causal = true,
-                                    .algorithm = algorithm,
-                                    .window_left = 30,
-                                    .softcap = 5},
-                        .terms = {.bias = true, .mask = true, .alibi = true, .sinks = true},
-                        .bias_broadcast = 1,
-                        .mask_broadcast = 2});
+      check_terms<TypeParam>({.shape = shape,
+                              .options = {.softmax_scale = 0.5,
+                                          .causal = true,
+                                          .algorithm = algorithm,
+                                          .window_left = 30,
+                                          .softcap = 5},
+                              .terms = {.bias = true, .mask = true, .alibi = true, .sinks = true},
+                              .bias_broadcast = 1,
+                              .mask_broadcast = 2});
 }
 
 TYPED_TEST(AttentionTerms, EmptyExtents) {
   for (auto const& shape : empty_attention_shapes)
-    check<TypeParam>({.shape = shape,
-                      .options = {.window_left = 1},
-                      .terms = {.bias = true, .mask = true, .alibi = true, .sinks = true}});
+    check_terms<TypeParam>({.shape = shape,
+                            .options = {.window_left = 1},
+                            .terms = {.bias = true, .mask = true, .alibi = true, .sinks = true}});
 }
 
 template <class C>
@@ -171,7 +171,7 @@ TYPED_TEST(AttentionFunctors, ScoreAndWeight) {
     for (bool causal : {false, true})
       for (auto algorithm : all_algorithms)
         for (int which = 1; which < 4; ++which)
-          check<TypeParam, true>(
+          check_terms<TypeParam, true>(
               {.shape = shape,
                .options = {.causal = causal, .algorithm = algorithm},
                .terms = {.score = (which & 1) != 0, .weight = (which & 2) != 0}});

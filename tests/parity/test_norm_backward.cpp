@@ -14,11 +14,6 @@ template <class C>
 class NormBackward : public testing::Test {};
 TYPED_TEST_SUITE(NormBackward, FloatingCases, CaseName);
 
-template <class C>
-std::string name_of(char const* op) {
-  return std::string(op) + "/" + type_name<typename C::T>() + "/" + C::Exec::name();
-}
-
 enum class Kind { rms, layer, l2 };
 
 /// Operands of one call and their oracle. `alias` says what dx is: 0 apart, 1 x, 2 dout.

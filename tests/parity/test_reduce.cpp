@@ -1,23 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // softmax, mean_pool and l2_normalize against the float64 oracle.
 #include <attikos/reference/reduce_reference.hpp>
-#include <limits>
 
 #include "row_checks.hpp"
 
 namespace attikos::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 template <class C>
 class Reduce : public testing::Test {};
 TYPED_TEST_SUITE(Reduce, FloatingCases, CaseName);
-
-template <class C>
-std::string name_of(char const* op) {
-  return std::string(op) + "/" + type_name<typename C::T>() + "/" + C::Exec::name();
-}
 
 template <class C>
 void check_softmax(RowCase const& p, double largest, double scale, bool with_infinities) {

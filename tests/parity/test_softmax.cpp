@@ -2,7 +2,6 @@
 // log_softmax, the gradients of softmax and log_softmax, softmax of long rows and
 // mean_pool_backward against the float64 oracle, and the oracle against finite differences.
 #include <attikos/reference/reduce_reference.hpp>
-#include <limits>
 
 #include "../support/finite_differences.hpp"
 #include "../support/tolerance_norms.hpp"
@@ -11,16 +10,9 @@
 namespace attikos::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 template <class C>
 class Softmax : public testing::Test {};
 TYPED_TEST_SUITE(Softmax, FloatingCases, CaseName);
-
-template <class C>
-std::string name_of(char const* op) {
-  return std::string(op) + "/" + type_name<typename C::T>() + "/" + C::Exec::name();
-}
 
 /// Row 0 becomes -inf throughout, row 1 in its first half, others here and there.
 template <class Tensor3>
