@@ -114,4 +114,60 @@ inline auto padded_lengths(AttentionSetup const& setup, std::int64_t entries_q,
                  optional_span<Int, 1>(setup.has_lengths, setup.lengths_kv, {entries_kv}));
 }
 
+/// Calls f(rank of q, rank of k, batch, validate, storage...): the ranks as integral constants,
+/// `storage` being the wrappers that say where the sequences lie, `validate(exec)` what reads their
+/// lengths and offsets on the device. Attention (`Decode` false) takes padded tensors of rank 3,
+/// too; decode packed queries over padded keys.
+template <bool Decode, class F>
+void visit_storage(AttentionSetup const& setup, Tensor const& q, Tensor const& k, F const& f) {
+  constexpr std::integral_constant<int, 3> three{};
+  constexpr std::integral_constant<int, 4> four{};
+  auto const extent = [](Tensor const& x) {
+    return x.extent[static_cast<std::size_t>(x.rank - 2)];
+  };
+  if (setup.has_cu_kv) {
+    auto const cu_q = offsets(setup.cu_q);
+    auto const cu_kv = offsets(setup.cu_kv);
+    auto const validate = [&](auto const& exec) {
+      validate_cu_seqlens(exec, cu_q, extent(q));
+      validate_cu_seqlens(exec, cu_kv, extent(k));
+    };
+    f(three, three, cu_q.extent(0) - 1, validate, cu_seqlens(cu_q, cu_kv));
+    return;
+  }
+  std::int64_t const capacity = extent(k) * (setup.has_pages ? setup.pages.extent[1] : 1);
+  auto const with_pages = [&](auto rank_q, std::int64_t batch, auto const& validate,
+                              auto const&... storage) {
+    if (setup.has_pages) {
+      f(rank_q, four, batch, validate, storage..., page_table(setup, k.extent[2]));
+    } else if constexpr (Decode || rank_q == four) {
+      f(rank_q, four, batch, validate, storage...);
+    }
+  };
+  if (setup.has_cu_q) {
+    auto const cu_q = offsets(setup.cu_q);
+    std::int64_t const batch = cu_q.extent(0) - 1;
+    auto const kv = padded_lengths(setup, batch, batch).kv;
+    auto const validate = [&](auto const& exec) {
+      validate_cu_seqlens(exec, cu_q, extent(q));
+      if (setup.has_lengths) validate_lengths(exec, kv, capacity);
+    };
+    with_pages(three, batch, validate, cu_seqlens(cu_q, none), lengths(none, kv));
+    return;
+  }
+  auto const valid =
+      padded_lengths(setup, q.extent[0], setup.has_pages ? q.extent[0] : k.extent[0]);
+  auto const validate = [&](auto const& exec) {
+    if (setup.has_lengths_q) validate_lengths(exec, valid.q, extent(q));
+    if (setup.has_lengths) validate_lengths(exec, valid.kv, capacity);
+  };
+  if constexpr (!Decode) {
+    if (q.rank == 3) {
+      f(three, three, std::int64_t{1}, validate, valid);
+      return;
+    }
+  }
+  with_pages(four, q.extent[0], validate, valid);
+}
+
 }  // namespace attikos::c

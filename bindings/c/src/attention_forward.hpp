@@ -20,44 +20,10 @@ struct AttentionCall {
   /// Elements of type T, output of type Out.
   template <class T, class Out>
   void run() const {
-    std::int64_t const pages = setup.has_pages ? setup.pages.extent[1] * k.extent[2] : 0;
-    if (setup.has_cu_q) {
-      auto const cu_q = offsets(setup.cu_q);
-      std::int64_t const batch = cu_q.extent(0) - 1;
-      auto const check_q = [&](auto const& exec) { validate_cu_seqlens(exec, cu_q, q.extent[1]); };
-      if (setup.has_pages) {
-        auto const kv = padded_lengths(setup, batch, batch).kv;
-        auto const check = [&](auto const& exec) {
-          check_q(exec);
-          if (setup.has_lengths) validate_lengths(exec, kv, pages);
-        };
-        run<T, Out, 3, 4>(batch, check, cu_seqlens(cu_q, detail::Absent{}),
-                          page_table(setup, k.extent[2]), lengths(detail::Absent{}, kv));
-      } else {
-        auto const cu_kv = offsets(setup.cu_kv);
-        auto const check = [&](auto const& exec) {
-          check_q(exec);
-          validate_cu_seqlens(exec, cu_kv, k.extent[1]);
-        };
-        run<T, Out, 3, 3>(batch, check, cu_seqlens(cu_q, cu_kv));
-      }
-      return;
-    }
-    auto const valid =
-        padded_lengths(setup, q.extent[0], setup.has_pages ? q.extent[0] : k.extent[0]);
-    auto const check = [&](auto const& exec) {
-      auto const at = static_cast<std::size_t>(q.rank - 2);
-      if (setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[at]);
-      if (setup.has_lengths)
-        validate_lengths(exec, valid.kv, setup.has_pages ? pages : k.extent[at]);
-    };
-    if (setup.has_pages) {
-      run<T, Out, 4, 4>(q.extent[0], check, valid, page_table(setup, k.extent[2]));
-    } else if (q.rank == 4) {
-      run<T, Out, 4, 4>(q.extent[0], check, valid);
-    } else {
-      run<T, Out, 3, 3>(1, check, valid);
-    }
+    visit_storage<false>(
+        setup, q, k,
+        [&](auto rank_q, auto rank_kv, std::int64_t batch, auto const& validate,
+            auto const&... storage) { run<T, Out, rank_q, rank_kv>(batch, validate, storage...); });
   }
 
  private:

@@ -39,47 +39,13 @@ struct DecodeCall {
     using Acc = typename ElementTraits<T>::Accumulator;
     if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
     expect_term_types<T, Out>(operation, setup);
-    if (setup.has_cu_kv) {
-      auto const cu_q = offsets(setup.cu_q);
-      auto const cu_kv = offsets(setup.cu_kv);
-      auto const check = [&](auto const& exec) {
-        validate_cu_seqlens(exec, cu_q, q.extent[1]);
-        validate_cu_seqlens(exec, cu_kv, k.extent[1]);
-      };
-      run<T, Out, 3, 3>(cu_q.extent(0) - 1, check, cu_seqlens(cu_q, cu_kv));
-      return;
-    }
-    std::int64_t const capacity = k.extent[2] * (setup.has_pages ? setup.pages.extent[1] : 1);
-    if (setup.has_cu_q) {
-      auto const cu_q = offsets(setup.cu_q);
-      std::int64_t const batch = cu_q.extent(0) - 1;
-      auto const kv = padded_lengths(setup, batch, batch).kv;
-      auto const check = [&](auto const& exec) {
-        validate_cu_seqlens(exec, cu_q, q.extent[1]);
-        if (setup.has_lengths) validate_lengths(exec, kv, capacity);
-      };
-      with_pages<T, Out, 3>(batch, check, cu_seqlens(cu_q, none), lengths(none, kv));
-      return;
-    }
-    auto const valid =
-        padded_lengths(setup, q.extent[0], setup.has_pages ? q.extent[0] : k.extent[0]);
-    auto const check = [&](auto const& exec) {
-      if (setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[2]);
-      if (setup.has_lengths) validate_lengths(exec, valid.kv, capacity);
-    };
-    with_pages<T, Out, 4>(q.extent[0], check, valid);
+    visit_storage<true>(
+        setup, q, k,
+        [&](auto rank_q, auto rank_kv, std::int64_t batch, auto const& validate,
+            auto const&... storage) { run<T, Out, rank_q, rank_kv>(batch, validate, storage...); });
   }
 
  private:
-  template <class T, class Out, int RankQ, class Validate, class... Storage>
-  void with_pages(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
-    if (setup.has_pages) {
-      run<T, Out, RankQ, 4>(batch, validate, storage..., page_table(setup, k.extent[2]));
-    } else {
-      run<T, Out, RankQ, 4>(batch, validate, storage...);
-    }
-  }
-
   /// The call itself, `storage` being the wrappers that say where sequences lie. `validate(exec)`
   /// reads what the device holds.
   template <class T, class Out, int RankQ, int RankKv, class Validate, class... Storage>
