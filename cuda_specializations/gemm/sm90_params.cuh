@@ -8,29 +8,12 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "../common/quotient.cuh"
 #include "sm90_epilogue.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-
-/// Divides by a number that the host knows, in a few instructions.
-struct Quotient {
-  std::uint32_t factor = 1, shift = 0;
-
-  Quotient() = default;
-  /// By 1 in place of 0.
-  explicit Quotient(int divisor) {
-    auto const d = static_cast<std::uint64_t>(std::max(divisor, 1));
-    while ((std::uint64_t{1} << shift) < d) ++shift;
-    factor = static_cast<std::uint32_t>((((std::uint64_t{1} << shift) - d) << 32) / d + 1);
-  }
-  /// `number` is not negative.
-  __device__ __forceinline__ int of(int number) const {
-    auto const n = static_cast<std::uint32_t>(number);
-    return static_cast<int>((__umulhi(n, factor) + n) >> shift);
-  }
-};
 
 /// How the tiles of C are numbered: clusters of `cluster` tiles along M, in groups of `group`
 /// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
