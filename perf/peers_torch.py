@@ -17,7 +17,7 @@ and its clocks of the day. Families, all of them unless a list is given:
   types    float8, float32 (beside our IEEE product of 4096³), tf32x3, float64 (beside unfused PyTorch)
   sm80     the kernels for any strides, beside Flash
   options  a window, softcap, ALiBi and a bias beside the same call without
-  pages    keys and values in pages of 16, 64 and 256 positions beside the same in one piece
+  pages    keys and values in pages of 1 to 256 positions beside the same in one piece
   apart    values with a head_dim of their own
 """
 
@@ -226,9 +226,9 @@ def option_case(ours, head_dim, name, length=4096):
 
 def pages_case(ours, head_dim, causal, page_size):
     """Pages in random order, of which each sequence has as many as it fills."""
-    batch, heads, length = 4, HIDDEN // head_dim, 4096
+    batch, heads, count = 4, HIDDEN // head_dim, 4096 // page_size
+    length = count * page_size
     q, k, v, out, lse = operands(torch.bfloat16, batch, heads, length, head_dim)
-    count = length // page_size
     table = torch.randperm(batch * count, device="cuda", dtype=torch.int32).view(batch, count)
 
     def paged(x):
@@ -243,7 +243,7 @@ def pages_case(ours, head_dim, causal, page_size):
     in_pages = ours.attention(q, paged(k), paged(v), out, lse, causal=int(causal), page_table=table)
     out.fill_(float("nan"))
     in_pages()
-    require_close({"family": "pages", "page_size": page_size}, out, expected, 1e-9)
+    require_close({"family": "pages", "page_size": page_size}, out, expected, 1e-9 if page_size % 8 == 0 else 0.03)
     seconds = times([in_pages, plain])
     work = 1e-12 * operations_of(batch, heads, length, head_dim, causal)
     return {"family": "pages", "dtype": "bfloat16", "head_dim": head_dim, "page_size": page_size, "length": length,
@@ -330,7 +330,7 @@ def cases(ours, families, quick):
     if "pages" in families:
         for head_dim in (64, 128, 256):
             for causal in both:
-                for page_size in (16, 64, 256):
+                for page_size in (1, 16, 24, 64, 256):
                     yield lambda a=(head_dim, causal, page_size): pages_case(ours, *a)
     if "apart" in families:
         for head_dim, head_dim_v in ((192, 128), (64, 256), (64, 512)):

@@ -35,8 +35,9 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.mask != nullptr) return "it has no boolean mask";
-  if (g.page_table != nullptr && (g.page_size < 8 || (g.page_size & (g.page_size - 1)) != 0))
-    return "its pages are powers of two, of 8 positions or more";
+  if (g.page_table != nullptr &&
+      (g.page_size <= 0 || g.page_size % 8 != 0 || g.page_size >= most_positions))
+    return "its pages are multiples of 8 positions";
   if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
     return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
@@ -147,7 +148,7 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     int rows = Config::tile_n;  // of a box
     if (g.page_table != nullptr) {
       rows = p.page_rows = static_cast<int>(std::gcd(g.page_size, std::int64_t{Config::tile_n}));
-      while (std::int64_t{1} << p.page_shift < g.page_size) ++p.page_shift;
+      p.by_page = Quotient(static_cast<int>(g.page_size));
     }
     status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, rows, p.k_steps);
     if (status != cudaSuccess) return status;

@@ -216,10 +216,10 @@ __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
   auto const row_of = [&](void const* base, std::int64_t const(&stride)[4], int j) {
     std::int64_t outer = b, row = std::int64_t{t.begin_kv} + j;
     if (p.page_rows != 0) {
-      int const entry =
-          g.page_table[b * g.page_table_stride[0] + (j >> p.page_shift) * g.page_table_stride[1]];
+      int const page = p.by_page.of(j);
+      int const entry = g.page_table[b * g.page_table_stride[0] + page * g.page_table_stride[1]];
       outer = min(max(entry, 0), static_cast<int>(g.num_pages) - 1);
-      row = j & (static_cast<int>(g.page_size) - 1);
+      row = j - page * static_cast<int>(g.page_size);
     }
     return static_cast<T const*>(base) + outer * stride[0] + h_kv * stride[1] + row * stride[2];
   };

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "../common/quotient.cuh"
 #include "attention_tile.cuh"
 #include "score_math.cuh"
 
@@ -36,9 +37,10 @@ struct Sm90AttentionParams : AttentionParams {
   int q_steps[2], k_steps[2], v_steps[2], bias_steps[2];
   ScoreForm form;
   CapSeries cap;
-  float bias_factor;          ///< from biases to products of queries and keys
-  std::uint32_t bias_none;    ///< 0, which the compiler does not know
-  int page_rows, page_shift;  ///< positions of a page's box; of a page, a power of 2. 0: no pages
+  float bias_factor;        ///< from biases to products of queries and keys
+  std::uint32_t bias_none;  ///< 0, which the compiler does not know
+  int page_rows;            ///< positions of a page's box; 0: no pages
+  Quotient by_page;         ///< of positions
   int rounds;       ///< pairs of tiles that every block takes first; -1: tiles are of one length
   int short_tiles;  ///< of each head, which a window leaves shorter than others: they come last
   int ordered;      ///< tiles of one unit of sequences in order of length; 0: they are not in order

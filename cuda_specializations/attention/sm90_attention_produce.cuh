@@ -23,31 +23,35 @@ __device__ __forceinline__ void load_rows(unsigned char* to, CUtensorMap const* 
 }
 
 /// The same of a block of keys or values that lie in pages, by one thread: `n` is the block,
-/// `length` that of the sequence. Boxes past it become zeros.
-template <class Config, int Panels>
-__device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigned char* to,
+/// `length` that of the sequence. Boxes past it become zeros. `Together` entries of the page table
+/// are read before the first is used.
+template <class Config, int Panels, int Together, bool PowerOf2>
+__device__ __forceinline__ void load_boxes(Sm90AttentionParams const& p, unsigned char* to,
                                            CUtensorMap const* map, std::uint64_t* full, int n,
                                            int length, int h, int sequence, int page_step) {
   abi::AttentionArgs const& g = p.args;
-  // Entries of the page table that are read before the first is used, as registers allow.
-  constexpr int together = Panels <= 2 ? 4 : 1;
+  int const rows = static_cast<int>(g.page_size);
+  auto const page_of = [&](int position) {
+    return PowerOf2 ? position >> p.by_page.shift : p.by_page.of(position);
+  };
 #pragma unroll 1
-  for (int at = 0; at < Config::tile_n; at += together * p.page_rows) {
-    int pages[together];
+  for (int at = 0; at < Config::tile_n; at += Together * p.page_rows) {
+    int pages[Together];
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
+    for (int i = 0; i < Together; ++i) {
       int const position = n * Config::tile_n + at + i * p.page_rows;
       pages[i] = position >= length
                      ? -1
                      : max(0, g.page_table[sequence * g.page_table_stride[0] +
-                                           (position >> p.page_shift) * g.page_table_stride[1]]);
+                                           page_of(position) * g.page_table_stride[1]]);
     }
 #pragma unroll
-    for (int i = 0; i < together; ++i) {
-      int const to_row = at + i * p.page_rows;
+    for (int i = 0; i < Together; ++i) {
+      int const to_row = at + i * p.page_rows, position = n * Config::tile_n + to_row;
       if (to_row >= Config::tile_n) break;
-      int const rows = static_cast<int>(g.page_size);
-      int const row = pages[i] < 0 ? rows : (n * Config::tile_n + to_row) & (rows - 1);
+      int const row = pages[i] < 0 ? rows
+                      : PowerOf2   ? position & (rows - 1)
+                                   : position - page_of(position) * rows;
       int const page = min(max(pages[i], 0), static_cast<int>(g.num_pages) - 1) * page_step;
 #pragma unroll
       for (int panel = 0; panel < Panels; ++panel)
@@ -55,6 +59,17 @@ __device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigne
                  panel * Config::panel, row, h, page);
     }
   }
+}
+template <class Config, int Panels>
+__device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigned char* to,
+                                           CUtensorMap const* map, std::uint64_t* full, int n,
+                                           int length, int h, int sequence, int page_step) {
+  // As registers allow.
+  if ((p.args.page_size & (p.args.page_size - 1)) == 0)
+    load_boxes<Config, Panels, Panels <= 2 ? 4 : 1, true>(p, to, map, full, n, length, h, sequence,
+                                                          page_step);
+  else
+    load_boxes<Config, Panels, 1, false>(p, to, map, full, n, length, h, sequence, page_step);
 }
 
 /// Finds the next tile and shows it to all others. It stays in shared memory: registers are
@@ -222,13 +237,15 @@ __device__ __forceinline__ void produce_boxes(Sm90AttentionParams const& p, CUte
       int const position = block_at(t, n) * Config::tile_n + row;
       if (n < first || row >= Config::tile_n || position >= length) return 0;
       return static_cast<int>(g.page_table[t.batch * g.page_table_stride[0] +
-                                           (position >> p.page_shift) * g.page_table_stride[1]]);
+                                           p.by_page.of(position) * g.page_table_stride[1]]);
     };
     int entry = entry_of(t.end - 1);
     for (int n = t.end - 1; n >= first; --n) {
       int const next = entry_of(n - 1);
       int const own = min(max(entry, 0), static_cast<int>(g.num_pages) - 1) * steps[1];
+      int const page_size = static_cast<int>(g.page_size);
       int position = block_at(t, n) * Config::tile_n;
+      int y = position - p.by_page.of(position) * page_size;  // in its page
       unsigned char* to = ring + at.stage * bytes;
       mbarrier_wait(&empty[at.stage], at.phase ^ 1);
       if (elect_one()) mbarrier_arrive_expect(&full[at.stage], bytes);
@@ -242,15 +259,15 @@ __device__ __forceinline__ void produce_boxes(Sm90AttentionParams const& p, CUte
         for (int i = 0; i < together; ++i) {
           if (row >= Config::tile_n) break;
           // Boxes past the length become zeros.
-          int const y = position >= length ? static_cast<int>(g.page_size)
-                                           : position & (static_cast<int>(g.page_size) - 1);
+          int const from = position >= length ? page_size : y;
           if (elected) {
 #pragma unroll
             for (int panel = 0; panel < Panels; ++panel)
               tma_load(to + panel * Config::tile_n * 128, &map, &full[at.stage], Keep::long_term,
-                       panel * Config::panel, y, head, page[i]);
+                       panel * Config::panel, from, head, page[i]);
           }
           row += p.page_rows, position += p.page_rows, to += p.page_rows * 128;
+          y = y + p.page_rows == page_size ? 0 : y + p.page_rows;
         }
       }
       at.next();

@@ -53,7 +53,7 @@ TEST(AttentionSm90Refuses, WhatItCannotDo) {
   EXPECT_EQ(with([](AttentionArgs& g) { g.mask = reinterpret_cast<std::uint8_t const*>(g.q); }),
             "it has no boolean mask");
   EXPECT_EQ(with([](AttentionArgs& g) { g.page_table = static_cast<int const*>(g.q); }),
-            "its pages are powers of two, of 8 positions or more");
+            "its pages are multiples of 8 positions");
   EXPECT_EQ(with([](AttentionArgs& g) { g.bias = g.q, g.type_bias = DType::float64; }),
             "it does not read the bias's element type");
   EXPECT_EQ(with([](AttentionArgs& g) { g.head_dim = 264; }), "head_dim is above 256");

@@ -46,9 +46,10 @@ std::string refusal(std::int64_t size, std::int64_t num_pages = 9) {
 }
 
 TEST(AttentionSm90PagesRefuses, OtherSizes) {
-  for (std::int64_t size : {8, 16, 32, 64, 128, 256, 512}) EXPECT_EQ(refusal(size), "");
-  for (std::int64_t size : {0, 1, 2, 4, 7, 24, 100, 96})
-    EXPECT_EQ(refusal(size), "its pages are powers of two, of 8 positions or more");
+  for (std::int64_t size : {8, 16, 24, 40, 64, 96, 128, 200, 256, 512})
+    EXPECT_EQ(refusal(size), "");
+  for (std::int64_t size : {-8, 0, 1, 2, 4, 7, 12, 100})
+    EXPECT_EQ(refusal(size), "its pages are multiples of 8 positions");
   EXPECT_EQ(refusal(16, std::int64_t{1} << 28), "there are too many pages");
   EXPECT_EQ(refusal(16, -1), "an extent is negative");
 }
@@ -56,7 +57,7 @@ TEST(AttentionSm90PagesRefuses, OtherSizes) {
 template <class Run>
 void each_size(std::int64_t d, std::int64_t dv, Run run) {
   int round = 0;
-  for (std::int64_t size : {8, 16, 32, 64, 128, 256, 512})
+  for (std::int64_t size : {8, 16, 24, 32, 64, 96, 128, 200, 256, 512})
     for (int mask = 0; mask < 3; ++mask) {
       DecodeCase t{.heads = 4,
                    .heads_kv = 2,
@@ -89,7 +90,7 @@ TEST(AttentionSm90PagesRuns, Options) {
   for (std::int64_t d : {64, 128, 256})
     each_option<DecodeCase>(d, [](DecodeCase t) {
       if (t.mask || t.order != Order::heads_first) return;
-      t.page_size = t.softcap > 0 ? 16 : 64;
+      t.page_size = t.softcap > 0 ? 16 : t.sinks ? 40 : 64;
       t.order_out = Order::positions_first;
       run_attention<__nv_bfloat16>(t);
     });
@@ -130,7 +131,7 @@ TEST(AttentionSm90PagesRuns, NanBehindTheMask) {
   for (std::int64_t d : {64, 128, 256})
     each_bad_key<DecodeCase>(d, [](DecodeCase t, int form) {
       if (form == 2) return;
-      t.page_size = 16 << form;
+      t.page_size = form == 0 ? 16 : 24;
       run_attention<__nv_bfloat16>(t);
     });
 }
