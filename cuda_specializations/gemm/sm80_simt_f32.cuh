@@ -16,6 +16,7 @@
 /// A sum runs through its k in ascending order.
 #pragma once
 
+#include "../ptx/mbarrier.cuh"
 #include "simt_products.cuh"
 #include "sm80_place.cuh"
 #include "sm80_store.cuh"
@@ -236,6 +237,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     b.copy_last(stage * Config::stage_bytes, k_left);
   };
 
+  // Warps meet at different places of the program, which __syncthreads() does not allow.
+  auto const meet = [] { named_barrier_sync(1, Config::threads); };
+
   // A warp with no rows or columns inside C only copies its share for the others, and leaves the
   // arithmetic units to other blocks.
   bool const multiplies = at.m0 + warp_m < at.end && at.n0 + warp_n < p.n;
@@ -253,12 +257,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     // Stands for the barrier below: what is written next has been read.
     if (tile >= Config::stages - 2 && tile + 1 < ahead) {
       copy_async_wait<Config::stages - 2>();
-      __syncthreads();
+      meet();
     }
   }
   if (!multiplies) {
     copy_async_wait<0>();
-    __syncthreads();
+    meet();
     return;
   }
 
@@ -271,7 +275,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll 1
   for (int tile = 0; tile < k_tiles; ++tile) {
     copy_async_wait<Config::stages - 2>();
-    __syncthreads();
+    meet();
     // The stage that is written was read for the last time before this barrier.
     int const next = tile + Config::stages - 1;
     if (next >= whole_tiles && next < k_tiles) copy_last(write);
@@ -301,7 +305,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     write = write + 1 == Config::stages ? 0 : write + 1;
   }
   copy_async_wait<0>();
-  __syncthreads();
+  meet();
   store_sums<Config>(placed(p, at), sums, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 
