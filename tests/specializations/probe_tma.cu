@@ -47,12 +47,13 @@ struct Tensor {
     }
     return offset;
   }
-  Bytes box(Corner const& corner, int lines) const {
+  Bytes box(Corner const& corner, int lines, bool swizzles = true) const {
     Bytes bytes(static_cast<std::size_t>(lines) * 128);
     for (int y = 0; y < lines; ++y)
       for (int i = 0; i < 128; ++i) {
         std::int64_t const from = find(corner, y, i);
-        bytes[swizzled(static_cast<std::size_t>(y * 128 + i))] =
+        auto const to = static_cast<std::size_t>(y * 128 + i);
+        bytes[swizzles ? swizzled(to) : to] =
             from < 0 ? static_cast<unsigned char>(0) : memory[static_cast<std::size_t>(from)];
       }
     return bytes;
@@ -159,7 +160,8 @@ void set_corners(BoxParams& p, std::vector<Corner> const& corners, int lines) {
     for (std::size_t r = 0; r < 4; ++r) p.corner[b][r] = corners[b][r];
 }
 
-void check_loads(Tensor const& t, BoxParams& p, std::vector<Corner> const& corners, int lines) {
+void check_loads(Tensor const& t, BoxParams& p, std::vector<Corner> const& corners, int lines,
+                 bool swizzles = true) {
   set_corners(p, corners, lines);
   DeviceArray<unsigned char> const out(corners.size() * static_cast<std::size_t>(lines) * 128);
   p.out = out.data();
@@ -170,7 +172,7 @@ void check_loads(Tensor const& t, BoxParams& p, std::vector<Corner> const& corne
     Corner const& c = corners[b];
     SCOPED_TRACE(testing::Message() << t.element << " bytes, " << lines << " lines from " << c[0]
                                     << ", " << c[1] << ", " << c[2] << ", " << c[3]);
-    expect_same(&got[b * static_cast<std::size_t>(lines) * 128], t.box(c, lines), "box");
+    expect_same(&got[b * static_cast<std::size_t>(lines) * 128], t.box(c, lines, swizzles), "box");
   }
 }
 
@@ -194,9 +196,9 @@ std::vector<Corner> corners_of(int width, int lines) {
           {2 * width + chunk, lines + 3, 0, 1}};
 }
 
-template <class T>
-void check_load_type() {
-  int const width = 128 / static_cast<int>(sizeof(T)), bytes = sizeof(T);
+void check_load_type(CUtensorMapDataType type, int bytes,
+                     CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
+  int const width = 128 / bytes;
   std::int64_t const inner = 2 * width + width / 8 + 3;  // the last box is cut in a chunk
   for (int lines : {1, 16, 37, 128}) {
     Tensor const t(bytes, {inner, 2 * lines + 3, 3, 1},
@@ -206,10 +208,13 @@ void check_load_type() {
     p.rank = 3;
     auto corners = corners_of(width, lines);
     for (Corner& c : corners) c[3] = 0;
-    ASSERT_CUDA(
-        make_tensor_map(&p.map, t.source(memory.data(), TensorMapElement<T>::map), width, lines));
-    check_loads(t, p, corners, lines);
+    ASSERT_CUDA(make_tensor_map(&p.map, t.source(memory.data(), type), width, lines, swizzle));
+    check_loads(t, p, corners, lines, swizzle != CU_TENSOR_MAP_SWIZZLE_NONE);
   }
+}
+template <class T>
+void check_load_type() {
+  check_load_type(TensorMapElement<T>::map, sizeof(T));
 }
 
 TEST_F(ProbeTma, LoadsEveryType) {
@@ -219,6 +224,11 @@ TEST_F(ProbeTma, LoadsEveryType) {
   check_load_type<E5>();
   check_load_type<std::int8_t>();
   check_load_type<float>();
+  check_load_type(CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 8);
+  check_load_type(CU_TENSOR_MAP_DATA_TYPE_INT32, 4);
+}
+TEST_F(ProbeTma, LoadsWithoutSwizzle) {
+  check_load_type(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
 // Extents of 1 leave their strides open: the caller's may be anything.
@@ -291,15 +301,18 @@ TEST_F(ProbeTma, LoadsIntoSeveralBlocks) {
 
 TEST_F(ProbeTma, StoresWhatLiesInside) {
   int const lines = 16;
-  for (int bytes : {2, 4}) {
+  std::pair<CUtensorMapDataType, int> const types[] = {{TensorMapElement<E4>::map, 1},
+                                                       {TensorMapElement<__nv_bfloat16>::map, 2},
+                                                       {TensorMapElement<float>::map, 4},
+                                                       {CU_TENSOR_MAP_DATA_TYPE_INT32, 4},
+                                                       {CU_TENSOR_MAP_DATA_TYPE_FLOAT64, 8}};
+  for (auto const& [type, bytes] : types) {
     int const width = 128 / bytes;
     // Lines end with a chunk: of one that lies inside in part, all is written.
     Tensor const before(bytes, {2 * width + width / 8, 2 * lines + 5, 2, 1},
                         {bytes, 256 + 48, (2 * lines + 7) * 304, 0});
     DeviceArray<unsigned char> const memory(before.memory);
     BoxParams p{};
-    CUtensorMapDataType const type =
-        bytes == 2 ? TensorMapElement<__nv_bfloat16>::map : TensorMapElement<float>::map;
     ASSERT_CUDA(make_tensor_map(&p.map, before.source(memory.data(), type), width, lines));
     // No two overlap, none is below zero.
     std::vector<Corner> const corners = {

@@ -131,7 +131,7 @@ TEST_F(ProbeWgmma, Float16EveryWidth) {
 TEST_F(ProbeWgmma, BFloat16EveryMajor) {
   using T = __nv_bfloat16;
   shared<T, T, 0, 0, 64>("bfloat16 k-major");
-  shared<T, T, 0, 1, 16, 48, 64, 112, 256>("bfloat16, B along N");
+  shared<T, T, 0, 1, 16, 32, 48, 64, 96, 112, 128, 144, 160, 192, 224, 256>("bfloat16, B along N");
   shared<T, T, 1, 0, 64, 128>("bfloat16, A along M");
   shared<T, T, 1, 1, 96, 128>("bfloat16, both along lines");
 }
@@ -145,8 +145,8 @@ TEST_F(ProbeWgmma, Float8EveryPair) {
   shared<E5, E5, 0, 0, 64>("e5m2 e5m2");
 }
 TEST_F(ProbeWgmma, Int8EveryWidth) {
-  shared<std::int8_t, std::int8_t, 0, 0, 16, 32, 48, 64, 96, 112, 128, 144, 160, 192, 224, 256>(
-      "int8");
+  shared<std::int8_t, std::int8_t, 0, 0, 16, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208,
+         224, 240, 256>("int8");
 }
 
 TEST_F(ProbeWgmmaRegisters, SixteenBits) {
@@ -159,7 +159,7 @@ TEST_F(ProbeWgmmaRegisters, EightBits) {
   registers<E4, E5, 64>("e4m3 e5m2");
   registers<E5, E4, 64>("e5m2 e4m3");
   registers<E5, E5, 64>("e5m2 e5m2");
-  registers<std::int8_t, std::int8_t, 128>("int8");
+  registers<std::int8_t, std::int8_t, 64, 128, 256>("int8");
 }
 TEST_F(ProbeWgmmaRegisters, TransposedBytes) {
   transposed<E4, E4, 64>("e4m3 along M");

@@ -87,17 +87,17 @@ class FarRuns : public testing::Test {
   }
 
   /// Matrices of B lie apart.
-  template <class Kernel, class T>
+  template <class Kernel, class T, class C = __nv_bfloat16>
   void groups() {
     SCOPED_TRACE(Kernel::name);
     std::int64_t const n = 72, k = 208, width = n * k;
     Matrix<T> a(1, 200, k, false, 0, false, 1), b(1, lines, width, false, 0, false, 2);
-    Matrix<__nv_bfloat16> c(1, 200, n, false, 0, false, 3);
+    Matrix<C> c(1, 200, n, false, 0, false, 3);
     a.upload(), b.upload();
     DeviceArray<int> const offsets({0, 7, 60, 60, 190, 200});
     GemmArgs g;
     g.a = a.begin(), g.offsets = offsets.data, g.offsets_stride = 1, g.groups = lines;
-    g.type_a = g.type_b = dtype_of<T>(), g.type_c = DType::bfloat16;
+    g.type_a = g.type_b = dtype_of<T>(), g.type_c = dtype_of<C>();
     g.m = 200, g.n = n, g.k = k, g.a_k = g.b_k = g.c_n = g.batch = 1;
     g.a_m = a.stride_row, g.b_n = k, g.c_m = c.stride_row;
     c.forget();
@@ -194,6 +194,8 @@ TEST_F(FarRuns, Products) {
 TEST_F(FarRuns, ProductsOfOlderCards) {
   products<abi::GemmSm75WmmaF16, __half, float>();
   products<abi::GemmSm80MmaF16, __half>();
+  products<abi::GemmSm80MmaBf16, __nv_bfloat16, float>();
+  products<abi::GemmSm80MmaTf32, float>(Compute::tf32);
   products<abi::GemmSm80MmaS8, std::int8_t, int>();
   products<abi::GemmSm80MmaF64, double>();
   products<abi::GemmSm80MmaTf32x3, float>(Compute::tf32x3);
@@ -202,8 +204,10 @@ TEST_F(FarRuns, ProductsOfOlderCards) {
 }
 
 TEST_F(FarRuns, Groups) {
+  groups<abi::GemmSm90GroupedF16, __half, __half>();
   groups<abi::GemmSm90GroupedBf16, __nv_bfloat16>();
   groups<abi::GemmSm90GroupedF8, E4>();
+  groups<abi::GemmSm90GroupedS8, std::int8_t, int>();
 }
 
 TEST_F(FarRuns, Attention) {

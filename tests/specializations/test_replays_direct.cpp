@@ -198,6 +198,36 @@ void replay_attention(DecodeCase const& t, Compute compute = Compute::ieee) {
       [&](int round) { change_lists(x, round); });
 }
 
+/// A call whose keys are the output of the one ahead of it, in a graph and with a pause between
+/// the two.
+template <class Kernel, class T>
+void replay_chain(std::int64_t d, std::int64_t length) {
+  DecodeCase t{.batch = 4, .heads = 8, .heads_kv = 8, .len_q = length, .len_kv = length};
+  t.d = t.dv = d;
+  SCOPED_TRACE(Kernel::name + (' ' + describe(t, std::is_same_v<T, __half>)));
+  DecodeProblem<T> second(t);
+  t.lengths_kv.assign(4, static_cast<int>(length));  // change from round to round
+  DecodeProblem<T> first(t);
+  second.out.upload();
+  AttentionArgs g[2] = {first.arguments(), second.arguments()};
+  g[0].out = second.k.begin(), g[1].out = second.out.begin();
+  for (int r = 0; r < 4; ++r)
+    g[0].out_stride[r] = second.k.stride[r], g[1].out_stride[r] = second.out.stride[r];
+  Device const device = abi::query_device(abi::current_device());
+  for (AttentionArgs& call : g) {
+    call.lse = nullptr;
+    ASSERT_STREQ(Kernel::accepts(call, device).reason, "");
+  }
+  captured_equals(
+      {{second.k.device, second.k.host.size()}, {second.out.device, second.out.host.size()}},
+      [&](cudaStream_t stream) {
+        int const status = Kernel::launch(g[0], device, stream);
+        if (!abi::stream_is_capturing(stream)) cudaStreamSynchronize(stream);
+        return status == cudaSuccess ? Kernel::launch(g[1], device, stream) : status;
+      },
+      [&](int round) { change_lists(first, round); });
+}
+
 /// Padded sequences, with a value of NaN that some rows must not see and are repaired for.
 DecodeCase padded(std::int64_t d, std::int64_t length = 333) {
   auto const all = static_cast<int>(length);
@@ -228,8 +258,8 @@ DecodeCase paged(std::int64_t d, std::int64_t page_size = 16) {
 }
 
 TEST(ReplayRuns, AttentionSm90) {
-  for (std::int64_t d : {64, 128}) {
-    for (auto const& t : {padded(d), packed(d), paged(d)}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
+    for (auto const& t : {padded(d), packed(d), paged(d), paged(d, 24)}) {
       replay_attention<abi::AttentionSm90WgmmaF16, __half>(t);
       replay_attention<abi::AttentionSm90WgmmaBf16, __nv_bfloat16>(t);
     }
@@ -239,8 +269,21 @@ TEST(ReplayRuns, AttentionSm90) {
   }
 }
 
+TEST(ReplayRuns, AttentionOfAttention) {
+  for (std::int64_t d : {64, 128, 256}) {
+    replay_chain<abi::AttentionSm90WgmmaF16, __half>(d, 700);
+    replay_chain<abi::AttentionSm90WgmmaBf16, __nv_bfloat16>(d, 700);
+    replay_chain<abi::AttentionSm80MmaBf16, __nv_bfloat16>(d, 700);
+    replay_chain<abi::AttentionSm80SimtF32, float>(d, 200);
+  }
+  for (std::int64_t d : {64, 128}) {
+    replay_chain<abi::AttentionSm90ShortBf16, __nv_bfloat16>(d, 128);
+    replay_chain<abi::AttentionSm80ShortF16, __half>(d, 100);
+  }
+}
+
 TEST(ReplayRuns, AttentionShort) {
-  for (std::int64_t d : {64, 128})
+  for (std::int64_t d : {32, 64, 128})
     for (auto const& t : {padded(d, 120), packed(d, 100)}) {
       replay_attention<abi::AttentionSm90ShortF16, __half>(t);
       replay_attention<abi::AttentionSm90ShortBf16, __nv_bfloat16>(t);
@@ -250,7 +293,7 @@ TEST(ReplayRuns, AttentionShort) {
 }
 
 TEST(ReplayRuns, AttentionSm80) {
-  for (std::int64_t d : {64, 128})
+  for (std::int64_t d : {32, 64, 96, 128})
     for (auto const& t : {padded(d), packed(d), paged(d, 24)}) {
       replay_attention<abi::AttentionSm80MmaF16, __half>(t);
       replay_attention<abi::AttentionSm80MmaBf16, __nv_bfloat16>(t);
