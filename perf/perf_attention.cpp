@@ -14,6 +14,7 @@
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 namespace attikos::measure {
@@ -238,28 +239,35 @@ double free_memory() {
 #endif
 }
 
-/// By algorithm and seqlen. Measured once and in ascending order, before any other case: the
+using MemoryTable = std::map<std::tuple<std::string, DType, int>, MemoryUse>;
+
+template <class T>
+void measure_memory(AttentionAlgorithm algorithm, MemoryTable& table) {
+  Exec const exec;
+  auto const run = [&](Operands<T> const& x) {
+    attention(exec, x.q, x.k, x.v, x.out, {.algorithm = algorithm});
+    exec.fence();
+  };
+  run(Operands<T>(Shape{1, 1, 64, 64}));  // loads the kernel's code, which takes memory too
+  for (int seqlen : memory_seqlens) {
+    Operands<T> const x(Shape{1, 1, seqlen, 64});
+    double const free_before = free_memory();
+    AllocationCounter const counter;
+    run(x);
+    table[{name_of(algorithm), dtype_of<T>, seqlen}] = {counter.workspace(), counter.scratch(),
+                                                        free_before - free_memory()};
+  }
+}
+
+/// By algorithm, type and seqlen. Measured once and in ascending order, before any other case: the
 /// instance's pool keeps its memory, so that a later or smaller call would be seen to allocate
 /// nothing.
-std::map<std::pair<std::string, int>, MemoryUse> const& memory_use() {
+MemoryTable const& memory_use() {
   static auto const table = [] {
-    std::map<std::pair<std::string, int>, MemoryUse> result;
-    Exec const exec;
-    for (auto algorithm : {AttentionAlgorithm::flash, AttentionAlgorithm::naive}) {
-      auto const run = [&](Operands<float> const& x) {
-        attention(exec, x.q, x.k, x.v, x.out, {.algorithm = algorithm});
-        exec.fence();
-      };
-      run(Operands<float>(Shape{1, 1, 64, 64}));  // loads the kernel's code, which takes memory too
-      for (int seqlen : memory_seqlens) {
-        Operands<float> const x(Shape{1, 1, seqlen, 64});
-        double const free_before = free_memory();
-        AllocationCounter const counter;
-        run(x);
-        result[{name_of(algorithm), seqlen}] = {counter.workspace(), counter.scratch(),
-                                                free_before - free_memory()};
-      }
-    }
+    MemoryTable result;
+    measure_memory<float>(AttentionAlgorithm::flash, result);
+    measure_memory<bfloat16>(AttentionAlgorithm::flash, result);
+    measure_memory<float>(AttentionAlgorithm::naive, result);
     return result;
   }();
   return table;
@@ -280,14 +288,15 @@ std::string case_prefix(Shape const& s, AttentionAlgorithm algorithm,
   return text("attention/", kernel, "/", Exec::name(), "/", dtype_name(dtype_of<T>), "/", s.name());
 }
 
+template <class T>
 void add_memory(Settings const& settings, AttentionAlgorithm algorithm, int seqlen) {
   Shape const s{1, 1, seqlen, 64};
-  add_case(settings, text(case_prefix<float>(s, algorithm, ""), "/memory"),
+  add_case(settings, text(case_prefix<T>(s, algorithm, ""), "/memory"),
            [algorithm, s](benchmark::State& state) {
              constexpr double mebibyte = 1 << 20;
              double const output = static_cast<double>(s.batch * s.heads * s.head_dim) * s.seqlen *
-                                   sizeof(float) / mebibyte;
-             MemoryUse const use = memory_use().at({name_of(algorithm), s.seqlen});
+                                   sizeof(T) / mebibyte;
+             MemoryUse const use = memory_use().at({name_of(algorithm), dtype_of<T>, s.seqlen});
              for ([[maybe_unused]] auto _ : state) state.SetIterationTime(1e-9);
              state.counters["output_MiB"] = output;
              state.counters["workspace_MiB"] = use.workspace / mebibyte;
@@ -311,8 +320,11 @@ void register_cases(Settings const& settings) {
 #if !defined(KOKKOS_ENABLE_CUDA)
   prepare_openblas(1);
 #endif
-  for (auto algorithm : {AttentionAlgorithm::flash, AttentionAlgorithm::naive})
-    for (int seqlen : memory_seqlens) add_memory(settings, algorithm, seqlen);
+  for (int seqlen : memory_seqlens) {
+    add_memory<float>(settings, AttentionAlgorithm::flash, seqlen);
+    add_memory<bfloat16>(settings, AttentionAlgorithm::flash, seqlen);
+    add_memory<float>(settings, AttentionAlgorithm::naive, seqlen);
+  }
   for (int seqlen : {512, 2048, 8192})
     for (bool causal : {false, true}) add<float>(settings, {1, 8, seqlen, 64, causal});
   for (bool causal : {false, true}) add<float>(settings, {1, 8, 2048, 128, causal});

@@ -95,7 +95,7 @@ class OnTheDevice(unittest.TestCase):
     def tensor(self, name, *shape, seed=17):
         return torch.from_numpy(normal(*shape, seed=seed)).to("cuda", getattr(torch, name))
 
-    def check(self, out, q, k, v, causal=False, parts=0):
+    def check(self, out, q, k, v, causal=False, parts=0, rounded_weights=True):
         """[batch, positions, heads, d] against float64."""
 
         def host(x):
@@ -103,12 +103,12 @@ class OnTheDevice(unittest.TestCase):
             x = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
             return x.swapaxes(-3, -2)
 
-        exact, bound, *_ = oracles.attention(*map(host, (q, k, v)), causal, parts=parts, rounded_weights=True)
+        exact, bound, *_ = oracles.attention(*map(host, (q, k, v)), causal, parts=parts, rounded_weights=rounded_weights)
         oracles.check(self, host(out), exact, bound)
 
     def test_dense(self):
         for name, suffix in self.TYPES:
-            for d in (64, 128, 256):
+            for d in (32, 64, 96, 128, 192, 256):
                 q, k, v = (self.tensor(name, 1, s, h, d, seed=s) for s, h in ((520, 4), (600, 2), (601, 2)))
                 v = v[:, :600]
                 for causal in (False, True):
@@ -116,6 +116,15 @@ class OnTheDevice(unittest.TestCase):
             slopes = torch.full((4,), 0.1, device="cuda")
             for more in (dict(window_size=(100, 0)), dict(softcap=20.0), dict(alibi_slopes=slopes)):
                 self.wgmma(suffix, "flash_attn_func", q, k, v, causal=True, **more)
+
+    def test_wide_types(self):
+        for name, kernel in (("float32", "attention/sm80_simt_f32"), ("float64", "attention/sm80_mma_f64")):
+            q, k, v = (self.tensor(name, 1, s, h, 64, seed=s) for s, h in ((300, 4), (330, 2), (331, 2)))
+            v = v[:, :330]
+            for causal in (False, True):
+                self.assertEqual(chosen("flash_attn_func", q, k, v, causal=causal), kernel)
+                out = fa.flash_attn_func(q, k, v, causal=causal)
+                self.check(out, q, k, v, causal, rounded_weights=False)
 
     def test_packed_forms(self):
         for name, suffix in self.TYPES:
@@ -135,7 +144,7 @@ class OnTheDevice(unittest.TestCase):
                 self.check(out[None, a:z], *(x[None, a:z] for x in (q, k, v)), True)
             same = self.tensor(name, 1400, 3, 4, 128)
             self.wgmma(suffix, "flash_attn_varlen_qkvpacked_func", same, offsets, 900)
-            for page in (16, 256):  # keys in pages, backwards
+            for page in (16, 24, 256):  # keys in pages, backwards
                 blocks = -(-900 // page)
                 table = torch.arange(3 * blocks, dtype=torch.int32, device="cuda").flip(0).view(3, blocks)
                 pages = [torch.zeros(3 * blocks, page, 2, 128, dtype=q.dtype, device="cuda") for _ in range(2)]
