@@ -237,7 +237,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     b.copy_last(stage * Config::stage_bytes, k_left);
   };
 
-  // Warps meet at different places of the program, which __syncthreads() does not allow.
+  // Warps meet at different places of the program, which __syncthreads() does not allow and a
+  // barrier with a count does. One loop for both kinds of warps spills or takes a tenth longer.
   auto const meet = [] { named_barrier_sync(1, Config::threads); };
 
   // A warp with no rows or columns inside C only copies its share for the others, and leaves the

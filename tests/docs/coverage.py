@@ -3,7 +3,8 @@
 
   coverage.py README CTEST BUILD_DIRECTORY            fails if the table in the README is not what the list gives
   coverage.py README CTEST BUILD_DIRECTORY --write    rewrites it
-  coverage.py README --record DEVICE FILE...          takes the counts of a device from GoogleTest's XML reports
+  coverage.py README --record DEVICE FILE...          takes the counts of a device from GoogleTest's XML reports, one
+                                                      or more of each program, PROGRAM.xml or PROGRAM.anything.xml
 
 A row is a suite; `S` and `O` say that its cases run on Serial and OpenMP in this build, `C` that they ran on a CUDA
 device, as tests/docs/cuda_suite.json records it.
@@ -53,7 +54,11 @@ def recorded():
         return {}, ""
     data = json.loads(RECORD.read_text(encoding="utf-8"))
     cases = {tuple(key.split("/", 1)): value for key, value in data["cases"].items()}
-    return cases, f"{data['total']} CUDA cases on {data['device']}, {data['failed']} failed"
+    direct = ", ".join(f"`{program}` {count}" for program, count in data["direct"].items())
+    return cases, (
+        f"{data['total']} CUDA cases on {data['device']} and {sum(data['direct'].values())} that call kernels and their "
+        f"building blocks directly ({direct}), {data['failed']} failed"
+    )
 
 
 def table_text(ctest, build):
@@ -81,16 +86,21 @@ def table_text(ctest, build):
 
 
 def record(device, files):
-    cases = collections.Counter()
+    cases, direct = collections.Counter(), collections.Counter()
     total = failed = 0
     for name in files:
         root = xml.etree.ElementTree.parse(name).getroot()
-        total += int(root.get("tests"))
         failed += int(root.get("failures")) + int(root.get("errors"))
+        program = pathlib.Path(name).name.split(".")[0]
+        if program.endswith("_direct"):
+            direct[program] += int(root.get("tests"))
+            continue
+        total += int(root.get("tests"))
         for group in root:
             suite, _, element = place(group.get("name"))
             cases[f"{suite}/{element}"] += int(group.get("tests"))
-    data = {"device": device, "total": total, "failed": failed, "cases": dict(sorted(cases.items()))}
+    data = {"device": device, "total": total, "failed": failed, "direct": dict(direct),
+            "cases": dict(sorted(cases.items()))}  # fmt: skip
     RECORD.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 

@@ -5,8 +5,9 @@
               [--jobs 8] [--out FILE]
 
 A test is clean, has errors (a finding, or a failure of the test itself), or runs out of its time, in which it found
-nothing. racecheck follows bar.sync and mbarriers of cp.async, not hand-overs of the copy engine and of wgmma; initcheck
-takes what the copy engine writes for memory that nobody wrote. Both are for kernels without them.
+nothing. racecheck does not follow what the copy engine and wgmma hand over by mbarriers, and needs minutes for most
+tests. synccheck wants all warps of a block at one place of the program, also where a barrier counts them: it reports
+gemm/sm80_simt_f32, which PTX allows to have two.
 """
 
 import argparse
