@@ -60,11 +60,11 @@ __device__ __forceinline__ void load_boxes(Sm90AttentionParams const& p, unsigne
     }
   }
 }
+/// The same, with as many entries at a time as registers allow.
 template <class Config, int Panels>
 __device__ __forceinline__ void load_pages(Sm90AttentionParams const& p, unsigned char* to,
                                            CUtensorMap const* map, std::uint64_t* full, int n,
                                            int length, int h, int sequence, int page_step) {
-  // As registers allow.
   if ((p.args.page_size & (p.args.page_size - 1)) == 0)
     load_boxes<Config, Panels, Panels <= 2 ? 4 : 1, true>(p, to, map, full, n, length, h, sequence,
                                                           page_step);

@@ -68,8 +68,8 @@ struct AttentionSm90ShortBf16 {
 /// of 16 bytes (those of heads and batches may be 0). out and lse may have any strides; rows of out
 /// whose address and strides are multiples of 16 bytes are stored faster.
 /// - Causal masks, windows, softcap, ALiBi, bias (float32, float16, bfloat16; any strides), sinks,
-/// lengths, packed sequences, grouped heads, pages of a multiple of 8 positions. No
-/// boolean mask, no float8 factors.
+/// lengths, packed sequences, grouped heads, pages of a multiple of 8 positions. No boolean
+/// mask, no float8 factors.
 /// - Scores, weights and sums are float32; weights are rounded to the element type before they
 /// multiply the values, which adds at most a rounding of that type times sum p|v| to the error.
 /// - What an excluded pair's value holds, NaN included, does not reach the output; a row in which a

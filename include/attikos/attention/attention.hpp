@@ -100,9 +100,9 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// most 32 queries and keys and no extra but lengths and descale go to `portable/small`, several
 /// heads to a thread; `.kernel = "portable"` keeps `flash`. On Hopper, float16 and bfloat16 go to
 /// `attention/sm90_wgmma_*`, which rounds weights to that type, where head_dim is at most 256 and
-/// that of v 512, q, k and v lie as the copy engine takes them, pages, if any, have a
-/// multiple of 8 positions, and the call asks for no mask or functor; so does float8_e4m3 with a
-/// 16-bit out and head dims of at most 256, to `attention/sm90_wgmma_e4m3`, which rounds weights to
+/// that of v 512, q, k and v lie as the copy engine takes them, pages, if any, have a multiple
+/// of 8 positions, and the call asks for no mask or functor; so does float8_e4m3 with a 16-bit out
+/// and head dims of at most 256, to `attention/sm90_wgmma_e4m3`, which rounds weights to
 /// float8_e4m3. Many short sequences go to `attention/sm90_short_*` and `attention/sm80_short_*`.
 /// From compute capability 8.0 on, what these leave of 16-bit calls goes to `attention/sm80_mma_*`
 /// (any strides, masks, any pages; weights rounded likewise), float8_e4m3 with a 16-bit out to
