@@ -41,6 +41,10 @@ def block_scales(keep):
     return lambda c: c["family"] == "gemm_block_scales" and keep(c)
 
 
+def groups(types, count):
+    return lambda c: c["family"] == "gemm_grouped" and c["types"] == types and c["batch"] == count
+
+
 def few(c):
     return c["m"] <= 64 and c["n"] > c["m"]
 
@@ -110,14 +114,11 @@ ROWS = [
     ("float64, batches of 8³ … 64³", "≥ 1.2 × cuBLAS or 0.85 of copy",
      lambda c: c["family"] == "gemm_batched" and c["types"] == F64,
      [("× cuBLAS", lambda c: c["cublas:ratio"]), ("of copy", copy_share), ("× the lower goal", batch_goal)]),
-    ("bfloat16, 8 and 64 ragged groups of rows", "≥ 0.90 of one product",
-     lambda c: c["family"] == "gemm_grouped" and c["types"] == BF, [("of one product", lambda c: c["one:ratio"])]),
-    ("float8, the same groups, one factor each", "≥ 0.90 of one product",
-     lambda c: c["family"] == "gemm_grouped" and c["types"] == E4 + " tensor",
-     [("of one product", lambda c: c["one:ratio"])]),
-    ("float8, the same groups, factors of rows", "≥ 0.90 of one product",
-     lambda c: c["family"] == "gemm_grouped" and c["types"] == E4 + " rows",
-     [("of one product", lambda c: c["one:ratio"])]),
+    *((f"{name}, {count} ragged groups of rows{factors}", "≥ 0.90 of one product", groups(types, count),
+       [("of one product", lambda c: c["one:ratio"])])
+      for name, factors, types in (("bfloat16", "", BF), ("float8", ", one factor each", E4 + " tensor"),
+                                   ("float8", ", factors of rows", E4 + " rows"))
+      for count in (8, 64)),
     ("tf32, 2048³ … 8192³", "", gemm(F32 + " tf32", square), [F, B]),
     ("tf32x3, 2048³ … 8192³", "≥ 1.8 × float32", gemm(F32 + " tf32x3", square),
      [("× cuBLAS float32", lambda c: c["cublaslt_float32:ratio"])]),
@@ -148,7 +149,8 @@ def cases(path):
         if key in result and kernel == "portable":
             continue
         result[key] = run | {"family": family, "kernel": kernel, "types": " ".join([types] + rest[:-1]), "m": m,
-                             "n": n, "k": k, "ops": match[4], "weight_bytes": n * k * bytes_of_weight}
+                             "n": n, "k": k, "ops": match[4], "batch": int(match[5] or 1),
+                             "weight_bytes": n * k * bytes_of_weight}
     return list(result.values()), data["context"]
 
 
