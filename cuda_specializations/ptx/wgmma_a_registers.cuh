@@ -43,10 +43,16 @@ struct WgmmaRegisters;
     }                                                                                             \
   }
 #define ATTIKOS_WGMMA_A_WIDTHS(TA, TB, TYPES, ACC, C, TAIL)                                        \
+  ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 32, ATTIKOS_L2, ATTIKOS_R16, "%16", "%17", "%18", "%19",  \
+                  "%20", "%21", TAIL);                                                             \
   ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 64, ATTIKOS_L4, ATTIKOS_R32, "%32", "%33", "%34", "%35",  \
                   "%36", "%37", TAIL);                                                             \
+  ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 96, ATTIKOS_L6, ATTIKOS_R48, "%48", "%49", "%50", "%51",  \
+                  "%52", "%53", TAIL);                                                             \
   ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 128, ATTIKOS_L8, ATTIKOS_R64, "%64", "%65", "%66", "%67", \
                   "%68", "%69", TAIL);                                                             \
+  ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 192, ATTIKOS_L12, ATTIKOS_R96, "%96", "%97", "%98",       \
+                  "%99", "%100", "%101", TAIL);                                                    \
   ATTIKOS_WGMMA_A(TA, TB, TYPES, ACC, C, 256, ATTIKOS_L16, ATTIKOS_R128, "%128", "%129", "%130",   \
                   "%131", "%132", "%133", TAIL)
 

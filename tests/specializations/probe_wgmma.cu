@@ -155,11 +155,11 @@ TEST_F(ProbeWgmmaRegisters, SixteenBits) {
 }
 TEST_F(ProbeWgmmaRegisters, Tf32) { registers<float, float, 128>("tf32"); }
 TEST_F(ProbeWgmmaRegisters, EightBits) {
-  registers<E4, E4, 64, 128, 256>("e4m3 e4m3");
+  registers<E4, E4, 32, 64, 96, 128, 192, 256>("e4m3 e4m3");
   registers<E4, E5, 64>("e4m3 e5m2");
   registers<E5, E4, 64>("e5m2 e4m3");
   registers<E5, E5, 64>("e5m2 e5m2");
-  registers<std::int8_t, std::int8_t, 64, 128, 256>("int8");
+  registers<std::int8_t, std::int8_t, 32, 64, 96, 128, 192, 256>("int8");
 }
 TEST_F(ProbeWgmmaRegisters, TransposedBytes) {
   transposed<E4, E4, 64>("e4m3 along M");
