@@ -61,17 +61,19 @@ inline char const* refuse_head_dims(abi::AttentionArgs const& g) {
   return nullptr;
 }
 
-/// What a kernel with tiles of `tile_m` queries is told of a call. `resident`: tiles that the
-/// device works on at a time. As many heads are worked on together as that takes: tiles that read
-/// the same keys and values do so together, and no more of both, of `element_bytes` each, than L2
-/// holds. Returns the bytes of a head's keys and values.
+/// What a kernel with tiles of `tile_m` queries of 2^shift heads is told of a call. `resident`:
+/// tiles that the device works on at a time. As many heads are worked on together as that takes:
+/// tiles that read the same keys and values do so together, and no more of both, of `element_bytes`
+/// each, than L2 holds. Returns the bytes of a head's keys and values.
 inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t tile_m,
-                                   std::int64_t resident, int element_bytes, AttentionParams& p) {
+                                   std::int64_t resident, int element_bytes, AttentionParams& p,
+                                   int shift = 0) {
   p.args = g;
   bool const packed_q = g.cu_seqlens_q.data != nullptr;
-  std::int64_t const slots = g.seqlen_q / tile_m + g.batch + 2;
-  p.tiles_m = static_cast<int>(packed_q ? slots : (g.seqlen_q + tile_m - 1) / tile_m);
-  p.heads = static_cast<int>(packed_q ? g.heads_q : g.batch * g.heads_q);
+  std::int64_t const rows = g.seqlen_q << shift, slots = rows / tile_m + g.batch + 2;
+  p.tiles_m = static_cast<int>(packed_q ? slots : (rows + tile_m - 1) / tile_m);
+  p.heads = static_cast<int>((packed_q ? g.heads_q : g.batch * g.heads_q) >> shift);
+  p.pack_shift = shift;
   p.group_of_heads = static_cast<int>(g.heads_kv == 0 ? 1 : g.heads_q / g.heads_kv);
   plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
@@ -80,10 +82,10 @@ inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t til
   std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
   std::int64_t const at_once = std::max<std::int64_t>(
       1, std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, resident));
-  std::int64_t const needed =
-      ((at_once + p.tiles_m - 1) / p.tiles_m + p.group_of_heads - 1) / p.group_of_heads;
-  p.group = static_cast<int>(
-      std::min<std::int64_t>(p.heads, std::min(fitting, needed) * p.group_of_heads));
+  // Of tiles that share keys.
+  int const sharing = std::max(1, p.group_of_heads >> shift);
+  std::int64_t const needed = ((at_once + p.tiles_m - 1) / p.tiles_m + sharing - 1) / sharing;
+  p.group = static_cast<int>(std::min<std::int64_t>(p.heads, std::min(fitting, needed) * sharing));
   p.vectors = stores_groups(g, 8);
   return bytes;
 }

@@ -25,60 +25,6 @@ inline std::int64_t stored_rows(abi::AttentionArgs const& g) {
   return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
 }
 
-/// First reason not to take a call; null if there is none.
-template <class T>
-char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
-  constexpr bool float8 = sizeof(T) == 1;
-  if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
-  if (float8 ? g.type_out != DType::float16 && g.type_out != DType::bfloat16 : g.type_out != g.type)
-    return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
-  if (device.compute_major != 9)
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  if (g.mask != nullptr) return "it has no boolean mask";
-  if (g.page_table != nullptr &&
-      (g.page_size <= 0 || g.page_size % 8 != 0 || g.page_size >= most_positions))
-    return "its pages are multiples of 8 positions";
-  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
-    return "it has no factors of float8 tensors";
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16)
-    return "it does not read the bias's element type";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0 || g.num_pages < 0)
-    return "an extent is negative";
-  if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > (float8 ? 256 : 512))
-    return float8 ? "head_dim of v is above 256" : "head_dim of v is above 512";
-  if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
-      g.seqlen_kv >= most_positions)
-    return "an extent is too large";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr;
-  std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
-  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
-                                                                                     << 30)
-    return "there are too many tiles for one launch";
-  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  if (char const* reason = refuse_operand(
-          g.q, q, g.q_stride, sizeof(T), "q's address is not a multiple of 16 bytes",
-          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
-    return reason;
-  if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
-  if (g.num_pages >= most_positions) return "there are too many pages";
-  if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
-  std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
-  if (char const* reason = refuse_operand(
-          g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
-          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
-    return reason;
-  std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
-  return refuse_operand(g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
-                        "a stride of v is not a multiple of 16 bytes",
-                        "v has no unit stride along head_dim");
-}
-
 /// Works out softcap's series; leaves one that stands for nothing if there is none.
 ///
 /// P is the polynomial of least relative error, 2^-19.7, for tanh(x) / x in x² up to 0.09: less
@@ -124,6 +70,86 @@ inline bool copies_bias(abi::AttentionArgs const& g) {
   return refuse_operand(g.bias, extent, g.bias_stride, bytes, "", "", "") == nullptr;
 }
 
+/// A stride in units of 16 bytes; 0 where there is nothing to step over.
+template <class T>
+std::int64_t units_of(std::int64_t const (&extent)[4], std::int64_t const (&stride)[4], int r) {
+  return extent[r] > 1 ? stride[r] * static_cast<std::int64_t>(sizeof(T)) / 16 : 0;
+}
+
+/// Whether 32 bits count the units of 16 bytes from a tensor's first row to its last.
+template <class T>
+bool counts_units(std::int64_t const (&extent)[4], std::int64_t const (&stride)[4]) {
+  double last = 0;
+  for (int r = 0; r < 3; ++r)
+    last +=
+        static_cast<double>(units_of<T>(extent, stride, r)) * static_cast<double>(extent[r] - 1);
+  return last < 0xffffffff;
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
+  constexpr bool float8 = sizeof(T) == 1;
+  if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
+  if (float8 ? g.type_out != DType::float16 && g.type_out != DType::bfloat16 : g.type_out != g.type)
+    return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
+  if (device.compute_major != 9)
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (g.mask != nullptr) return "it has no boolean mask";
+  if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
+  if (g.page_table != nullptr && g.page_size % 8 != 0) {
+    if (float8) return "pages of float8 tensors are multiples of 8 positions";
+    if (copies_bias(g) || has_columns(g))
+      return "pages of a call with ALiBi or a bias are multiples of 8 positions";
+    if ((g.head_dim | g.head_dim_v) % 8 != 0)
+      return "pages that are no multiple of 8 positions want head_dims that are multiples of 8";
+  }
+  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
+    return "it has no factors of float8 tensors";
+  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
+      g.type_bias != DType::bfloat16)
+    return "it does not read the bias's element type";
+  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
+      g.head_dim < 0 || g.head_dim_v < 0 || g.num_pages < 0 || g.page_size < 0)
+    return "an extent is negative";
+  if (is_empty(g)) return nullptr;
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  if (g.head_dim > 256) return "head_dim is above 256";
+  if (g.head_dim_v > (float8 ? 256 : 512))
+    return float8 ? "head_dim of v is above 256" : "head_dim of v is above 512";
+  if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
+      g.seqlen_kv >= most_positions || g.page_size >= most_positions)
+    return "an extent is too large";
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
+  std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
+  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
+                                                                                     << 30)
+    return "there are too many tiles for one launch";
+  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
+  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.q, q, g.q_stride, sizeof(T), "q's address is not a multiple of 16 bytes",
+          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
+    return reason;
+  if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
+  if (g.num_pages >= most_positions) return "there are too many pages";
+  if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
+  std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
+          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
+    return reason;
+  std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
+  if (char const* reason = refuse_operand(
+          g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
+          "a stride of v is not a multiple of 16 bytes", "v has no unit stride along head_dim"))
+    return reason;
+  if (g.page_table != nullptr && g.page_size % 8 != 0 &&
+      !(counts_units<T>(k, g.k_stride) && counts_units<T>(v, g.v_stride)))
+    return "pages that are no multiple of 8 positions lie within 64 GiB";
+  return nullptr;
+}
+
 /// Describes the bias of a call to the copy engine and the kernel.
 inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParams& p) {
   std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
@@ -133,6 +159,44 @@ inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParam
   return make_operand_map<__half>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
 }
 
+/// Log2 of the heads that share a tile: as many as leave a hundredth less to do, counted in blocks
+/// of keys that tiles see, where heads have nothing of their own that speaks against it. Few
+/// queries fill a tile of several heads, and a tile of fewer positions sees fewer keys that masks
+/// exclude.
+///
+/// From <H200 700 W, CUDA 13.0, bfloat16, 32 query heads on 8 (16 on 4 at head_dim 256), 4096
+/// keys>, times faster than with heads apart, at head_dim 64, 128 and 256: 16 queries
+/// causal, 3.5, 3.0 and 2.0; 64, 1.9, 1.8 and 1.8; 160 in full, 1.3, 1.3 and 1.0; head_dim 256 with
+/// a window of 1024, 1.12, causal in 512, 1.16.
+template <class Config>
+int choose_pack_shift(abi::AttentionArgs const& g) {
+  bool const by_head = g.bias != nullptr || g.alibi != nullptr ||
+                       (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0);
+  if (!Config::packs_heads || by_head || g.heads_kv == 0 || g.q_stride[1] == 0) return 0;
+  auto const mean = [&](std::int64_t positions, bool packed) {
+    std::int64_t const sequences = packed ? std::max<std::int64_t>(1, g.batch) : 1;
+    return (positions + sequences - 1) / sequences;
+  };
+  std::int64_t const queries = mean(g.seqlen_q, g.cu_seqlens_q.data != nullptr);
+  std::int64_t const keys = mean(g.seqlen_kv, g.cu_seqlens_kv.data != nullptr);
+  auto const work = [&](int shift) {
+    std::int64_t const rows = Config::tile_m >> shift;
+    std::int64_t const beside = std::max<std::int64_t>(rows, Config::tile_n);
+    std::int64_t seen = keys;  // by a tile, on average
+    if (g.causal) {
+      std::int64_t const offset =
+          g.causal_alignment == CausalAlignment::bottom_right ? keys - queries : 0;
+      seen = std::clamp<std::int64_t>(offset + (queries + beside) / 2, 0, keys);
+    }
+    if (g.window_left >= 0) seen = std::min(seen, g.window_left + beside);
+    return (queries + rows - 1) / rows * (seen + 1) << (2 - shift);
+  };
+  int best = 0;
+  for (int shift = 1; shift <= 2 && g.heads_q / g.heads_kv % (1 << shift) == 0; ++shift)
+    if (100 * work(shift) <= 99 * work(0) && work(shift) < work(best)) best = shift;
+  return best;
+}
+
 /// What a kernel is told of a call.
 template <class Config>
 cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
@@ -140,7 +204,9 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   bool const packed_q = g.cu_seqlens_q.data != nullptr;
   using T = typename Config::Element;
   std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  cudaError_t status = make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64, p.q_steps);
+  int const shift = choose_pack_shift<Config>(g);
+  cudaError_t status =
+      make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64 >> shift, p.q_steps, 1 << shift);
   if (status != cudaSuccess) return status;
   if (g.heads_kv != 0 && g.seqlen_kv != 0) {
     std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
@@ -149,6 +215,10 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     if (g.page_table != nullptr) {
       rows = p.page_rows = static_cast<int>(std::gcd(g.page_size, std::int64_t{Config::tile_n}));
       p.by_page = Quotient(static_cast<int>(g.page_size));
+      for (int r = 0; r < 3; ++r) {
+        p.row_units[0][r] = static_cast<std::uint32_t>(units_of<T>(k, g.k_stride, r));
+        p.row_units[1][r] = static_cast<std::uint32_t>(units_of<T>(v, g.v_stride, r));
+      }
     }
     status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, rows, p.k_steps);
     if (status != cudaSuccess) return status;
@@ -160,7 +230,7 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
     if (status != cudaSuccess) return status;
   }
   std::int64_t const bytes =
-      plan_attention(g, Config::tile_m, multiprocessors, static_cast<int>(sizeof(T)), p);
+      plan_attention(g, Config::tile_m, multiprocessors, static_cast<int>(sizeof(T)), p, shift);
   blocks = static_cast<int>(
       std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
   // Tiles of a causal problem differ in length. Rounds that are left over even out the end, but
@@ -168,7 +238,7 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
   // are long.
   std::int64_t const pairs_of_head = (p.tiles_m + 1) / 2, pairs = p.heads * pairs_of_head;
   std::int64_t const heads_left = std::min<std::int64_t>(p.heads, 4 * blocks / pairs_of_head);
-  bool const held = heads_left / p.group_of_heads * bytes <= std::int64_t{48} << 20;
+  bool const held = (heads_left << shift) / p.group_of_heads * bytes <= std::int64_t{48} << 20;
   p.form = g.softcap > 0 && g.bias == nullptr && g.alibi == nullptr ? ScoreForm::capped
                                                                     : ScoreForm::general;
   if (g.softcap > 0) make_series(g, p.cap);
@@ -187,10 +257,11 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
         g.causal_alignment == CausalAlignment::bottom_right ? g.seqlen_kv - g.seqlen_q : 0;
     std::int64_t const rows = std::max<std::int64_t>(0, p.window_left - offset);
     std::int64_t const keys = std::min<std::int64_t>(g.seqlen_kv, p.window_left + p.reach);
-    if (p.heads / p.group_of_heads * (bytes / std::max<std::int64_t>(1, g.seqlen_kv)) * keys <=
+    if ((std::int64_t{p.heads} << shift) / p.group_of_heads *
+            (bytes / std::max<std::int64_t>(1, g.seqlen_kv)) * keys <=
         std::int64_t{48} << 20)
-      p.short_tiles = static_cast<int>(
-          std::min<std::int64_t>(p.tiles_m, (rows + Config::tile_m - 1) / Config::tile_m));
+      p.short_tiles = static_cast<int>(std::min<std::int64_t>(
+          p.tiles_m, ((rows << shift) + Config::tile_m - 1) / Config::tile_m));
   }
   if (packed_q && g.batch + 2 <= Config::segments)
     p.ordered = p.reach >= 0 && p.window_left < 0 ? 2 : 1;
@@ -219,7 +290,11 @@ abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& d
 /// From <H200 700 W, CUDA 13.0, 16384 positions, heads × head_dim 2048>, TFLOP/s: head_dim 128 with
 /// blocks of 128, 160 and 192 keys and in turns, 780, 817 and 843; with none, 793, 830 and 852.
 /// head_dim 64 with tiles of 192 queries in turns and without, 610 and 560; of 128 queries and 128,
-/// 160 and 192 keys, 462, 486 and 509.
+/// 160 and 192 keys, 462, 486 and 509. At 512, 2048 and 16384 beside the shape for the next of 64,
+/// 128 and 256: head_dim 32, 203, 261 and 307 beside 198, 250 and 291; 96, 420, 614 and 752 beside
+/// 402, 571 and 644, with blocks of 160 keys 382, 599 and 665; 192, 640, 918 and 985 beside 568,
+/// 795 and 801; 192 with 128 of v, 495, 845 and 930 beside 468, 654 and 689; 64 with 256, 491, 749
+/// and 790 beside 461, 658 and 675.
 template <class T, bool Terms>
 cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Device const& device,
                                          CUstream_st* stream) {
@@ -230,6 +305,20 @@ cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Devic
   // As registers allow.
   constexpr int consumers = Terms ? 2 : 3, keys_128 = Terms ? 128 : 192,
                 keys_256 = Terms ? 64 : 128;
+  if constexpr (!Terms) {
+    // Few queries fill a tile of several heads.
+    using Packed = Sm90AttentionConfig<T, 64, 2, 192, false>;
+    std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
+    if (d <= 64 && g.seqlen_q <= 96 * sequences && choose_pack_shift<Packed>(g) != 0)
+      return launch(Packed{});
+    if (d <= 32) return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
+    if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 192, false>{});
+    if (g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128)
+      return launch(Sm90AttentionConfig<T, 192, 2, 160, true, false, false, 128>{});
+    if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 128, false>{});
+    if (g.head_dim <= 64 && d > 128)
+      return launch(Sm90AttentionConfig<T, 64, 2, 128, false, false, false, 256>{});
+  }
   if (d <= 64) return launch(Sm90AttentionConfig<T, 64, consumers, 128, true, Terms>{});
   if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, keys_128, Terms, Terms>{});
   return launch(Sm90AttentionConfig<T, 256, 2, keys_256, Terms, Terms>{});

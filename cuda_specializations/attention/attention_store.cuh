@@ -29,22 +29,25 @@ __device__ __forceinline__ void with_out_type(AttentionParams const& p, F const&
 template <class Config>
 __device__ __forceinline__ void store_nothing(AttentionParams const& p, AttentionTile const& t) {
   abi::AttentionArgs const& g = p.args;
-  std::int64_t const b = max(t.batch, 0), h = t.head;
-  int const rows = min(t.rows - t.row0, Config::tile_m), dv = static_cast<int>(g.head_dim_v);
+  std::int64_t const b = max(t.batch, 0);
+  int const shift = pack_shift<Config>(p), dv = static_cast<int>(g.head_dim_v);
+  int const rows = min(t.rows - t.row0, Config::tile_m >> shift);
   int const thread = static_cast<int>(threadIdx.x) - 128;
   with_out_type<Config>(p, [&](auto* type) {
     using Out = std::remove_pointer_t<decltype(type)>;
-    for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
-      std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
-      static_cast<Out*>(g.out)[b * g.out_stride[0] + h * g.out_stride[1] + row * g.out_stride[2] +
-                               at % dv * g.out_stride[3]] = static_cast<Out>(0.0f);
-    }
+    for (int h = t.head; h < t.head + (1 << shift); ++h)
+      for (int at = thread; at < rows * dv; at += 128 * Config::consumers) {
+        std::int64_t const row = std::int64_t{t.begin_q} + t.row0 + at / dv;
+        static_cast<Out*>(g.out)[b * g.out_stride[0] + h * g.out_stride[1] + row * g.out_stride[2] +
+                                 at % dv * g.out_stride[3]] = static_cast<Out>(0.0f);
+      }
   });
   if (g.lse == nullptr) return;
-  for (int at = thread; at < rows; at += 128 * Config::consumers)
-    static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
-                               (std::int64_t{t.begin_q} + t.row0 + at) * g.lse_stride[2]] =
-        minus_infinity();
+  for (int h = t.head; h < t.head + (1 << shift); ++h)
+    for (int at = thread; at < rows; at += 128 * Config::consumers)
+      static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
+                                 (std::int64_t{t.begin_q} + t.row0 + at) * g.lse_stride[2]] =
+          minus_infinity();
 }
 
 /// What repair_rows() has to know of the two queries of a thread.
@@ -57,14 +60,14 @@ struct BrokenRows {
 /// behind `to`, as far as `existing` rows from the first on exist. `broken`: whether an element of
 /// either query is infinite or NaN.
 template <class Config, class Out>
-__device__ __forceinline__ void store_sums(AttentionParams const& p, void* to,
+__device__ __forceinline__ void store_sums(AttentionParams const& p, Out* to,
                                            float const (&o)[Config::dv / 2],
                                            float const (&factor)[2], int row, int existing,
                                            bool (&broken)[2]) {
   using Pair = std::conditional_t<std::is_same_v<Out, __half>, __half2, __nv_bfloat162>;
   abi::AttentionArgs const& g = p.args;
   int const q = fresh_thread() % 4, dv = static_cast<int>(g.head_dim_v);
-  Out* const out_0 = static_cast<Out*>(to) + static_cast<unsigned>(row) * g.out_stride[2];
+  Out* const out_0 = to + static_cast<unsigned>(row) * g.out_stride[2];
   Out* const out_1 = out_0 + 8 * g.out_stride[2];
   bool const stored_0 = existing > 0, stored_1 = existing > 8;
   Pair probe[2] = {};  // 0 times all elements
@@ -131,15 +134,15 @@ __device__ __forceinline__ void store_sums(AttentionParams const& p, void* to,
     broken[half] = !(widen(probe[half].x) + widen(probe[half].y) == 0);
 }
 
-/// Stores the sums of this thread's two queries, the first of which is row `row` of the tile,
-/// divided by the sums of their weights. `masked`: the tile's blocks have keys that a query must
-/// not see.
+/// Stores the sums of this thread's two queries, the first of which is row `row` of the tile's of
+/// its head number `head`, divided by the sums of their weights. `masked`: the tile's blocks have
+/// keys that a query must not see.
 template <class Config>
 __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
                                                  typename Config::Tile const& t,
                                                  float (&o)[Config::dv / 2],
                                                  SoftmaxRows const& rows, float c, int row,
-                                                 bool masked) {
+                                                 bool masked, int head = 0) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
   int const existing = t.rows - t.row0 - row, attending = t.len_q - t.row0 - row;
@@ -158,7 +161,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     factor[half] = 1;
   }
   if (__builtin_expect(g.sinks != nullptr, 0)) {
-    float const sink = load_float(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e;
+    float const sink = load_float(g.sinks, g.type_sinks, (t.head + head) * g.sinks_stride) * log2_e;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       if (empty[half]) continue;
@@ -172,9 +175,10 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     int const q = fresh_thread() % 4;
     float const of = q == 0 ? sum[0] : sum[1], from = q == 0 ? top[0] : top[1];
     bool const none = q == 0 ? empty[0] : empty[1];
-    store_global_if(q < 2 && 8 * q < existing,
-                    t.lse + static_cast<unsigned>(row + 8 * q) * g.lse_stride[2],
-                    none ? minus_infinity() : (from + __log2f(of)) * 0.6931471805599453f);
+    store_global_if(
+        q < 2 && 8 * q < existing,
+        t.lse + head * g.lse_stride[1] + static_cast<unsigned>(row + 8 * q) * g.lse_stride[2],
+        none ? minus_infinity() : (from + __log2f(of)) * 0.6931471805599453f);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) factor[half] = __fdividef(factor[half], sum[half]);
@@ -190,8 +194,9 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
   }
   bool bad[2];
   with_out_type<Config>(p, [&](auto* type) {
-    store_sums<Config, std::remove_pointer_t<decltype(type)>>(p, t.out, o, factor, row, existing,
-                                                              bad);
+    using Out = std::remove_pointer_t<decltype(type)>;
+    store_sums<Config>(p, static_cast<Out*>(t.out) + head * g.out_stride[1], o, factor, row,
+                       existing, bad);
   });
   if (masked) {
 #pragma unroll
@@ -205,13 +210,14 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
 /// key that they do not see has a value that is no number.
 template <class Config>
 __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
-                                            typename Config::Tile const& t, BrokenRows const broken,
-                                            int i) {
+                                            typename Config::Tile const& t,
+                                            BrokenRows const broken) {
   using T = typename Config::Element;
   constexpr int together = Config::consumers == 3 ? 4 : 8;  // as registers allow
   __syncwarp();
   abi::AttentionArgs const& g = p.args;
-  std::int64_t const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
+  int const i = t.row0 + own_query<Config>(p), h = t.head + own_head<Config>(p);
+  std::int64_t const b = t.batch, h_kv = h / p.group_of_heads;
   T const* const q = static_cast<T const*>(g.q) + b * g.q_stride[0] + h * g.q_stride[1];
   auto const row_of = [&](void const* base, std::int64_t const(&stride)[4], int j) {
     std::int64_t outer = b, row = std::int64_t{t.begin_kv} + j;
@@ -279,8 +285,8 @@ __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
 template <class Config>
 __device__ __noinline__ void call_repair_rows(Sm90AttentionParams const& p,
                                               typename Config::Tile const& t,
-                                              BrokenRows const broken, int i) {
-  repair_rows<Config>(p, t, broken, i);
+                                              BrokenRows const broken) {
+  repair_rows<Config>(p, t, broken);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace cuda {
 struct AttentionParams {
   abi::AttentionArgs args;
   int tiles_m;         ///< tiles of queries of one head; slots for them where sequences are packed
-  int heads;           ///< pairs of batch and head that tiles are counted for
+  int heads;           ///< pairs of batch and heads that tiles are counted for
+  int pack_shift;      ///< log2 of the heads, neighbours that share a key head, of a tile
   int group;           ///< how many of them are worked on together, so that L2 holds their keys
   int group_of_heads;  ///< query heads to a key head
   int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
@@ -28,9 +29,9 @@ struct AttentionParams {
 /// One tile of queries. Positions count within the sequence.
 struct alignas(16) AttentionTile {
   int batch;  ///< -1: positions that belong to no sequence
-  int head;
-  int row0;  ///< first query; -1: there are no more tiles
-  int rows;  ///< positions of the sequence that have an output
+  int head;   ///< the first where it has rows of more
+  int row0;   ///< first query; -1: there are no more tiles
+  int rows;   ///< positions of the sequence that have an output
   int begin_q, begin_kv;
   int len_q, len_kv;
   int offset;  ///< query i stands where key i + offset stands
@@ -115,37 +116,40 @@ __device__ __forceinline__ void enter_segment(AttentionParams const& p, int segm
   t.len_q = t.batch < 0 ? 0 : t.rows;
 }
 
-/// Works out which queries tile `slot` of pair of batch and head `z` has.
+/// Works out which queries tile `slot` of pair of batch and heads `z` has, `Config::tile_m` rows of
+/// 2^shift heads.
 template <class Config>
 __device__ __forceinline__ void locate_queries(AttentionParams const& p, int z, int slot,
-                                               AttentionTile& t) {
+                                               AttentionTile& t, int shift = 0) {
   abi::AttentionArgs const& g = p.args;
   if (g.cu_seqlens_q.data == nullptr) {
-    t.batch = z / static_cast<int>(g.heads_q);
-    t.head = z % static_cast<int>(g.heads_q);
-    t.row0 = slot * Config::tile_m;
+    int const heads = static_cast<int>(g.heads_q) >> shift;
+    t.batch = z / heads;
+    t.head = z % heads << shift;
+    t.row0 = slot * Config::tile_m >> shift;
     t.rows = t.len_q = static_cast<int>(g.seqlen_q);
     t.begin_q = 0;
   } else {
-    t.head = z;
+    t.head = z << shift;
     // The last segment whose first slot is not past this one; see query_tiles() of the callers.
     int low = 0, high = static_cast<int>(g.batch) + 2;
     while (high - low > 1) {
       int const middle = (low + high) / 2;
-      if (packed_boundary(p.args, middle) / Config::tile_m + middle <= slot)
+      if ((packed_boundary(p.args, middle) << shift) / Config::tile_m + middle <= slot)
         low = middle;
       else
         high = middle;
     }
     enter_segment(p, low, t);
-    t.row0 = (slot - (t.begin_q / Config::tile_m + low)) * Config::tile_m;
+    t.row0 = (slot - ((t.begin_q << shift) / Config::tile_m + low)) * Config::tile_m >> shift;
   }
 }
 
 /// Works out which keys the queries of a tile see, of which where they are is known. False if there
-/// is nothing to do in it.
+/// is nothing to do in it. A tile has `Config::tile_m` rows of 2^shift heads.
 template <class Config>
-__device__ __forceinline__ bool place_keys(AttentionParams const& p, AttentionTile& t) {
+__device__ __forceinline__ bool place_keys(AttentionParams const& p, AttentionTile& t,
+                                           int shift = 0) {
   abi::AttentionArgs const& g = p.args;
   if (t.row0 >= t.rows) return false;
   int const b = t.batch, h = t.head, h_kv = h / p.group_of_heads;
@@ -162,7 +166,7 @@ __device__ __forceinline__ bool place_keys(AttentionParams const& p, AttentionTi
   int const everything = t.len_q + t.len_kv + 1;
   t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
   t.window_left = p.window_left < 0 || p.window_left > everything ? everything : p.window_left;
-  int const last_row = min(t.row0 + Config::tile_m, t.len_q) - 1;
+  int const last_row = min(t.row0 + (Config::tile_m >> shift), t.len_q) - 1;
   t.first = t.end = t.whole_from = t.whole_end = t.poisoned_tail = 0;
   if (last_row < t.row0) return true;
   int const end = t.seen_end(last_row);

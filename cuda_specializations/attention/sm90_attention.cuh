@@ -104,11 +104,6 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     own_columns = operand_word(column_ring + consumer * 32, 16);
     columns_0 = operand_word(column_ring + query_column_bytes, 16 * column_pitch);
   }
-  // A thread's first query in a tile, worked out where it is needed: registers are scarce.
-  auto const own_row = [] {
-    unsigned const thread = static_cast<unsigned>(fresh_thread()) - 128;
-    return static_cast<int>(thread / 32 * 16 + thread % 32 / 4);
-  };
   int const next = consumer + 1 == Config::consumers ? 0 : consumer + 1;
   float c = Config::terms ? 1.0f : p.scale * log2_e;  // of this tile
   bool const first_lane = threadIdx.x % 32 == 0;
@@ -172,15 +167,15 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   auto const store = [&](std::uint32_t n, SoftmaxRows const& by) {
     auto const& t = signals.tile[n % 4];
     bool const masked = uniform(t.end > t.whole_end || t.first < t.whole_from) != 0;
-    return store_rows<Config>(p, t, o, by, c, own_row(), masked);
+    return store_rows<Config>(p, t, o, by, c, own_query<Config>(p), masked, own_head<Config>(p));
   };
   auto const repair = [&](std::uint32_t n, BrokenRows const& broken) {
     if ((broken.lanes[0] | broken.lanes[1]) != 0) {
       auto const& t = signals.tile[n % 4];
       if constexpr (Config::stores_late) {
-        call_repair_rows<Config>(p, t, broken, t.row0 + own_row());
+        call_repair_rows<Config>(p, t, broken);
       } else {
-        repair_rows<Config>(p, t, broken, t.row0 + own_row());
+        repair_rows<Config>(p, t, broken);
       }
       // Of no use any more, which the products that begin the next sums do not tell the compiler:
       // it would keep them meanwhile.
@@ -204,7 +199,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     if constexpr (kept) {
       masked = n >= whole_end || n < whole_from;
       if (!masked) return;
-      int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
+      int const i = t.row0 + own_query<Config>(p), j = n * n_size + fresh_thread() % 4 * 2;
 #pragma unroll
       for (int half = 0; half < 2; ++half)
         seen[half] = bits_before<n_size / 4>(t.seen_end(i + 8 * half) - j) &
@@ -255,7 +250,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || ((left || right) && !kept)) {
-          int const i = t.row0 + own_row(), j = n * n_size + fresh_thread() % 4 * 2;
+          int const i = t.row0 + own_query<Config>(p), j = n * n_size + fresh_thread() % 4 * 2;
           if constexpr (Config::forms)
             make_scores<Config>(p, t, s, i, j);
           else if constexpr (Config::terms)
@@ -470,7 +465,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
     if constexpr (Config::transposes) {
       if (warp > 0) transpose_values<Config>(raw_ring, v_ring, signals, warp - 1);
       if (warp == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, raw_ring, signals);
-    } else if (Config::finds_apart && p.page_rows != 0 && warp % 3 == 0) {
+    } else if (Config::finds_apart && p.page_rows != 0 &&
+               (warp % 3 == 0 || (Config::copies_rows && warp == 2))) {
       if constexpr (Config::finds_apart) produce_pages<Config>(p, k_ring, v_ring, signals, warp);
     } else if (warp == 0) {
       if (elect_one()) produce<Config>(p, q_ring, k_ring, v_ring, signals);

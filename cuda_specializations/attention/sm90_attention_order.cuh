@@ -23,6 +23,7 @@ __device__ __forceinline__ void order_segments(Sm90AttentionParams const& p, uns
   static_assert(Segments * 8 <= Config::ring_bytes && Segments < 2048);
   abi::AttentionArgs const& g = p.args;
   int const count = static_cast<int>(g.batch) + 2, thread = static_cast<int>(threadIdx.x);
+  int const shift = pack_shift<Config>(p);
   auto* const all = reinterpret_cast<int2*>(work);  // how long a unit takes, and units
   for (int e = thread; e < count; e += 128) {
     AttentionTile t;
@@ -32,7 +33,7 @@ __device__ __forceinline__ void order_segments(Sm90AttentionParams const& p, uns
       keys = static_cast<int>(g.seqlen_kv);
       cut_keys(g, t.batch, 0, keys, begin, keys);
     }
-    int const tiles = (t.rows + Config::tile_m - 1) / Config::tile_m;
+    int const tiles = ((t.rows << shift) + Config::tile_m - 1) / Config::tile_m;
     bool const pairs = p.ordered == 2 && tiles > 1;
     all[e] = {pairs ? 2 * keys - t.rows : keys, (tiles + p.ordered - 1) / p.ordered};
   }
@@ -80,12 +81,13 @@ __device__ __forceinline__ bool next_in_order(Sm90AttentionParams const& p,
   }
   int const units = order.before[low + 1] - order.before[low];
   int const in = unit - order.before[low] * p.heads;
-  t.head = in / units;
+  int const shift = pack_shift<Config>(p);
+  t.head = in / units << shift;
   enter_segment(p, order.segment[low], t);
-  int const tiles = (t.rows + Config::tile_m - 1) / Config::tile_m, rank = in % units;
+  int const tiles = ((t.rows << shift) + Config::tile_m - 1) / Config::tile_m, rank = in % units;
   // Of an odd number of tiles the last is a unit, as long as the others.
   int const tile = second ? rank - tiles % 2 : tiles - 1 - rank;
-  t.row0 = tile * Config::tile_m;
+  t.row0 = tile * Config::tile_m >> shift;
   return tile >= 0;
 }
 
@@ -100,9 +102,9 @@ __device__ __forceinline__ bool find_tile(Sm90AttentionParams const& p,
   } else {
     int z, slot;
     if (!next_tile(p, step, z, slot)) return false;
-    locate_queries<Config>(p, z, slot, t);
+    locate_queries<Config>(p, z, slot, t, pack_shift<Config>(p));
   }
-  return place_keys<Config>(p, t);
+  return place_keys<Config>(p, t, pack_shift<Config>(p));
 }
 
 }  // namespace

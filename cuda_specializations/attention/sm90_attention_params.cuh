@@ -11,6 +11,8 @@
 #include <type_traits>
 
 #include "../common/quotient.cuh"
+#include "../ptx/registers.cuh"
+#include "../ptx/thread_index.cuh"
 #include "attention_tile.cuh"
 #include "score_math.cuh"
 
@@ -40,10 +42,12 @@ struct Sm90AttentionParams : AttentionParams {
   float bias_factor;        ///< from biases to products of queries and keys
   std::uint32_t bias_none;  ///< 0, which the compiler does not know
   int page_rows;            ///< positions of a page's box; 0: no pages
-  Quotient by_page;         ///< of positions
-  int rounds;       ///< pairs of tiles that every block takes first; -1: tiles are of one length
-  int short_tiles;  ///< of each head, which a window leaves shorter than others: they come last
-  int ordered;      ///< tiles of one unit of sequences in order of length; 0: they are not in order
+  /// Strides of pages, heads and positions of keys and of values, in units of 16 bytes.
+  std::uint32_t row_units[2][3];
+  Quotient by_page;  ///< of positions
+  int rounds;        ///< pairs of tiles that every block takes first; -1: tiles are of one length
+  int short_tiles;   ///< of each head, which a window leaves shorter than others: they come last
+  int ordered;  ///< tiles of one unit of sequences in order of length; 0: they are not in order
 };
 
 using Sm90AttentionTile = AttentionResultTile;
@@ -82,13 +86,16 @@ struct Sm90AttentionConfig {
   static constexpr bool turns = Turns, terms = Terms, copies_bias = Bias;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
   static constexpr bool columns = Columns;
+  /// Tiles may have rows of several heads; not where scores depend on the head, nor where tiles
+  /// are for many queries and registers scarce.
+  static constexpr bool packs_heads = !Bias && !Columns && Consumers == 2;
   using Tile =
       std::conditional_t<scaled, Sm90AttentionScaledTile,
                          std::conditional_t<Columns, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
   static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
-  static constexpr bool full = sizeof(T) == 1 && (Dv == 256 || TileN == 192);
+  static constexpr bool full = sizeof(T) == 1 && (Dv == 256 || (TileN == 192 && Dv == 128));
   static constexpr bool forms = false;  ///< as Sm90AttentionFormConfig
   /// Registers for what tells which blocks have masked keys, and which of a block's keys the rows
   /// see, worked out while its products are under way.
@@ -103,7 +110,7 @@ struct Sm90AttentionConfig {
   static constexpr int tile_m = 64 * Consumers;
   static constexpr int threads = 128 * (1 + Consumers);
   /// Of all threads, they are no more than a block of two or three consumers starts with.
-  static constexpr bool busy_producer = (transposes && !full) || (Columns && D < 256);
+  static constexpr bool busy_producer = (transposes && Dv < 256) || (Columns && D < 256);
   static constexpr int producer_registers = Consumers == 3 ? 32 : busy_producer ? 40 : 24;
   static constexpr int consumer_registers = Consumers == 3 ? 160 : busy_producer ? 232 : 240;
   static_assert(producer_registers + Consumers * consumer_registers <=
@@ -113,7 +120,10 @@ struct Sm90AttentionConfig {
   static constexpr int column_producers = Columns ? 1 : 0;     ///< likewise
   /// A warp of the producer finds tiles and brings queries; else that which brings keys does.
   static constexpr bool finds_apart = transposers + bias_producers == 0;
-  static constexpr int signal_bytes = 640;
+  /// One more finds rows in pages whose sizes do not suit the copy engine, and tells where they lie
+  /// for two blocks of keys and two of values.
+  static constexpr bool copies_rows = finds_apart && !Columns;
+  static constexpr int signal_bytes = 640 + (copies_rows ? 16 * TileN + 32 : 0);
   /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
   /// products.
   static constexpr int panel = 128 / static_cast<int>(sizeof(T));  ///< features, 128 bytes a row
@@ -182,11 +192,21 @@ struct Sm90AttentionBiasSignals {
 template <int Stages>
 struct Sm90AttentionBiasSignals<0, Stages> {};
 
+/// Where rows of blocks of keys and of values lie, in units of 16 bytes, and barriers of these.
+template <int TileN, int Stages>
+struct Sm90AttentionRows {
+  std::uint32_t rows[2][Stages][TileN];
+  std::uint64_t full_rows[Stages], empty_rows[Stages];
+};
+template <int Stages>
+struct Sm90AttentionRows<0, Stages> {};
+
 /// Barriers of a block and the tiles on their way from the producer to the consumers.
 template <class Config>
 struct Sm90AttentionSignals
     : Sm90AttentionRawSignals<Config::raw_stages>,
-      Sm90AttentionBiasSignals<Config::bias_producers, Config::bias_stages> {
+      Sm90AttentionBiasSignals<Config::bias_producers, Config::bias_stages>,
+      Sm90AttentionRows<Config::copies_rows ? Config::tile_n : 0, Config::stages> {
   std::uint64_t full_k[Config::stages], empty_k[Config::stages];
   std::uint64_t full_v[Config::stages], empty_v[Config::stages];
   std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];
@@ -196,6 +216,40 @@ struct Sm90AttentionSignals
 };
 
 namespace {
+
+/// Log2 of the heads that share a tile: 0, 1 or 2. The 64 rows of a warpgroup are then 64 >> shift
+/// neighbouring queries of each of these heads, one head after the other, so that the 16 of a warp
+/// are of one head.
+///
+/// Source of the idea: T. Dao et al., FlashAttention's `pack_gqa`.
+template <class Config>
+__device__ __forceinline__ int pack_shift(AttentionParams const& p) {
+  if constexpr (Config::packs_heads)
+    return p.pack_shift;
+  else
+    return 0;
+}
+
+/// A thread's first row in a tile, of which the other is 8 queries on: its query and head, counted
+/// from the tile's. For consumers; registers are scarce, so it is worked out where it is needed.
+template <class Config>
+__device__ __forceinline__ int own_query(AttentionParams const& p) {
+  unsigned const thread = static_cast<unsigned>(fresh_thread()) - 128;
+  unsigned row = thread / 32 * 16;  // the warp's first
+  if constexpr (Config::packs_heads) {
+    int shift = p.pack_shift;
+    make_opaque(shift);  // what follows from it is not kept either
+    row = (row / 64 * 64 >> shift) + (row & ((64u >> shift) - 1));
+  }
+  return static_cast<int>(row + thread % 32 / 4);
+}
+template <class Config>
+__device__ __forceinline__ int own_head(AttentionParams const& p) {
+  if constexpr (!Config::packs_heads) return 0;
+  int shift = p.pack_shift;
+  make_opaque(shift);
+  return fresh_thread() % 128 / 32 << shift >> 2;
+}
 
 /// Which tile a block takes at a step: pair of batch and head `z`, tile `slot`. False: none at this
 /// step; `step` becomes -1 where there are no more.
@@ -266,7 +320,7 @@ template <class Config>
 __device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
                                           Sm90AttentionSlopedTile& t) {
   t.slope = slope_of(p, t) * (Config::columns ? p.bias_factor * 0.6931471805599453f : 1.0f);
-  int const last = min(t.row0 + Config::tile_m, t.len_q) - 1;
+  int const last = min(t.row0 + (Config::tile_m >> pack_shift<Config>(p)), t.len_q) - 1;
   int const nearest = max(t.first, min(t.end - 1, (last + t.offset) / Config::tile_n));
   t.turned = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;
 }

@@ -50,8 +50,16 @@ template <class Config>
 __device__ __forceinline__ void init_signals(Sm90AttentionParams const& p,
                                              Sm90AttentionSignals<Config>& signals) {
   constexpr int warps = 4 * Config::consumers;
-  // Pages of keys and of values are brought by a warp each.
-  int const producers = !Config::finds_apart ? 0 : p.page_rows != 0 ? 2 : 1;
+  // Pages of keys and of values are brought by a warp each, rows of them found by another.
+  int const producers = !Config::finds_apart   ? 0
+                        : p.page_rows == 0     ? 1
+                        : p.page_rows % 8 == 0 ? 2
+                                               : 3;
+  if constexpr (Config::copies_rows)
+    for (int s = 0; s < Config::stages; ++s) {
+      mbarrier_init(&signals.full_rows[s], 1);
+      mbarrier_init(&signals.empty_rows[s], 2);
+    }
   for (int s = 0; s < Config::stages; ++s) {
     mbarrier_init(&signals.full_k[s], 1 + Config::column_producers);
     mbarrier_init(&signals.full_v[s], Config::transposes ? Config::transposers : 1);

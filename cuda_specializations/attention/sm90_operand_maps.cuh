@@ -27,11 +27,12 @@ inline char const* refuse_operand(void const* data, std::int64_t const (&extent)
   return nullptr;
 }
 
-/// Boxes of 128 bytes of features × `rows` positions of a tensor [batch, heads, positions,
-/// features]. `steps` become 0 where heads or batches share one matrix.
+/// Boxes of 128 bytes of features × `rows` positions × `heads` heads of a tensor [batch, heads,
+/// positions, features]. `steps` become 0 where heads or batches share one matrix.
 template <class T>
 cudaError_t make_operand_map(CUtensorMap* map, void const* data, std::int64_t const (&extent)[4],
-                             std::int64_t const (&stride)[4], int rows, int (&steps)[2]) {
+                             std::int64_t const (&stride)[4], int rows, int (&steps)[2],
+                             int heads = 1) {
   constexpr auto bytes = static_cast<std::int64_t>(sizeof(T));
   auto const pitch = static_cast<cuuint64_t>((extent[3] * bytes + 15) / 16 * 16);
   cuuint64_t extents[4] = {static_cast<cuuint64_t>(extent[3]), static_cast<cuuint64_t>(extent[2]),
@@ -45,7 +46,8 @@ cudaError_t make_operand_map(CUtensorMap* map, void const* data, std::int64_t co
     extents[2 + r] = static_cast<cuuint64_t>(count);
     strides[1 + r] = static_cast<cuuint64_t>(apart * bytes);
   }
-  cuuint32_t const box[4] = {128 / bytes, static_cast<cuuint32_t>(rows), 1, 1};
+  cuuint32_t const box[4] = {128 / bytes, static_cast<cuuint32_t>(rows),
+                             static_cast<cuuint32_t>(heads), 1};
   return encode_tensor_map(map, TensorMapElement<T>::map, data, extents, strides, box);
 }
 

@@ -45,6 +45,19 @@ __device__ __forceinline__ void copy_async_whole(std::uint32_t to, void const* f
                : "memory");
 }
 
+/// Copies 16 bytes, or zeros where not `present`: `from` is not followed then.
+__device__ __forceinline__ void copy_async_present(std::uint32_t to, void const* from,
+                                                   bool present) {
+  asm volatile(
+      "{\n"
+      ".reg .pred absent;\n"
+      "setp.eq.u32 absent, %2, 0;\n"
+      "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, absent;\n"
+      "}" ::"r"(to),
+      "l"(__cvta_generic_to_global(from)), "r"(static_cast<std::uint32_t>(present))
+      : "memory");
+}
+
 /// Closes the group of this thread's copies since the last one.
 __device__ __forceinline__ void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

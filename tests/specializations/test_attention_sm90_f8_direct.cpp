@@ -14,20 +14,20 @@ void run_float8(Case const& t) {
 }
 
 template <class Out>
-void shapes(std::int64_t d) {
+void shapes(std::int64_t d, std::int64_t dv) {
   std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {7, 0},     {63, 65},   {64, 96},
                                      {65, 161},  {127, 127}, {128, 128}, {129, 255}, {113, 203},
                                      {191, 256}, {193, 257}, {385, 144}, {320, 513}};
   for (auto const& l : lengths)
     for (int mask = 0; mask < 3; ++mask) {
-      bool const large = d == 256;
+      bool const large = d > 128 || dv > 128;
       run_float8<Out>({.batch = large ? 1 : 2,
                        .heads = large ? 2 : 4,
                        .heads_kv = large ? 1 : 2,
                        .len_q = l[0],
                        .len_kv = l[1],
                        .d = d,
-                       .dv = d,
+                       .dv = dv,
                        .causal = mask != 0,
                        .top_left = mask == 2,
                        .descale = mask});
@@ -57,7 +57,7 @@ TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
   };
   EXPECT_EQ(with_pages(16), "");
   EXPECT_EQ(with_pages(24), "");
-  EXPECT_EQ(with_pages(20), "its pages are multiples of 8 positions");
+  EXPECT_EQ(with_pages(20), "pages of float8 tensors are multiples of 8 positions");
   EXPECT_EQ(with([](AttentionArgs& g) {
               g.descale_q = g.descale_k = g.descale_v = somewhere, g.type_out = DType::float16;
             }),
@@ -74,9 +74,17 @@ TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
             "v has no unit stride along head_dim");
 }
 
-TEST(AttentionSm90Float8Runs, HeadDim64) { shapes<__half>(64); }
-TEST(AttentionSm90Float8Runs, HeadDim128) { shapes<__nv_bfloat16>(128); }
-TEST(AttentionSm90Float8Runs, HeadDim256) { shapes<__half>(256); }
+TEST(AttentionSm90Float8Runs, HeadDim32) { shapes<__nv_bfloat16>(32, 32); }
+TEST(AttentionSm90Float8Runs, HeadDim64) { shapes<__half>(64, 64); }
+TEST(AttentionSm90Float8Runs, HeadDim96) { shapes<__half>(96, 96); }
+TEST(AttentionSm90Float8Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
+TEST(AttentionSm90Float8Runs, HeadDim192) { shapes<__nv_bfloat16>(192, 192); }
+TEST(AttentionSm90Float8Runs, HeadDim256) { shapes<__half>(256, 256); }
+TEST(AttentionSm90Float8Runs, HeadDimsApart) {
+  shapes<__nv_bfloat16>(192, 128);
+  STOP_AT_FAILURE;
+  shapes<__half>(64, 256);
+}
 
 TEST(AttentionSm90Float8Runs, OtherHeadDims) {
   std::int64_t const dims[][2] = {{8, 8},     {32, 32},  {40, 24},  {72, 72},   {96, 96},
@@ -123,8 +131,26 @@ TEST(AttentionSm90Float8Runs, Options64) { options(64); }
 TEST(AttentionSm90Float8Runs, Options128) { options(128); }
 TEST(AttentionSm90Float8Runs, Options256) { options(256); }
 
+// Heads that share a key head share tiles where queries are few.
+TEST(AttentionSm90Float8Runs, GroupsOfHeads) {
+  int round = 0;
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
+    for (std::int64_t group : {2, 4, 6})
+      for (std::int64_t length : {1, 33, 150}) {
+        Case t{.heads = 2 * group, .heads_kv = 2, .len_q = length, .len_kv = 270, .d = d, .dv = d};
+        t.causal = round % 2 == 0, t.descale = round % 3, t.sinks = round % 5 == 0;
+        if (round % 4 == 1) t.softcap = 7;
+        if (round % 4 == 2) t.left = 90;
+        if (round++ % 2 == 0)
+          run_float8<__half>(t);
+        else
+          run_float8<__nv_bfloat16>(t);
+        STOP_AT_FAILURE;
+      }
+}
+
 TEST(AttentionSm90Float8Runs, LengthsCutPoisonedPadding) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
       Case t = ragged_case<Case>(d, mask);
       t.descale = 2;
@@ -134,7 +160,7 @@ TEST(AttentionSm90Float8Runs, LengthsCutPoisonedPadding) {
 }
 
 TEST(AttentionSm90Float8Runs, PackedSequences) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int mask = 0; mask < 4; ++mask) {
       Case t = packed_case<Case>(4, 2, d, mask);
       t.descale = 2;
@@ -148,7 +174,7 @@ TEST(AttentionSm90Float8Runs, PackedSequences) {
 
 // An excluded key's value must not reach a row as 0 times NaN, wherever tiles end.
 TEST(AttentionSm90Float8Runs, NanBehindTheMask) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (int bad : {0, 79, 128, 319}) {
       run_float8<__nv_bfloat16>({.len_q = 320,
                                  .len_kv = 320,
@@ -171,7 +197,7 @@ TEST(AttentionSm90Float8Runs, NanBehindTheMask) {
 }
 
 TEST(AttentionSm90Float8Runs, ValuesThatSomeRowsSee) {
-  for (std::int64_t d : {64, 128, 256}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
     int round = 0;
     each_bad_value<Case>(d, [&](Case t) {
       t.descale = round % 3, t.alibi = ++round % 4 == 0;
@@ -183,7 +209,7 @@ TEST(AttentionSm90Float8Runs, ValuesThatSomeRowsSee) {
 
 TEST(AttentionSm90Float8Runs, LongSequences) {
   Case const one{.heads = 1, .heads_kv = 1, .len_q = 1100, .len_kv = 1100};
-  std::vector<Case> cases(7, one);
+  std::vector<Case> cases(11, one);
   cases[1].len_q = 345, cases[1].len_kv = 2300, cases[1].sinks = true;
   cases[2].len_kv = 1500, cases[2].left = 100, cases[2].right = 30, cases[2].d = cases[2].dv = 128;
   cases[3].len_q = 2100, cases[3].len_kv = 2100, cases[3].causal = true;
@@ -191,6 +217,10 @@ TEST(AttentionSm90Float8Runs, LongSequences) {
   cases[5].batch = 4, cases[5].lengths_q = {1100, 700, 0, 1};
   cases[5].lengths_kv = {1000, 1100, 50, 0};
   cases[6].d = cases[6].dv = 256, cases[6].amplitude = 16;
+  cases[7].d = cases[7].dv = 32, cases[7].causal = true;
+  cases[8].d = cases[8].dv = 96, cases[8].causal = cases[8].sinks = true;
+  cases[9].d = cases[9].dv = 192, cases[9].left = 200;
+  cases[10].d = 192, cases[10].dv = 128, cases[10].len_kv = 1500;
   for (Case const& t : cases) {
     run_float8<__nv_bfloat16>(t);
     STOP_AT_FAILURE;
@@ -200,7 +230,7 @@ TEST(AttentionSm90Float8Runs, LongSequences) {
 // A factor of the scores that is not positive, which only the device sees.
 TEST(AttentionSm90Float8Runs, FactorsOfAnySign) {
   for (float factor : {-0.5f, 0.0f, std::numeric_limits<float>::quiet_NaN()})
-    for (std::int64_t d : {64, 128, 256}) {
+    for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
       run_float8<__half>({.len_q = 200,
                           .len_kv = 300,
                           .d = d,
@@ -266,7 +296,7 @@ void repeat(std::int64_t d, bool causal) {
   }
 }
 TEST(AttentionSm90Float8Runs, SameBitsEveryTime) {
-  for (std::int64_t d : {64, 128, 256})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (bool causal : {false, true}) {
       SCOPED_TRACE(d);
       repeat(d, causal);

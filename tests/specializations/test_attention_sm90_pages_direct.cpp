@@ -28,17 +28,23 @@ void run_float8(DecodeCase t) {
 }
 
 /// Why a call with pages of `size` positions is refused.
-std::string refusal(std::int64_t size, std::int64_t num_pages = 9) {
+std::string refusal(std::int64_t size, std::int64_t num_pages = 9, std::int64_t head_dim = 64,
+                    bool bias = false) {
   alignas(16) static float somewhere[4];
 
   AttentionArgs g;
   g.q = g.k = g.v = g.out = somewhere;
   g.type = g.type_out = DType::bfloat16;
   g.batch = 2, g.heads_q = 8, g.heads_kv = 2, g.seqlen_q = 100, g.seqlen_kv = 2 * size;
-  g.head_dim = g.head_dim_v = 64;
+  g.head_dim = g.head_dim_v = head_dim;
   g.page_table = reinterpret_cast<int const*>(somewhere), g.page_table_stride[0] = 2,
   g.page_table_stride[1] = 1;
   g.page_size = size, g.num_pages = num_pages;
+  g.softmax_scale = 0.1;
+  if (bias) {
+    g.bias = somewhere, g.type_bias = DType::bfloat16;
+    g.bias_stride[2] = 1024, g.bias_stride[3] = 1;
+  }
   for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride})
     (*s)[0] = 262144, (*s)[1] = 32768, (*s)[2] = 64, (*s)[3] = 1;
   Device const d{0, 9, 0, abi::Architecture::hopper, 132, 232448};
@@ -46,10 +52,16 @@ std::string refusal(std::int64_t size, std::int64_t num_pages = 9) {
 }
 
 TEST(AttentionSm90PagesRefuses, OtherSizes) {
-  for (std::int64_t size : {8, 16, 24, 40, 64, 96, 128, 200, 256, 512})
+  for (std::int64_t size : {1, 2, 4, 7, 8, 12, 16, 24, 40, 64, 96, 100, 128, 200, 256, 512})
     EXPECT_EQ(refusal(size), "");
-  for (std::int64_t size : {-8, 0, 1, 2, 4, 7, 12, 100})
-    EXPECT_EQ(refusal(size), "its pages are multiples of 8 positions");
+  EXPECT_EQ(refusal(0), "page_size is 0");
+  EXPECT_EQ(refusal(-8), "an extent is negative");
+  EXPECT_EQ(refusal(16, 9, 36), "");
+  EXPECT_EQ(refusal(12, 9, 36),
+            "pages that are no multiple of 8 positions want head_dims that are multiples of 8");
+  EXPECT_EQ(refusal(24, 9, 64, true), "");
+  EXPECT_EQ(refusal(12, 9, 64, true),
+            "pages of a call with ALiBi or a bias are multiples of 8 positions");
   EXPECT_EQ(refusal(16, std::int64_t{1} << 28), "there are too many pages");
   EXPECT_EQ(refusal(16, -1), "an extent is negative");
 }
@@ -57,8 +69,9 @@ TEST(AttentionSm90PagesRefuses, OtherSizes) {
 template <class Run>
 void each_size(std::int64_t d, std::int64_t dv, Run run) {
   int round = 0;
-  for (std::int64_t size : {8, 16, 24, 32, 64, 96, 128, 200, 256, 512})
+  for (std::int64_t size : {8, 16, 24, 32, 64, 96, 128, 200, 256, 512, 1, 2, 3, 4, 12, 50, 300})
     for (int mask = 0; mask < 3; ++mask) {
+      if (size % 8 != 0 && (mask + size + d / 32) % 3 != 0) continue;
       DecodeCase t{.heads = 4,
                    .heads_kv = 2,
                    .len_q = 170,
@@ -69,7 +82,7 @@ void each_size(std::int64_t d, std::int64_t dv, Run run) {
                    .causal = mask == 1,
                    .left = mask == 2 ? 90 : -1,
                    .order = round % 2 == 0 ? Order::heads_first : Order::positions_first,
-                   .lengths_kv = {333, 8 + 15 * round}};
+                   .lengths_kv = {333, 8 + 15 * round % 325}};
       if (round++ % 3 == 0) t.lengths_q = {100, 170};
       run(t);
       STOP_AT_FAILURE;
@@ -84,6 +97,8 @@ TEST(AttentionSm90PagesRuns, Sizes) {
   each_size(64, 64, run_attention<__half>);  // and blocks of 96 keys
   STOP_AT_FAILURE;
   each_size(192, 192, run_attention<__half>);
+  STOP_AT_FAILURE;
+  each_size(72, 40, run_attention<__half>);  // rows that fill part of a box
 }
 
 TEST(AttentionSm90PagesRuns, Options) {
@@ -93,6 +108,10 @@ TEST(AttentionSm90PagesRuns, Options) {
       t.page_size = t.softcap > 0 ? 16 : t.sinks ? 40 : 64;
       t.order_out = Order::positions_first;
       run_attention<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+      t.page_size = t.softcap > 0 ? 1 : t.sinks ? 20 : 2;
+      bool const copied = t.bias == 2 && t.softcap == 0;
+      if (!copied && !t.alibi) run_attention<__nv_bfloat16>(t);
     });
 }
 
@@ -101,9 +120,11 @@ TEST(AttentionSm90PagesRuns, PackedQueries) {
     for (int mask = 0; mask < 3; ++mask) {
       DecodeCase t = packed_case<DecodeCase>(2, 1, d, mask);
       t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
-      t.page_size = 32;
-      run_attention<__half>(t);
-      STOP_AT_FAILURE;
+      for (std::int64_t size : {32, 5}) {
+        t.page_size = size;
+        run_attention<__half>(t);
+        STOP_AT_FAILURE;
+      }
     }
 }
 
@@ -118,11 +139,13 @@ TEST(AttentionSm90PagesRuns, Lengths) {
                    .len_kv = 1100,
                    .d = d,
                    .dv = d,
-                   .page_size = 16,
                    .causal = causal,
                    .lengths_kv = {1100, 0, 1025}};
-      run_attention<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
+      for (std::int64_t size : {16, 4}) {
+        t.page_size = size;
+        run_attention<__nv_bfloat16>(t);
+        STOP_AT_FAILURE;
+      }
     }
 }
 
@@ -131,17 +154,22 @@ TEST(AttentionSm90PagesRuns, NanBehindTheMask) {
   for (std::int64_t d : {64, 128, 256})
     each_bad_key<DecodeCase>(d, [](DecodeCase t, int form) {
       if (form == 2) return;
-      t.page_size = form == 0 ? 16 : 24;
-      run_attention<__nv_bfloat16>(t);
+      for (std::int64_t size : {form == 0 ? 16 : 24, form == 0 ? 1 : 6}) {
+        t.page_size = size;
+        run_attention<__nv_bfloat16>(t);
+        STOP_AT_FAILURE;
+      }
     });
 }
 
 TEST(AttentionSm90PagesRuns, Float8Sizes) {
-  std::int64_t const dims[][2] = {{64, 64}, {40, 24}, {128, 128}, {192, 128}, {256, 256}};
+  std::int64_t const dims[][2] = {{64, 64},   {40, 24},   {96, 96},  {128, 128},
+                                  {192, 128}, {192, 192}, {64, 256}, {256, 256}};
   for (auto const& e : dims) {
     int round = 0;
     each_size(e[0], e[1], [&](DecodeCase const& t) {
-      if (round++ % 3 == t.page_size / 16 % 3) run_float8(t);  // every size with one mask
+      if (round++ % 3 == t.page_size / 16 % 3 && t.page_size % 8 == 0)
+        run_float8(t);  // every size with one mask
     });
     STOP_AT_FAILURE;
   }

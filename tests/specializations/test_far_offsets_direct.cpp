@@ -116,12 +116,13 @@ class FarRuns : public testing::Test {
     EXPECT_EQ(results[0] == c.host, false);
   }
 
-  /// Which dimension's steps are far: 0 pages, 1 heads, 2 positions.
+  /// Which dimension's steps are far: 0 pages, of `page_size` positions, 1 heads, 2 positions.
   template <class Kernel, class T, class Out = T>
-  void attention(int dimension, Compute compute = Compute::ieee) {
+  void attention(int dimension, Compute compute = Compute::ieee, std::int64_t page_size = 64) {
     SCOPED_TRACE(testing::Message() << Kernel::name << ", dimension " << dimension);
     bool const by_pages = dimension == 0;
-    std::int64_t const heads = dimension == 1 ? lines : 2, rows = dimension == 2 ? lines : 64;
+    std::int64_t const heads = dimension == 1 ? lines : 2;
+    std::int64_t const rows = dimension == 2 ? lines : page_size;
     std::int64_t const d = 64, width = dimension == 2   ? d
                                        : dimension == 1 ? rows * d
                                                         : heads * rows * d;
@@ -232,6 +233,7 @@ TEST_F(FarRuns, Pages) {
   attention<abi::DecodeSm80MmaE4m3, E4, __half>(0);
   attention<abi::DecodeSm80SimtF16, __half>(0);
   attention<abi::AttentionSm90WgmmaF16, __half>(0);
+  attention<abi::AttentionSm90WgmmaBf16, __nv_bfloat16>(0, Compute::ieee, 61);
   attention<abi::AttentionSm80MmaBf16, __nv_bfloat16>(0);
   attention<abi::AttentionSm80MmaF64, double>(0);
   attention<abi::AttentionSm80SimtF32, float>(0);

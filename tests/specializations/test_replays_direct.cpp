@@ -259,7 +259,7 @@ DecodeCase paged(std::int64_t d, std::int64_t page_size = 16) {
 
 TEST(ReplayRuns, AttentionSm90) {
   for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
-    for (auto const& t : {padded(d), packed(d), paged(d), paged(d, 24)}) {
+    for (auto const& t : {padded(d), packed(d), paged(d), paged(d, 24), paged(d, 7)}) {
       replay_attention<abi::AttentionSm90WgmmaF16, __half>(t);
       replay_attention<abi::AttentionSm90WgmmaBf16, __nv_bfloat16>(t);
     }

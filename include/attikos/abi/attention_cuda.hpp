@@ -68,8 +68,9 @@ struct AttentionSm90ShortBf16 {
 /// of 16 bytes (those of heads and batches may be 0). out and lse may have any strides; rows of out
 /// whose address and strides are multiples of 16 bytes are stored faster.
 /// - Causal masks, windows, softcap, ALiBi, bias (float32, float16, bfloat16; any strides), sinks,
-/// lengths, packed sequences, grouped heads, pages of a multiple of 8 positions. No boolean
-/// mask, no float8 factors.
+/// lengths, packed sequences, grouped heads, of which two or four share a tile where their queries
+/// are few, pages. Pages that are no multiple of 8 positions want head_dims that are, and neither
+/// ALiBi nor a bias that the copy engine or tensor cores add. No boolean mask, no float8 factors.
 /// - Scores, weights and sums are float32; weights are rounded to the element type before they
 /// multiply the values, which adds at most a rounding of that type times sum p|v| to the error.
 /// - What an excluded pair's value holds, NaN included, does not reach the output; a row in which a
@@ -92,10 +93,11 @@ struct AttentionSm90WgmmaBf16 {
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 
-/// The same for q, k and v of float8_e4m3, with their factors, pages included; out is float16 or
-/// bfloat16. See AttentionSm90WgmmaF16.
+/// The same for q, k and v of float8_e4m3, with their factors, pages of a multiple of 8 positions
+/// included; out is float16 or bfloat16. See AttentionSm90WgmmaF16.
 ///
-/// - head_dim_v from 1 to 256; the kernel works with the next head_dim of 64, 128 and 256.
+/// - head_dim_v from 1 to 256; the kernel works with the next head_dim of 32, 64, 96, 128, 192 and
+/// 256, or as above of 64, 128 and 256; 192 and 128, 64 and 256 without padding.
 /// - Weights are rounded to float8_e4m3 before they multiply the values, scaled so that the largest
 /// of a row lies from 2^7 to 448: that adds at most 2^-4 sum p|v| and 2^-17 n max|v| / sum of
 /// weights to the error. The sums of weights, and the log-sum-exp, are of weights before that.
