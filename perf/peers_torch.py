@@ -19,6 +19,7 @@ and its clocks of the day. Families, all of them unless a list is given:
   options  a window, softcap, ALiBi and a bias beside the same call without
   pages    keys and values in pages of 1 to 256 positions beside the same in one piece
   apart    values with a head_dim of their own
+  grouped  32 heads of queries, few of them each, that share 8 of keys, beside the back ends that take such
 """
 
 import argparse
@@ -30,6 +31,7 @@ import torch
 import torch.nn.functional as functional
 from companion_torch import Companion, context, copy_call, in_graph, in_turn, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.attention.bias import causal_lower_right
 
 TOKENS, HIDDEN = 16384, 2048
 PEERS = {
@@ -145,16 +147,25 @@ def packed_case(ours, head_dim, causal, sequences=64, shortest=32, longest=4096)
     }  # fmt: skip
 
 
-def float8_case(ours, head_dim, length, causal):
-    batch, heads = TOKENS // length, HIDDEN // head_dim
+def float8_case(ours, head_dim, length, causal, head_dim_v=None):
+    head_dim_v = head_dim_v or head_dim
+    batch, heads = TOKENS // length, HIDDEN // max(head_dim, head_dim_v)
     q, k, v, out, lse = operands(torch.bfloat16, batch, heads, length, head_dim)
+    if head_dim_v != head_dim:
+        v = torch.randn(batch, heads, length, head_dim_v, device="cuda", dtype=torch.bfloat16)
+        out = torch.full_like(v, float("nan"))
     q, k, v = (t.to(torch.float8_e4m3fn) for t in (q, k, v))
     call = ours.attention(q, k, v, out, lse, causal=causal)
     call()
-    case = {"family": "float8", "dtype": "float8_e4m3", "head_dim": head_dim, "length": length, "causal": causal}
-    expected = peer(PEERS["flash"], *(t.to(torch.bfloat16) for t in (q, k, v)), causal)()
+    case = {"family": "float8", "dtype": "float8_e4m3", "head_dim": head_dim, "head_dim_v": head_dim_v,
+            "length": length, "causal": causal}  # fmt: skip
+    # Back ends that want one head_dim get zeros, and scale by that of q.
+    wide = [functional.pad(t.to(torch.bfloat16), (0, max(head_dim, head_dim_v) - t.shape[3])) for t in (q, k, v)]
+    wide[0] *= (max(head_dim, head_dim_v) / head_dim) ** 0.5
+    expected = peer(PEERS["flash"], *wide, causal)()[..., :head_dim_v]
     require_close(case, out, expected, 0.2)  # weights are rounded to float8
-    rates_of(case, operations_of(batch, heads, length, head_dim, causal), {"attikos": call})
+    operations = operations_of(batch, heads, length, (head_dim + head_dim_v) / 2, causal)
+    rates_of(case, operations, {"attikos": call})
     return case
 
 
@@ -269,6 +280,37 @@ def apart_case(ours, head_dim, head_dim_v, causal):
     return case
 
 
+def grouped_case(ours, head_dim, batch, queries, keys, causal, heads=32, heads_kv=8):
+    shape = batch, heads, queries, head_dim
+    q = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    k, v = (torch.randn(batch, heads_kv, keys, head_dim, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    out, lse = torch.full_like(q, float("nan")), torch.empty(shape[:3], device="cuda")
+    mine, expected, calls = ours.attention(q, k, v, out, lse, causal=causal), None, {}
+    mine()
+    mask = causal_lower_right(queries, keys) if causal else None
+
+    def peer_of(backend):
+        def run():
+            with sdpa_kernel(backend):
+                return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+        return run
+
+    for name in ("cudnn", "flash"):
+        try:
+            expected = peer_of(PEERS[name])()
+        except RuntimeError:  # the back end has no kernel for this case
+            continue
+        calls[name] = peer_of(PEERS[name])
+    case = {"family": "grouped", "dtype": "bfloat16", "heads": heads, "heads_kv": heads_kv, "head_dim": head_dim,
+            "batch": batch, "queries": queries, "length": keys, "causal": causal}  # fmt: skip
+    if expected is not None:
+        require_close(case, out, expected)
+    pairs = queries * keys - (queries * (queries - 1) / 2 if causal else 0)
+    rates_of(case, 4 * batch * heads * pairs * head_dim, {"attikos": mine} | calls)
+    return case
+
+
 def product_rates():
     """r16 and r8."""
     a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -312,6 +354,8 @@ def cases(ours, families, quick):
             for head_dim in (64, 128, 256):
                 for length in (16384,) if quick else (2048, 16384):
                     yield lambda a=(head_dim, length, causal): float8_case(ours, *a)
+            for head_dim, head_dim_v in ((32, 32), (96, 96), (192, 192), (192, 128), (64, 256)):
+                yield lambda a=(head_dim, 16384, causal, head_dim_v): float8_case(ours, *a)
             for head_dim in (64, 128):
                 for length in (4096,) if quick else (1024, 4096):
                     yield lambda a=(head_dim, length, causal): float32_case(ours, *a)
@@ -330,12 +374,17 @@ def cases(ours, families, quick):
     if "pages" in families:
         for head_dim in (64, 128, 256):
             for causal in both:
-                for page_size in (1, 16, 24, 64, 256):
+                for page_size in (1, 4, 16, 24, 64, 256):
                     yield lambda a=(head_dim, causal, page_size): pages_case(ours, *a)
     if "apart" in families:
         for head_dim, head_dim_v in ((192, 128), (64, 256), (64, 512)):
             for causal in both:
                 yield lambda a=(head_dim, head_dim_v, causal): apart_case(ours, *a)
+    if "grouped" in families:
+        for head_dim in (64, 128):
+            for batch, queries, keys in ((16, 16, 4096), (16, 64, 4096), (8, 160, 4096), (4, 512, 4096)):
+                for causal in both:
+                    yield lambda a=(head_dim, batch, queries, keys, causal): grouped_case(ours, *a)
 
 
 def main():
@@ -343,7 +392,7 @@ def main():
     parser.add_argument("companion")
     parser.add_argument("--out")
     parser.add_argument("--quick", action="store_true", help="fewer types and lengths")
-    parser.add_argument("--families", default="dense,packed,short,types,sm80,options,pages,apart")
+    parser.add_argument("--families", default="dense,packed,short,types,sm80,options,pages,apart,grouped")
     arguments = parser.parse_args()
     ours = Companion(arguments.companion)
     torch.manual_seed(0)

@@ -61,11 +61,11 @@ def others(report):
         elif family == "short":
             line(c, f"batch {c['batch']}", f"{c['ratio']:.2f} × best peer", f"{c['of copy']:.2f} of copy")
         elif family == "float8":
-            reference = FLOAT8_FLASH_ATTENTION_3.get(c["head_dim"])
-            share = [rate / reference / r for r in report["r8"]]
-            known = not c["causal"] and c["length"] == 16384
+            same = c.get("head_dim_v", c["head_dim"]) == c["head_dim"]
+            known = same and c["head_dim"] in FLOAT8_FLASH_ATTENTION_3 and not c["causal"] and c["length"] == 16384
+            share = [rate / FLOAT8_FLASH_ATTENTION_3[c["head_dim"]] / r for r in report["r8"]] if known else []
             beside = [f"{min(share):.2f} to {max(share):.2f} of FlashAttention-3 × r8"] if known else []
-            line(c, f"{rate:.0f} TFLOP/s", *beside)
+            line(c, *([] if same else [f"head_dim of v {c['head_dim_v']}"]), f"{rate:.0f} TFLOP/s", *beside)
         elif family == "float32":
             line(c, f"IEEE {rate:.1f} TFLOP/s, {c['of product']:.2f} of our product",
                  f"tf32x3 {c['tf32x3 ratio']:.2f} × memory-efficient")
@@ -77,6 +77,9 @@ def others(report):
             line(c, f"{c['option']}: {c['ratio']:.2f} of without")
         elif family == "pages":
             line(c, f"pages of {c['page_size']}: {c['ratio']:.2f} of in one piece")
+        elif family == "grouped":
+            line(c, f"batch {c['batch']}, {c['queries']} queries of {c['heads']} heads", f"{rate:.0f} TFLOP/s",
+                 *([f"{c['ratio']:.2f} × best peer"] if "ratio" in c else []))
         elif family == "apart":
             line(c, f"head_dim of v {c['head_dim_v']}", f"{rate:.0f} TFLOP/s",
                  *([f"{c['ratio']:.2f} × best peer"] if "ratio" in c else []))
