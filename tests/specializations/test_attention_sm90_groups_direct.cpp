@@ -51,6 +51,20 @@ TEST(AttentionSm90GroupsRuns, HeadDim128) { groups<__nv_bfloat16>(128, 128); }
 TEST(AttentionSm90GroupsRuns, HeadDim192) { groups<__half>(192, 128); }
 TEST(AttentionSm90GroupsRuns, HeadDim256) { groups<__nv_bfloat16>(256, 256); }
 
+// More sequences than are put in order of length: their tiles are looked for one by one.
+TEST(AttentionSm90GroupsRuns, ManySequences) {
+  for (std::int64_t d : {64, 256})
+    for (bool causal : {false, true}) {
+      Case t{.heads = 8, .heads_kv = 2, .d = d, .dv = d, .causal = causal, .cu_q = {3}};
+      t.order = t.order_out = Order::positions_first;
+      for (int n = 0; n < 1100; ++n)
+        t.cu_q.push_back(t.cu_q.back() + (n % 251 == 7 ? 140 : n * 7 % 3));
+      t.cu_kv = t.cu_q, t.len_q = t.len_kv = t.cu_q.back() + 70;
+      run<__nv_bfloat16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
 // A value that is NaN in the first key head, which some rows of its heads see.
 TEST(AttentionSm90GroupsRuns, NanBehindTheMask) {
   for (std::int64_t d : {32, 64, 96, 128, 192, 256})
