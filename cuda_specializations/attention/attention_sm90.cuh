@@ -159,10 +159,9 @@ inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParam
   return make_operand_map<__half>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
 }
 
-/// Log2 of the heads that share a tile: as many as leave a hundredth less to do, counted in blocks
-/// of keys that tiles see, where heads have nothing of their own that speaks against it. Few
-/// queries fill a tile of several heads, and a tile of fewer positions sees fewer keys that masks
-/// exclude.
+/// Log2 of the heads that share a tile: as many as leave a hundredth less to do, counted in keys
+/// that tiles see, where heads have nothing of their own that speaks against it. Few queries fill
+/// a tile of several heads, and a tile of fewer positions sees fewer keys that masks exclude.
 ///
 /// From <H200 700 W, CUDA 13.0, bfloat16, 32 query heads on 8 (16 on 4 at head_dim 256), 4096
 /// keys>, times faster than with heads apart, at head_dim 64, 128 and 256: 16 queries

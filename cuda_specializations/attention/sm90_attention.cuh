@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Flash attention by wgmma and TMA for sm_90a: persistent blocks, one producer warp, consumer
-/// warpgroups of 64 queries each.
+/// Flash attention by wgmma and TMA for sm_90a: persistent blocks, a warpgroup that brings what
+/// the others need, consumer warpgroups of 64 rows each: queries of a head, or few queries of two
+/// or four heads that share keys.
 ///
 /// The producer brings the queries of a tile, and blocks of keys and values from the last that a
 /// query of the tile sees to the first, into a ring of shared memory; it also works out which tile

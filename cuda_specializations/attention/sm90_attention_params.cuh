@@ -41,7 +41,7 @@ struct Sm90AttentionParams : AttentionParams {
   CapSeries cap;
   float bias_factor;        ///< from biases to products of queries and keys
   std::uint32_t bias_none;  ///< 0, which the compiler does not know
-  int page_rows;            ///< positions of a page's box; 0: no pages
+  int page_rows;            ///< positions of a page's box, rows if no multiple of 8; 0: no pages
   /// Strides of pages, heads and positions of keys and of values, in units of 16 bytes.
   std::uint32_t row_units[2][3];
   Quotient by_page;  ///< of positions
