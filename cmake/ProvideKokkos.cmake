@@ -165,6 +165,9 @@ function(attikos_add_kokkos)
     if(root_FRESH)
       attikos_fix_kokkos_for_cuda13("${source}")
     endif()
+    # Its sources are small and its headers are not, so they are compiled as one; of this version it is known to work.
+    set(CMAKE_UNITY_BUILD ON)
+    set(CMAKE_UNITY_BUILD_BATCH_SIZE 0)
     set(origin "the pinned archive")
   endif()
 
