@@ -16,24 +16,17 @@ template <class... Ts>
 struct List {};
 
 // A CUDA build tests Cuda alone: its host spaces are what the host build tests, and the binary
-// would double. ATTIKOS_TEST_FEW_CASES is for builds that look for something other than wrong
-// numbers (sanitizers, another thread back end): the space they are about, and one type for each
-// accumulator.
+// would double.
 #if defined(KOKKOS_ENABLE_CUDA)
 using ExecutionSpaces = List<Kokkos::Cuda>;
-#elif defined(ATTIKOS_TEST_FEW_CASES)
-using ExecutionSpaces = List<Kokkos::DefaultExecutionSpace>;
-#elif defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
-using ExecutionSpaces = List<Kokkos::Serial, Kokkos::OpenMP>;
+#elif defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && \
+    !defined(ATTIKOS_TEST_FEW_CASES)
+using ExecutionSpaces = List<Kokkos::OpenMP, Kokkos::Serial>;
 #else
 using ExecutionSpaces = List<Kokkos::DefaultExecutionSpace>;
 #endif
 
-#if defined(ATTIKOS_TEST_FEW_CASES)
-using FloatingTypes = List<double, bfloat16>;
-#else
 using FloatingTypes = List<double, float, float16, bfloat16>;
-#endif
 
 /// The type parameter of a typed suite.
 template <class ExecutionSpace, class Element>
@@ -43,29 +36,60 @@ struct Case {
 };
 
 namespace impl {
-template <class Exec, class... Ts>
-List<Case<Exec, Ts>...> with_types(List<Ts...>);
+
 template <class... As>
-testing::Types<As...> concatenate(List<As...>);
-template <class... As, class... Bs, class... Rest>
-auto concatenate(List<As...>, List<Bs...>, Rest... rest) {
-  return concatenate(List<As..., Bs...>{}, rest...);
+testing::Types<As...> test_types(List<As...>);
+template <class... As, class... Bs>
+List<As..., Bs...> join(List<As...>, List<Bs...>);
+template <class Exec, class... Ts>
+List<Case<Exec, Ts>...> with(List<Ts...>);
+template <class... Ts>
+auto last(List<Ts...>) {
+  return List<typename decltype((std::type_identity<Ts>{}, ...))::type>{};
 }
-template <class... Execs, class Types>
-auto cross(List<Execs...>, Types types) {
-  return concatenate(decltype(with_types<Execs>(types)){}...);
+
+// ATTIKOS_TEST_CASES says which spaces meet which types. Kernels have one body for all of them, so
+// that the first space, the default one, stands for the others in most respects.
+#if defined(ATTIKOS_TEST_ALL_CASES)
+template <class First, class... Others, class Types>
+auto cross(List<First, Others...>, Types types) {
+  if constexpr (sizeof...(Others) == 0) {
+    return with<First>(types);
+  } else {
+    return join(with<First>(types), cross(List<Others...>{}, types));
+  }
 }
-template <class... Execs>
-testing::Types<Execs...> spaces(List<Execs...>);
+template <class... Spaces>
+testing::Types<Spaces...> spaces(List<Spaces...>);
+#elif defined(ATTIKOS_TEST_FEW_CASES)
+template <class First, class Types>
+auto cross(List<First>, Types types) {
+  return with<First>(last(types));
+}
+template <class First>
+testing::Types<First> spaces(List<First>);
+#else
+template <class First, class... Others, class Types>
+auto cross(List<First, Others...>, Types types) {
+  return join(with<First>(types), List<Case<Others, float>...>{});
+}
+template <class First, class... Others>
+testing::Types<First> spaces(List<First, Others...>);
+#endif
+
 }  // namespace impl
 
-/// testing::Types of every execution space with every element type.
+/// testing::Types of execution spaces with element types: all of them, or (`usual`) the default
+/// space with every type and the others with float, or (`few`) the default space with the last
+/// type.
 template <class Types>
-using Cases = decltype(impl::cross(ExecutionSpaces{}, Types{}));
+using Cases = decltype(impl::test_types(impl::cross(ExecutionSpaces{}, Types{})));
 using FloatingCases = Cases<FloatingTypes>;
+/// Execution spaces alone, for suites that name their types themselves: all, or the default one.
 using SpaceCases = decltype(impl::spaces(ExecutionSpaces{}));
 /// The default execution space alone with every floating-point type.
-using OneSpaceCases = decltype(impl::cross(List<Kokkos::DefaultExecutionSpace>{}, FloatingTypes{}));
+using OneSpaceCases =
+    decltype(impl::test_types(impl::with<Kokkos::DefaultExecutionSpace>(FloatingTypes{})));
 
 template <class T>
 constexpr char const* type_name() {
