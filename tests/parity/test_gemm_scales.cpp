@@ -269,6 +269,53 @@ TYPED_TEST(GemmScales, QuantizedOutput) {
   check_quantized_output<TypeParam, float8_e4m3, float8_e4m3>(1e-4, 2);
 }
 
+/// Results that are not finite show in C, whatever they are divided by; finite ones saturate, even
+/// where the division overflows.
+template <class Exec, class TA, class TC>
+void check_infinite_output(bool divided) {
+  double const infinity = std::numeric_limits<double>::infinity();
+  double const nan = std::numeric_limits<double>::quiet_NaN();
+  double const limit = QuantizedFormat<TC>::limit;
+  double const lowest = std::is_same_v<TC, std::int8_t> ? -128 : -limit;
+  std::int64_t const m = 40, n = 48, k = 64;
+  Tensor<TA, 2, Exec> a({m, k}), b({k, n});
+  Tensor<TC, 2, Exec> c({m, n});
+  Tensor<float, 2, Exec> residuals({m, n});
+  Tensor<float, 1, Exec> out({1});
+  a.fill(1);
+  b.fill(0);
+  out.fill(divided ? 1e-30 : 1);
+  double const large = 3e38, sent[] = {infinity, -infinity, nan, large, -large, 0};
+  double const want[] = {
+      nearest<TC>(infinity), nearest<TC>(-infinity), nearest<TC>(nan), limit, lowest, 0};
+  residuals.for_each([&](auto const& at) {
+    residuals.at(at) = static_cast<float>(sent[static_cast<std::size_t>(at[0] + at[1]) % 6]);
+  });
+  residuals.upload();
+  if (divided) {
+    gemm(Exec(), a.const_view(), b.const_view(), c.view(), {}, residual(residuals.const_view()),
+         scale_out(out.const_view()));
+  } else {
+    gemm(Exec(), a.const_view(), b.const_view(), c.view(), {}, residual(residuals.const_view()));
+  }
+  c.download();
+  c.for_each([&](auto const& at) {
+    double const got = to_double(c.at(at)), expected = want[(at[0] + at[1]) % 6];
+    EXPECT_TRUE(got == expected || (std::isnan(got) && std::isnan(expected)))
+        << QuantizedFormat<TC>::name << " [" << at[0] << ", " << at[1] << "]: " << got
+        << ", expected " << expected;
+  });
+}
+
+TYPED_TEST(GemmScales, InfiniteOutput) {
+  for (bool divided : {false, true}) {
+    check_infinite_output<TypeParam, float8_e4m3, float8_e4m3>(divided);
+    check_infinite_output<TypeParam, bfloat16, float8_e5m2>(divided);
+    check_infinite_output<TypeParam, float, std::int8_t>(divided);
+    check_infinite_output<TypeParam, std::int8_t, std::int8_t>(divided);
+  }
+}
+
 TYPED_TEST(GemmScales, PaddingBehindTheScalesIsNotRead) {
   // Poison lies around every scale; a NaN that is read would reach the result.
   check_scaled<TypeParam, float8_e4m3, float8_e4m3, float>({.batch = 2,

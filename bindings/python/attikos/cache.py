@@ -103,8 +103,8 @@ def append_kv(
     positions are any, or k_new and v_new are packed, [heads_kv, total, d] with cu_seqlens_kv int32 [batch + 1];
     q likewise with cu_seqlens_q. New keys, values and q are float64, float32, float16 or bfloat16; caches and the
     rotated queries have that dtype, or that of the cache where float32 goes into float16 or bfloat16, and 16 bits
-    go into float8_e4m3. check: lengths that are wrong and new positions that do not fit raise, which waits for the
-    device; else they are left out. kernel: as for gemm().
+    go into float8_e4m3, where numbers beyond its range become NaN. check: lengths that are wrong and new positions
+    that do not fit raise, which waits for the device; else they are left out. kernel: as for gemm().
     """
     call, options = append_call(
         k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,

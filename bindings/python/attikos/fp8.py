@@ -45,8 +45,8 @@ def _matrices(operation: str, x: Operand) -> Operand:
 def quantize_fp8(x: Any) -> tuple[Any, Any]:
     """(x_fp8, scale) with x = scale * x_fp8: E4M3 elements of the shape of x, and one float32 number.
 
-    scale is max|x| / 448 with a floor, so that zeros stay zeros; values saturate, NaN stays NaN. NumPy without
-    ml_dtypes and a PyTorch without float8 get the bytes as uint8.
+    scale is max|x| / 448 over the finite elements, with a floor, so that zeros stay zeros. E4M3 has no infinity:
+    infinities and NaN become NaN. NumPy without ml_dtypes and a PyTorch without float8 get the bytes as uint8.
     """
     call = Call("quantize_fp8", x=x)
     ox = call["x"]
@@ -84,7 +84,8 @@ def quantize(
     x [rows, cols] or [batch, rows, cols]; dtype float8_e4m3, float8_e5m2 or int8. granularity: which elements
     share a factor, "tensor", "row", "column", "1x128", "128x1" or "128x128" (blocks of rows x columns). A scale
     that is given (a number, or positive factors in one of those shapes) is used as it is. Values are rounded to
-    nearest, ties to even, and saturate; zeros stay zeros, NaN stays NaN (0 in int8).
+    nearest, ties to even; finite ones saturate, zeros stay zeros. Scales come from finite elements alone: infinities
+    become NaN in float8_e4m3, stay in float8_e5m2 and become +-127 in int8, NaN stays NaN (0 in int8).
     """
     kind = dtype_of(dtype, "dtype")
     first = operand_of(x, "x")

@@ -150,7 +150,8 @@ def gemm(
     of op(a), per column of op(b) or in blocks of 128 along k, as quantize() writes them; int8 zero points, a
     number or int32 per row or column. out_dtype: float16 (default), bfloat16, float32 or float8_e4m3 for float8;
     int32, int8, float32, float16 or bfloat16 for int8. scale_out divides a result of 8 bits before it is
-    rounded. compute (ieee, tf32, tf32x3) and accumulate (promoted, fast) say how much precision may go.
+    rounded as quantize() rounds: finite results saturate, infinities and NaN show. compute (ieee, tf32, tf32x3) and
+    accumulate (promoted, fast) say how much precision may go.
     return_pre_activation adds what goes into the activation, for gemm_backward(). Where PyTorch records, a, b,
     bias and residual have gradients, unless there are scales or zero points.
     """

@@ -258,7 +258,9 @@ inline constexpr bool is_floating_element =
     std::is_floating_point_v<T> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16> ||
     std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>;
 
-/// Converts with clamping to ±max_finite instead of overflow. NaN stays NaN.
+/// Converts with clamping to ±max_finite, infinities too, instead of overflow; this is the
+/// saturating mode of the OFP8 specification. NaN stays NaN. quantize() clamps finite numbers
+/// alone.
 template <class T>
 ATTIKOS_HD constexpr T saturate_cast(double value) {
   constexpr double limit = ElementTraits<T>::max_finite;

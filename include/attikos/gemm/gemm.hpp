@@ -85,11 +85,11 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///
 /// Types: A and B are double, float, float16, bfloat16, float8_e4m3 or float8_e5m2 in any mix, C is
 /// one of them or int8, summed in double if one of the three is double and in float otherwise. A C
-/// of 8 bits takes beta = 0 and saturates; NaN stays NaN, in int8 it becomes 0. int8 × int8 is
-/// summed exactly modulo 2³²; with C int32 it stays so and takes alpha = 1, beta ∈ {0, 1}, zero
-/// points but no epilogue; with C int8, float, float16 or bfloat16 the sum, which below 2³¹ is
-/// exact, goes on in float. float means IEEE float32 throughout: `compute` and `accumulate` only
-/// allow less.
+/// of 8 bits takes beta = 0; finite results saturate, infinities and NaN become what quantize()
+/// makes of them. int8 × int8 is summed exactly modulo 2³²; with C int32 it stays so and takes
+/// alpha = 1, beta ∈ {0, 1}, zero points but no epilogue; with C int8, float, float16 or bfloat16
+/// the sum, which below 2³¹ is exact, goes on in float. float means IEEE float32 throughout:
+/// `compute` and `accumulate` only allow less.
 ///
 /// Host sums run over k in ascending order in blocks of 256, or of 128 where scales change along k,
 /// whatever the number of threads. Built with Kokkos Kernels and a BLAS, plain float and double

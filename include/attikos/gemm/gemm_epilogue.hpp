@@ -64,9 +64,12 @@ KOKKOS_INLINE_FUNCTION void gemm_store_element(abi::GemmArgs const& g, Function 
     if (g.residual != nullptr)
       x += load_any<Scalar>(g.type_residual, g.residual,
                             batch.c * g.residual_batch + row * g.residual_m + col * g.residual_n);
+  }
+  Scalar const undivided = x;
+  if constexpr (is_quantized<C>) {
     if (g.scale_out != nullptr) x /= static_cast<Scalar>(*g.scale_out);
   }
-  *to = scalar_to_element<C>(x);
+  *to = scalar_to_element<C>(x, undivided);
 }
 
 namespace host {
@@ -135,10 +138,13 @@ inline void gemm_store_row(abi::GemmArgs const& g, Function const& function, Gem
             batch.c * g.residual_batch + row * g.residual_m + (col + j) * g.residual_n,
             g.residual_n, count);
       }
-      if (g.scale_out != nullptr) x /= static_cast<Scalar>(*g.scale_out);
     }
     if constexpr (is_quantized<C>) {
-      for (int l = 0; l < count; ++l) to[l * g.c_n] = scalar_to_element<C>(x[l]);
+      Vec<Scalar> const undivided = x;
+      if (g.scale_out != nullptr) x /= static_cast<Scalar>(*g.scale_out);
+      for (int l = 0; l < count; ++l)
+        to[l * g.c_n] =
+            scalar_to_element<C>(static_cast<Scalar>(x[l]), static_cast<Scalar>(undivided[l]));
     } else {
       put<Scalar>(to, g.c_n, count, x);
     }

@@ -55,11 +55,11 @@ KOKKOS_INLINE_FUNCTION Scalar sum_to_scalar(Acc sum) {
   }
 }
 
-/// A finished number as an element of C.
+/// A finished number as an element of C. `undivided` is what `scale_out` divided.
 template <class C, class Scalar>
-KOKKOS_INLINE_FUNCTION C scalar_to_element(Scalar x) {
+KOKKOS_INLINE_FUNCTION C scalar_to_element(Scalar x, [[maybe_unused]] Scalar undivided) {
   if constexpr (is_quantized<C>) {
-    return quantize_value<C>(static_cast<double>(x));
+    return quantize_value<C>(static_cast<double>(x), is_finite(undivided));
   } else {
     return static_cast<C>(x);
   }

@@ -106,12 +106,15 @@ void quantize_pass(Exec const& exec, char const* operation, QuantizeArguments<X,
 ///               [⌈rows/128⌉, ⌈cols/128⌉]: 128 × 128 elements.
 ///               Where two shapes coincide so do their blocks. A tensor of rank 0 is given as [1].
 ///
-/// The quotient is rounded to float (double for double), then to nearest with ties to even, and
-/// saturates. Zeros stay 0. NaN stays NaN, in int8 it becomes 0. Infinities do not count for the
-/// scale and saturate. Subnormal quotients keep what the format can hold. Any strides; all extents
-/// may be 0. Scales of no elements are 2⁻¹²⁶. Nothing may overlap.
+/// The quotient is rounded to float (double for double), then to nearest with ties to even; finite
+/// numbers saturate (int8 at −128 and 127). Zeros stay 0. Scales come from finite elements alone,
+/// and what is not finite shows in the result, whatever shares its scale: ±inf becomes ±inf in
+/// float8_e5m2, NaN in float8_e4m3, which has no infinity, ±127 in int8; NaN stays NaN, in int8 it
+/// becomes 0. Subnormal quotients keep what the format can hold. Any strides; all extents may be 0.
+/// Scales of no finite element but 0 are 2⁻¹²⁶. Nothing may overlap.
 ///
-/// Error: |scale·out − x| ≤ scale·(half the spacing of the format at x/scale) + 2⁻²⁴·|x|.
+/// Error for finite x: |scale·out − x| ≤ scale·(half the spacing of the format at x/scale) +
+/// 2⁻²⁴·|x|.
 ///
 /// Determinism: run to run, and for any number of host threads; maxima do not depend on order.
 ///
@@ -163,8 +166,8 @@ void quantize(X const& x, Out const& out, S const& scale, QuantizeOptions const&
 
 /// Rounds a matrix to 8-bit elements by scales that are given: out = round(x/scale), saturating.
 ///
-/// Shapes, types, rounding and errors as for quantize(); scale is read, and holds positive finite
-/// numbers. Asynchronous on `exec`; deterministic.
+/// Shapes, types, rounding, infinities, NaN and errors as for quantize(); scale is read, and holds
+/// positive finite numbers. Asynchronous on `exec`; deterministic.
 template <ExecutionSpace Exec, TensorLike X, TensorLike S, TensorLike Out>
 void quantize_with_scale(Exec const& exec, X const& x, S const& scale, Out const& out) {
   static_assert(detail::is_quantize_input<element_t<X>>(),
@@ -190,8 +193,8 @@ void quantize_with_scale(X const& x, S const& scale, Out const& out) {
 /// \param scale  float, in one of the shapes that quantize() takes
 /// \param out    the extents of x; double, float, float16 or bfloat16
 ///
-/// One product in float (double for double), rounded to out. Determinism and errors as for
-/// quantize().
+/// One product in float (double for double), rounded to out, so that NaN and infinities stay what
+/// they are. Determinism and errors as for quantize().
 template <ExecutionSpace Exec, TensorLike X, TensorLike S, TensorLike Out>
 void dequantize(Exec const& exec, X const& x, S const& scale, Out const& out) {
   static_assert(detail::is_quantized<element_t<X>>,

@@ -88,8 +88,9 @@ struct QuantizePiece {
   QuantizePass pass;
 
   static KOKKOS_INLINE_FUNCTION Out quantized(X element, float scale) {
-    return quantize_value<Out>(
-        static_cast<double>(static_cast<Value>(element) / static_cast<Value>(scale)));
+    Value const value = static_cast<Value>(element);
+    return quantize_value<Out>(static_cast<double>(value / static_cast<Value>(scale)),
+                               is_finite(value));
   }
 
   void host_row(std::int64_t index) const {

@@ -30,10 +30,12 @@ inline double float8_value(int code, int mantissa_bits) {
                        : sign * std::ldexp(1 + fraction / one, exponent - bias);
 }
 
-/// The finite value nearest to x: the search knows nothing of exponents. Of two equally near ones
-/// the even code wins. NaN for NaN.
+/// The finite value nearest to a finite x: the search knows nothing of exponents. Of two equally
+/// near ones the even code wins. Infinities stay where the format has them, else they are NaN, as
+/// NaN is.
 inline double nearest_float8(double x, int mantissa_bits) {
   if (std::isnan(x)) return x;
+  if (std::isinf(x)) return mantissa_bits == 2 ? x : std::numeric_limits<double>::quiet_NaN();
   double best = 0, distance = std::numeric_limits<double>::infinity();
   double const limit = mantissa_bits == 3 ? 448 : 57344;
   double const clamped = x > limit ? limit : (x < -limit ? -limit : x);
@@ -49,9 +51,10 @@ inline double nearest_float8(double x, int mantissa_bits) {
   return best;
 }
 
-/// The int8 nearest to x, ties to even, ends saturating; 0 for NaN.
+/// The int8 nearest to x, ties to even, ends saturating; ±127 for infinities, 0 for NaN.
 inline double nearest_int8(double x) {
   if (std::isnan(x)) return 0;
+  if (std::isinf(x)) return x > 0 ? 127 : -127;
   double best = 0, distance = std::numeric_limits<double>::infinity();
   double const clamped = x > 127 ? 127 : (x < -128 ? -128 : x);
   for (int value = -128; value <= 127; ++value) {

@@ -39,6 +39,17 @@ class Quantize(unittest.TestCase):
         with self.assertRaises(attikos.UnsupportedDtypeError):
             attikos.quantize_fp8(np.zeros(3, np.int32))
 
+    def test_infinities(self):
+        x = normal(3, 5)
+        x[0, 1], x[1, 2], x[2, 3] = np.inf, -np.inf, np.nan
+        finite = np.isfinite(x)
+        codes, scale = attikos.quantize_fp8(x)
+        self.assertEqual(float(scale), float(np.abs(x[finite]).max() / np.float32(448)))
+        np.testing.assert_array_equal(np.isnan(codes.astype(np.float32)), ~finite)
+        # a matrix of nothing but infinities does not become zeros
+        codes, _ = attikos.quantize_fp8(np.full((2, 2), np.inf, np.float32))
+        self.assertTrue(np.isnan(codes.astype(np.float32)).all())
+
     def test_back(self):
         x = normal(9, 11)
         codes, scale = attikos.quantize_fp8(x)
@@ -112,6 +123,14 @@ class Linear(unittest.TestCase):
         self.assertEqual(attikos.FP8Linear(8, 4, output_dtype=np.float32)(normal(2, 8)).dtype, np.float32)
         with self.assertRaises(attikos.ShapeMismatchError):
             layer(normal(6, 23))
+
+    def test_infinities_show(self):
+        layer = attikos.FP8Linear(16, 8)
+        x = normal(4, 16)
+        x[1, 3] = np.inf
+        self.assertEqual(np.isnan(layer(x)).any(axis=1).tolist(), [False, True, False, False])
+        layer.weight[5, 0] = -np.inf
+        self.assertTrue(np.isnan(layer(normal(4, 16))[:, 5]).all())
 
     def test_the_kept_weight_is_never_stale(self):
         layer = attikos.FP8Linear(16, 8)

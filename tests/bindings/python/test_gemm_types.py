@@ -56,6 +56,8 @@ class Float8(unittest.TestCase):
             np.testing.assert_array_equal(out.view(np.uint8), (wide / np.float32(factor)).astype(E4M3).view(np.uint8))
         out = attikos.gemm(np.full((1, 1), 448, E4M3), np.full((1, 1), 448, E4M3), out_dtype=E4M3)
         self.assertEqual(float(out[0, 0]), 448.0)  # saturates
+        out = attikos.gemm(np.full((1, 1), np.nan, E4M3), np.full((1, 1), 1, E4M3), out_dtype=E4M3)
+        self.assertTrue(np.isnan(float(out[0, 0])))
 
     def test_errors(self):
         x = normal(8, 8)
@@ -74,6 +76,52 @@ class Float8(unittest.TestCase):
         ):
             with self.assertRaises(error):
                 call()
+
+
+class Infinities(unittest.TestCase):
+    """What is not finite shows in elements of 8 bits, whatever shares its scale."""
+
+    CODES = {E4M3: (np.nan, np.nan), E5M2: (np.inf, -np.inf), np.dtype(np.int8): (127, -127)}
+
+    def test_quantize(self):
+        x = normal(140, 140)
+        x[0, 1], x[139, 2], x[3, 139] = np.inf, -np.inf, np.nan
+        finite = np.isfinite(x)
+        for dtype, (above, below) in self.CODES.items():
+            for granularity in ("tensor", "row", "column", "1x128", "128x1", "128x128"):
+                codes, scale = attikos.quantize(x, dtype, granularity)
+                again, _ = attikos.quantize(x, dtype, granularity, scale)
+                wide, text = oracles.wide(codes), f"{dtype} {granularity}"
+                np.testing.assert_array_equal(codes.view(np.uint8), again.view(np.uint8), text)
+                np.testing.assert_equal((wide[0, 1], wide[139, 2]), (above, below), text)
+                np.testing.assert_equal(wide[3, 139], 0 if dtype == np.int8 else np.nan, text)
+                self.assertTrue(np.isfinite(wide[finite]).all() and np.isfinite(scale).all(), text)
+                largest = {E4M3: 448, E5M2: 57344}.get(dtype, 127)
+                # the scale of the finite elements is the one that they have without the others
+                alone, plain = attikos.quantize(np.where(finite, x, 0), dtype, granularity)
+                np.testing.assert_array_equal(np.asarray(scale), np.asarray(plain), text)
+                np.testing.assert_array_equal(codes.view(np.uint8)[finite], alone.view(np.uint8)[finite], text)
+                self.assertEqual(np.abs(wide[finite]).max(), largest, text)
+
+    def test_nothing_but_infinities_is_not_zero(self):
+        for dtype, (above, below) in self.CODES.items():
+            codes, _ = attikos.quantize(np.array([[np.inf, -np.inf]]), dtype)
+            np.testing.assert_equal(oracles.wide(codes).tolist(), [[above, below]])
+
+    def test_quotients_that_overflow_are_finite(self):
+        x = np.array([[3e38, -3e38, np.inf]], np.float32)
+        for dtype, largest in ((E4M3, 448), (E5M2, 57344), (np.int8, 127)):
+            codes, _ = attikos.quantize(x, dtype, scale=1e-30)
+            self.assertEqual(oracles.wide(codes)[0, :2].tolist(), [largest, -128 if dtype is np.int8 else -largest])
+
+    def test_products(self):
+        a, b = np.zeros((3, 4), np.int8), np.zeros((4, 3), np.int8)
+        residual = np.array([[np.inf, -np.inf, np.nan], [3e38, -3e38, 0], [1, 2, 3]], np.float32)
+        out = attikos.gemm(a, b, residual=residual, scale_a=1.0, out_dtype=np.int8, scale_out=1e-30)
+        self.assertEqual(out.tolist(), [[127, -127, 0], [127, -128, 0], [127, 127, 127]])
+        a, b = a.astype(E4M3), b.astype(E4M3)
+        out = oracles.wide(attikos.gemm(a, b, residual=residual, out_dtype=E4M3, scale_out=1e-30))
+        np.testing.assert_equal(out.tolist(), [[np.nan] * 3, [448, -448, 0], [448, 448, 448]])
 
 
 class Int8(unittest.TestCase):

@@ -89,9 +89,9 @@ typedef struct attikos_gemm_options {
  * float16 and bfloat16 with themselves into themselves; float16 and bfloat16 into float32; float8_e4m3 and
  * float8_e5m2 in any mix into float32, float16, bfloat16 and float8_e4m3; float16 and bfloat16 with
  * float8_e4m3 into themselves; int8 with itself into int32 (exact, wraps; alpha 1, beta 0 or 1, zero points,
- * nothing else), int8, float32, float16 and bfloat16. An 8-bit c takes beta 0 and saturates. Bias and
- * residual are of the type of c; beside a c of 8 or 16 bits float32, too, and beside a of 16 bits its type.
- * c must not overlap a or b. */
+ * nothing else), int8, float32, float16 and bfloat16. An 8-bit c takes beta 0; finite results saturate,
+ * infinities and NaN become what attikos_quantize makes of them. Bias and residual are of the type of c; beside
+ * a c of 8 or 16 bits float32, too, and beside a of 16 bits its type. c must not overlap a or b. */
 ATTIKOS_API attikos_status attikos_gemm(attikos_context* context, attikos_tensor const* a,
                                         attikos_tensor const* b, attikos_tensor const* c,
                                         attikos_gemm_options const* options);
@@ -455,7 +455,9 @@ ATTIKOS_API attikos_status attikos_gated_mlp_backward(attikos_context* context, 
 /** Rounds x to 8-bit elements and finds their scales: scale = max|x| / limit with a floor, out =
  * round(x / scale), saturating. x and out [rows, cols] or [batch, rows, cols]; x of a floating type, out
  * float8_e4m3, float8_e5m2 or int8; scale float32, one number [1], or with the dimensions of x: [1, 1],
- * [rows, 1], [1, cols], or in blocks of 128 along one or both. */
+ * [rows, 1], [1, cols], or in blocks of 128 along one or both. Scales come from finite elements alone;
+ * +-infinity becomes NaN in float8_e4m3, +-infinity in float8_e5m2, +-127 in int8; NaN stays NaN, in int8 it
+ * becomes 0. */
 ATTIKOS_API attikos_status attikos_quantize(attikos_context* context, attikos_tensor const* x,
                                             attikos_tensor const* out, attikos_tensor const* scale);
 /** Rounds x to 8-bit elements by scales that are given: out = round(x / scale), saturating. Shapes and types
