@@ -2,6 +2,7 @@
 /* The C interface as a C program sees it: every kind of wrong argument has its status and leaves outputs
  * alone; right ones compute. Exact numbers: sums of small integers and powers of two. */
 #include <attikos/attikos.h>
+#include <attikos/compat/cuflash.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -427,6 +428,23 @@ static void test_raw_attention(void) {
   CHECK(attikos_attention_backward_f16(zeros, half, half, half_out, lse, half, dq16, dk16, dv16, 1, 1, 2, 2, 1, false,
                                        NULL) == ATTIKOS_FA_SUCCESS);
   CHECK(dv16[0] == 0x4000 && dv16[1] == 0x4200); /* means of the rows of dO: 2 and 3 */
+
+  /* The same functions by the names of compat/cuflash.h. */
+  float again[4], lse_again[2], other[4];
+  CHECK(cuflash_attention_forward_f32(q, k, v, again, lse_again, 1, 1, 2, 2, 1, false, NULL) == ATTIKOS_FA_SUCCESS);
+  CHECK(memcmp(again, out, sizeof out) == 0 && fabs((double)lse_again[1] - log(2.0)) < 1e-6);
+  CHECK(cuflash_attention_backward_f32(q, k, v, again, lse_again, dout, dq, dk, other, 1, 1, 2, 2, 1, false, NULL) ==
+        ATTIKOS_FA_SUCCESS);
+  CHECK(memcmp(other, dv, sizeof dv) == 0);
+  uint16_t half_again[4], dv16_again[4];
+  CHECK(cuflash_attention_forward_f16(zeros, half, half, half_again, lse, 1, 1, 2, 2, 1, false, NULL) == 0);
+  CHECK(memcmp(half_again, half_out, sizeof half_out) == 0);
+  CHECK(cuflash_attention_backward_f16(zeros, half, half, half_again, lse, half, dq16, dk16, dv16_again, 1, 1, 2, 2, 1,
+                                       false, NULL) == 0);
+  CHECK(memcmp(dv16_again, dv16, sizeof dv16) == 0);
+  CHECK(cuflash_attention_forward_f32(q, k, v, out, lse, 1, 0, 2, 2, 1, false, NULL) == ATTIKOS_FA_INVALID_DIMENSION);
+  CHECK(cuflash_attention_forward_f16(zeros, half, NULL, half_out, lse, 1, 1, 2, 2, 1, false, NULL) ==
+        ATTIKOS_FA_NULL_POINTER);
   for (int error = -1; error < 12; ++error) CHECK(strlen(attikos_flash_attention_error_string(error)) > 0);
 }
 

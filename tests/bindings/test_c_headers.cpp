@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The C interface from C++17: overloads on raw pointers, and contexts in several host threads.
+#include <attikos/compat/cuflash.h>
 #include <gtest/gtest.h>
 
+#include <attikos/compat/cuflash.hpp>
 #include <attikos/flash_attention.hpp>
 #include <cmath>
 #include <cstdint>
@@ -48,6 +50,76 @@ TEST(RawAttention, ErrorsHaveNamesAndTexts) {
             FlashAttentionError::NULL_POINTER);
   for (int error = 0; error <= static_cast<int>(FlashAttentionError::INVALID_ARGUMENT); ++error)
     EXPECT_GT(std::strlen(attikos::get_error_string(static_cast<FlashAttentionError>(error))), 0u);
+}
+
+// The document's functions: types of all arguments in their order, and the values of its
+// enumeration.
+using Stream = CUstream_st*;
+using cuflash::flash_attention_backward;
+using cuflash::flash_attention_forward;
+template <class T, class L>
+using Forward = cuflash::FlashAttentionError (*)(T const* Q, T const* K, T const* V, T* O, L* lse,
+                                                 int batch_size, int num_heads, int seq_len,
+                                                 int head_dim, float scale, bool causal,
+                                                 Stream stream);
+template <class T, class L>
+using Backward = cuflash::FlashAttentionError (*)(T const* Q, T const* K, T const* V, T const* O,
+                                                  L const* lse, T const* dO, T* dQ, T* dK, T* dV,
+                                                  int batch_size, int num_heads, int seq_len,
+                                                  int head_dim, float scale, bool causal,
+                                                  Stream stream);
+using CForward = int (*)(float const*, float const*, float const*, float*, float*, int, int, int,
+                         int, float, bool, void*);
+using CBackward = int (*)(float const*, float const*, float const*, float const*, float const*,
+                          float const*, float*, float*, float*, int, int, int, int, float, bool,
+                          void*);
+
+TEST(CuFlash, HasTheFunctionsOfItsDocument) {
+  Forward<float, float> const forward = flash_attention_forward;
+  Forward<__half, float> const forward_half = flash_attention_forward;
+  Backward<float, float> const backward = flash_attention_backward;
+  Backward<__half, float> const backward_half = flash_attention_backward;
+  CForward const c_forward = cuflash_attention_forward_f32;
+  CBackward const c_backward = cuflash_attention_backward_f32;
+  EXPECT_TRUE(forward && forward_half && backward && backward_half && c_forward && c_backward);
+  using Error = cuflash::FlashAttentionError;
+  Error const errors[] = {Error::SUCCESS,
+                          Error::INVALID_DIMENSION,
+                          Error::DIMENSION_MISMATCH,
+                          Error::NULL_POINTER,
+                          Error::CUDA_ERROR,
+                          Error::OUT_OF_MEMORY,
+                          Error::UNSUPPORTED_HEAD_DIM,
+                          Error::UNSUPPORTED_DTYPE};
+  for (int value = 0; value < 8; ++value) EXPECT_EQ(static_cast<int>(errors[value]), value);
+}
+
+TEST(CuFlash, ComputesAsInTheDocumentsExample) {
+  float const d_Q[4] = {0, 0, 0, 0}, d_V[4] = {2, 4, 6, 8}, dO[4] = {1, 1, 1, 1};
+  float d_O[4], d_L[2], dQ[4], dK[4], dV[4];
+  int const batch_size = 1, num_heads = 1, seq_len = 2, head_dim = 2;
+  float const scale = 1.0f / std::sqrt(static_cast<float>(head_dim));
+  auto err = cuflash::flash_attention_forward(d_Q, d_V, d_V, d_O, d_L, batch_size, num_heads,
+                                              seq_len, head_dim, scale, /*causal=*/true);
+  ASSERT_EQ(err, cuflash::FlashAttentionError::SUCCESS) << cuflash::get_error_string(err);
+  EXPECT_EQ(std::vector<float>(d_O, d_O + 4), (std::vector<float>{2, 4, 4, 6}));
+  EXPECT_FLOAT_EQ(d_L[1], std::log(2.0f));
+  err = cuflash::flash_attention_backward(d_Q, d_V, d_V, d_O, d_L, dO, dQ, dK, dV, batch_size,
+                                          num_heads, seq_len, head_dim, scale, true, 0);
+  ASSERT_EQ(err, cuflash::FlashAttentionError::SUCCESS) << cuflash::get_error_string(err);
+  EXPECT_EQ(std::vector<float>(dV, dV + 4), (std::vector<float>{1.5, 1.5, 0.5, 0.5}));
+  std::uint16_t const zeros[4] = {0, 0, 0, 0}, values[4] = {0x3c00, 0x4000, 0x4200, 0x4400};
+  std::uint16_t out[4];
+  auto const half = [](std::uint16_t const* p) { return reinterpret_cast<__half const*>(p); };
+  EXPECT_EQ(cuflash::flash_attention_forward(half(zeros), half(values), half(values),
+                                             reinterpret_cast<__half*>(out), d_L, 1, 1, 2, 2, 1.0f,
+                                             false),
+            cuflash::FlashAttentionError::SUCCESS);
+  EXPECT_EQ(out[0], 0x4000);
+  EXPECT_EQ(cuflash::flash_attention_forward(d_Q, d_V, d_V, d_O, nullptr, 1, 1, 2, 2, 1.0f, true),
+            cuflash::FlashAttentionError::NULL_POINTER);
+  EXPECT_EQ(cuflash::flash_attention_forward(d_Q, d_V, d_V, d_O, d_L, 1, 1, 2, -2, 1.0f, true),
+            cuflash::FlashAttentionError::INVALID_DIMENSION);
 }
 
 // Distinct contexts in distinct threads, each with its own message and right results throughout.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Attention on raw pointers to dense arrays, for callers of functions with these signatures
 // elsewhere.
+#include <attikos/compat/cuflash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -194,5 +196,37 @@ char const* attikos_flash_attention_error_string(int error) {
     default:
       return "unknown error";
   }
+}
+
+// The same by the names of compat/cuflash.h.
+
+int cuflash_attention_forward_f32(float const* Q, float const* K, float const* V, float* O,
+                                  float* L, int batch_size, int num_heads, int seq_len,
+                                  int head_dim, float scale, bool causal, void* stream) {
+  return attikos_attention_forward_f32(Q, K, V, O, L, batch_size, num_heads, seq_len, head_dim,
+                                       scale, causal, stream);
+}
+
+int cuflash_attention_forward_f16(void const* Q, void const* K, void const* V, void* O, float* L,
+                                  int batch_size, int num_heads, int seq_len, int head_dim,
+                                  float scale, bool causal, void* stream) {
+  return attikos_attention_forward_f16(Q, K, V, O, L, batch_size, num_heads, seq_len, head_dim,
+                                       scale, causal, stream);
+}
+
+int cuflash_attention_backward_f32(float const* Q, float const* K, float const* V, float const* O,
+                                   float const* L, float const* dO, float* dQ, float* dK, float* dV,
+                                   int batch_size, int num_heads, int seq_len, int head_dim,
+                                   float scale, bool causal, void* stream) {
+  return attikos_attention_backward_f32(Q, K, V, O, L, dO, dQ, dK, dV, batch_size, num_heads,
+                                        seq_len, head_dim, scale, causal, stream);
+}
+
+int cuflash_attention_backward_f16(void const* Q, void const* K, void const* V, void const* O,
+                                   float const* L, void const* dO, void* dQ, void* dK, void* dV,
+                                   int batch_size, int num_heads, int seq_len, int head_dim,
+                                   float scale, bool causal, void* stream) {
+  return attikos_attention_backward_f16(Q, K, V, O, L, dO, dQ, dK, dV, batch_size, num_heads,
+                                        seq_len, head_dim, scale, causal, stream);
 }
 }
