@@ -1,38 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "bert_config.hpp"
 
-#include <nlohmann/json.hpp>
+#include <map>
 #include <string>
 
 #include "failure.hpp"
+#include "json_events.hpp"
 #include "text_file.hpp"
 
 namespace sentence_search {
+namespace {
+
+using Json = JsonEvents::Json;
+
+// The members of the outer object; of what is an object or array itself only that it is one.
+class Members final : public JsonEvents {
+ public:
+  using JsonEvents::JsonEvents;
+
+  /// Null where there is no such member.
+  Json const* find(char const* name) const {
+    auto const found = values_.find(name);
+    return found == values_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  void on_key(std::string const& name) override {
+    if (depth() == 1) name_ = name;
+  }
+  void on_scalar(Json const& value) override {
+    if (depth() == 0) fail("is no JSON object");
+    if (depth() == 1) values_[name_] = value;
+  }
+  void on_open(bool object) override {
+    if (depth() == 1 && !object) fail("is no JSON object");
+    if (depth() == 2) values_[name_] = object ? Json::object() : Json::array();
+  }
+  void on_close() override {}
+
+  std::map<std::string, Json> values_;
+  std::string name_;
+};
+
+}  // namespace
 
 BertConfig BertConfig::from_file(std::filesystem::path const& path) {
-  using Json = nlohmann::json;
+  constexpr std::size_t max_bytes = std::size_t{1} << 20;
   auto const fail = [&](std::string const& reason) {
     throw DataError(path.string() + ": " + reason);
   };
-  Json json;
-  try {
-    json = Json::parse(read_file(path));
-  } catch (Json::parse_error const& error) {
-    fail("no valid JSON at byte " + std::to_string(error.byte));
-  }
-  if (!json.is_object()) fail("no JSON object");
+  Members json(path.string() + ":");
+  json.read(read_file(path, max_bytes));
 
   // A bound far above any BERT keeps products of two sizes within 64 bits.
   constexpr std::uint64_t max_size = 1u << 24;
   auto const size = [&](char const* name) -> std::int64_t {
-    if (!json.contains(name) || !json[name].is_number_unsigned() ||
-        json[name].get<std::uint64_t>() == 0 || json[name].get<std::uint64_t>() > max_size) {
+    Json const* const found = json.find(name);
+    if (found == nullptr || !found->is_number_unsigned() || found->get<std::uint64_t>() == 0 ||
+        found->get<std::uint64_t>() > max_size) {
       fail(std::string(name) + " must be a positive integer");
     }
-    return json[name].get<std::int64_t>();
+    return found->get<std::int64_t>();
   };
   auto const expect = [&](char const* name, char const* value) {
-    if (json.contains(name) && json[name] != value) {
+    Json const* const found = json.find(name);
+    if (found != nullptr && *found != value) {
       fail(std::string(name) + " must be \"" + value + "\"");
     }
   };
@@ -47,11 +79,11 @@ BertConfig BertConfig::from_file(std::filesystem::path const& path) {
   config.intermediate_size = size("intermediate_size");
   config.max_position_embeddings = size("max_position_embeddings");
   config.type_vocab_size = size("type_vocab_size");
-  if (!json.contains("layer_norm_eps") || !json["layer_norm_eps"].is_number() ||
-      !(json["layer_norm_eps"].get<double>() >= 0)) {
+  Json const* const eps = json.find("layer_norm_eps");
+  if (eps == nullptr || !eps->is_number() || !(eps->get<double>() >= 0)) {
     fail("layer_norm_eps must be a number that is not negative");
   }
-  config.layer_norm_eps = json["layer_norm_eps"].get<double>();
+  config.layer_norm_eps = eps->get<double>();
   if (config.hidden_size % config.num_attention_heads != 0) {
     fail("hidden_size must be a multiple of num_attention_heads");
   }

@@ -20,15 +20,28 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(blanks) - begin + 1);
 }
 
+void add_passage(std::vector<Passage>& passages, fs::path const& path, std::string text,
+                 std::string origin) {
+  if (passages.size() == max_passages) {
+    throw DataError(path.string() + ": there are more than " + std::to_string(max_passages) +
+                    " passages, the limit");
+  }
+  passages.push_back({std::move(text), std::move(origin)});
+}
+
 // Collects lines into paragraphs. A paragraph of a few letters says nothing that could be searched
 // for.
 class Paragraphs {
  public:
-  Paragraphs(std::vector<Passage>& passages, std::string file)
-      : passages_(passages), file_(std::move(file)) {}
+  Paragraphs(std::vector<Passage>& passages, fs::path path, std::string name)
+      : passages_(passages), path_(std::move(path)), name_(std::move(name)) {}
 
   void add(std::string_view line, std::size_t number) {
     if (text_.empty()) first_line_ = number;
+    if (text_.size() + line.size() >= max_line_bytes) {
+      throw DataError(path_.string() + ": the paragraph from line " + std::to_string(first_line_) +
+                      " on is longer than 1 MiB");
+    }
     if (!text_.empty()) text_ += ' ';
     text_ += line;
   }
@@ -36,14 +49,15 @@ class Paragraphs {
   void finish() {
     constexpr std::size_t shortest = 30;
     if (text_.size() >= shortest) {
-      passages_.push_back({text_, file_ + ":" + std::to_string(first_line_)});
+      add_passage(passages_, path_, text_, name_ + ":" + std::to_string(first_line_));
     }
     text_.clear();
   }
 
  private:
   std::vector<Passage>& passages_;
-  std::string file_;
+  fs::path path_;
+  std::string name_;
   std::string text_;
   std::size_t first_line_ = 0;
 };
@@ -59,15 +73,15 @@ std::size_t list_marker(std::string_view line) {
 }
 
 void read_markdown(fs::path const& path, std::string const& name, std::vector<Passage>& passages) {
-  Paragraphs paragraphs(passages, name);
+  Paragraphs paragraphs(passages, path, name);
   bool code = false;
-  for (auto const& [whole_line, number] : read_lines(path)) {
-    std::string_view line = strip(whole_line);
+  for_each_line(path, [&](std::string_view line, std::size_t number) {
+    line = strip(line);
     bool const fence = line.starts_with("```") || line.starts_with("~~~");
     if (fence) code = !code;
     if (fence || code || line.empty() || line[0] == '#' || line[0] == '|' || line[0] == '<') {
       paragraphs.finish();
-      continue;
+      return;
     }
     if (line.starts_with("> ")) line.remove_prefix(2);
     if (std::size_t const marker = list_marker(line)) {
@@ -75,14 +89,14 @@ void read_markdown(fs::path const& path, std::string const& name, std::vector<Pa
       line.remove_prefix(marker);
     }
     paragraphs.add(line, number);
-  }
+  });
   paragraphs.finish();
 }
 
 void read_comments(fs::path const& path, std::string const& name, std::vector<Passage>& passages) {
-  Paragraphs paragraphs(passages, name);
-  for (auto const& [whole_line, number] : read_lines(path)) {
-    std::string_view line = strip(whole_line);
+  Paragraphs paragraphs(passages, path, name);
+  for_each_line(path, [&](std::string_view line, std::size_t number) {
+    line = strip(line);
     bool const comment = line.starts_with("///") && !line.starts_with("///<");
     line = comment ? strip(line.substr(3)) : std::string_view();
     if (line.empty() || line.starts_with("\\file")) {
@@ -90,21 +104,20 @@ void read_comments(fs::path const& path, std::string const& name, std::vector<Pa
     } else {
       paragraphs.add(line, number);
     }
-  }
+  });
   paragraphs.finish();
 }
 
 }  // namespace
 
-bool is_blank(std::string const& text) { return strip(text).empty(); }
+bool is_blank(std::string_view text) { return strip(text).empty(); }
 
 std::vector<Passage> passages_of_lines(fs::path const& file) {
   std::vector<Passage> passages;
-  for (auto& line : read_lines(file)) {
-    if (!is_blank(line.text)) {
-      passages.push_back({std::move(line.text), "line " + std::to_string(line.number)});
-    }
-  }
+  for_each_line(file, [&](std::string_view line, std::size_t number) {
+    if (is_blank(line)) return;
+    add_passage(passages, file, std::string(line), "line " + std::to_string(number));
+  });
   if (passages.empty()) throw DataError(file.string() + ": holds no passage");
   return passages;
 }
@@ -130,7 +143,9 @@ std::vector<Passage> passages_of_documentation(fs::path const& project) {
     }
     if (fs::is_directory(project / "include")) {
       for (auto const& entry : fs::recursive_directory_iterator(project / "include")) {
-        if (entry.path().extension() == ".hpp") headers.push_back(entry.path());
+        if (entry.path().extension() == ".hpp" && entry.is_regular_file()) {
+          headers.push_back(entry.path());
+        }
       }
     }
   } catch (fs::filesystem_error const& failure) {

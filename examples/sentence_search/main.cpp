@@ -9,6 +9,7 @@
 #include <exception>
 #include <iomanip>
 #include <iostream>
+#include <new>
 #include <numeric>
 
 #include "bert_config.hpp"
@@ -150,6 +151,8 @@ int main(int argc, char* argv[]) {
     if (!std::cout.flush()) throw DataError("standard output cannot be written");
   } catch (UsageError const& error) {
     return fail(error, 2);
+  } catch (std::bad_alloc const&) {
+    return fail(DataError("out of memory"), 1);
   } catch (std::exception const& error) {
     return fail(error, 1);
   }

@@ -47,7 +47,7 @@ char const* const help_text =
 Finds the passages of a text that are nearest in meaning to a query, with all-MiniLM-L6-v2.
 
   --query TEXT           what to look for
-  --corpus FILE          UTF-8 text to search, one passage a line
+  --corpus FILE          UTF-8 text to search, one passage a line: at most 256 MiB, 1 MiB a line, 1000000 passages
   --docs DIR             search the documentation of the project in DIR instead (the default: Attikos's own)
   --top K                how many passages to print (default 5)
   --dtype TYPE           float32 (default), bfloat16 or float16: type of weights and activations

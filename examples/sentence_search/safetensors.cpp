@@ -4,18 +4,17 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "failure.hpp"
+#include "json_events.hpp"
 #include "utf8.hpp"
 
 namespace sentence_search {
 namespace {
 
-using Json = nlohmann::json;
 constexpr std::uint64_t length_bytes = 8;
 constexpr std::uint64_t max_header = 100'000'000;  // the format's own limit
 
@@ -38,17 +37,92 @@ std::string to_string(std::vector<std::uint64_t> const& shape) {
   return text + "]";
 }
 
-// A list of natural numbers; false for anything else.
-bool read_numbers(Json const& json, std::vector<std::uint64_t>& numbers) {
-  if (!json.is_array()) return false;
-  for (auto const& element : json) {
-    if (!element.is_number_unsigned()) return false;
-    numbers.push_back(element.get<std::uint64_t>());
-  }
-  return true;
-}
-
 }  // namespace
+
+// Takes the tensors out of the header as it is read.
+class Safetensors::Header final : public JsonEvents {
+ public:
+  explicit Header(Safetensors& file) : JsonEvents(file.path_.string() + ": header"), file_(file) {}
+
+ private:
+  using Numbers = std::vector<std::uint64_t>;
+  struct Entry {
+    std::optional<std::string> dtype;
+    std::optional<Numbers> shape, offsets;
+  };
+
+  void on_key(std::string const& name) override {
+    if (depth() == 1) {
+      name_ = name;
+      entry_ = {};
+    } else if (depth() == 2) {
+      field_ = name;
+    }
+  }
+  void on_scalar(Json const& value) override {
+    if (depth() == 0) fail("is no JSON object");
+    if (is_metadata()) return;
+    if (depth() == 1) fail_incomplete();
+    if (depth() == 2) {
+      if (list_of(field_) != nullptr) fail_incomplete();
+      if (field_ != "dtype") return;
+      if (!value.is_string()) fail_incomplete();
+      if (entry_.dtype) fail_repeated();
+      entry_.dtype = value.get<std::string>();
+    } else if (list_ != nullptr) {
+      constexpr std::size_t max_dimensions = 64;
+      if (!value.is_number_unsigned()) fail_incomplete();
+      list_->push_back(value.get<std::uint64_t>());
+      if (list_->size() > max_dimensions) {
+        file_.fail("tensor " + one_line(name_, 80) + " has more than " +
+                   std::to_string(max_dimensions) + " numbers in " + field_);
+      }
+    }
+  }
+  void on_open(bool object) override {
+    if (depth() == 1 && !object) fail("is no JSON object");
+    if (depth() == 1 || is_metadata()) return;
+    if (depth() == 2 && !object) fail_incomplete();
+    if (depth() == 3) {
+      if (field_ == "dtype") fail_incomplete();
+      auto* const list = list_of(field_);
+      if (list == nullptr) return;
+      if (object) fail_incomplete();
+      if (*list) fail_repeated();
+      list_ = &list->emplace();
+    } else if (list_ != nullptr) {
+      fail_incomplete();
+    }
+  }
+  void on_close() override {
+    if (depth() == 2) list_ = nullptr;
+    if (depth() != 1 || is_metadata()) return;
+    if (!entry_.dtype || !entry_.shape || !entry_.offsets || entry_.offsets->size() != 2) {
+      fail_incomplete();
+    }
+    auto const [at, added] = file_.tensors_.try_emplace(name_);
+    if (!added) fail("names " + one_line(name_, 80) + " twice");
+    at->second = file_.read_entry(one_line(name_, 80), std::move(*entry_.dtype),
+                                  std::move(*entry_.shape), *entry_.offsets);
+  }
+
+  bool is_metadata() const { return name_ == "__metadata__"; }
+  std::optional<Numbers>* list_of(std::string const& field) {
+    return field == "shape" ? &entry_.shape : field == "data_offsets" ? &entry_.offsets : nullptr;
+  }
+  [[noreturn]] void fail_incomplete() const {
+    file_.fail("tensor " + one_line(name_, 80) +
+               " needs a dtype, a shape and two data_offsets in the header");
+  }
+  [[noreturn]] void fail_repeated() const {
+    file_.fail("tensor " + one_line(name_, 80) + " has two entries " + field_ + " in the header");
+  }
+
+  Safetensors& file_;
+  std::string name_, field_;
+  Entry entry_;
+  Numbers* list_ = nullptr;  // the shape or the offsets, while they are read
+};
 
 Safetensors::Safetensors(std::filesystem::path path) : path_(std::move(path)), file_(path_) {
   auto const bytes = file_.bytes();
@@ -69,7 +143,7 @@ Safetensors::Safetensors(std::filesystem::path path) : path_(std::move(path)), f
          std::to_string(bytes.size() - length_bytes) + " follow");
   }
   buffer_ = bytes.subspan(length_bytes + header);
-  read_header(bytes.subspan(length_bytes, header));
+  Header(*this).read({reinterpret_cast<char const*>(bytes.data()) + length_bytes, header});
   check_buffer();
 }
 
@@ -77,42 +151,7 @@ void Safetensors::fail(std::string const& reason) const {
   throw DataError(path_.string() + ": " + reason);
 }
 
-void Safetensors::read_header(std::span<std::byte const> header) {
-  std::string_view const text(reinterpret_cast<char const*>(header.data()), header.size());
-  // The parser would keep the last of two equal names; the format forbids them.
-  std::set<std::string> names;
-  std::string repeated;
-  auto const watch_names = [&](int depth, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::key && depth == 1) {
-      auto const& name = value.get_ref<std::string const&>();
-      if (!names.insert(name).second) repeated = name;
-    }
-    return true;
-  };
-  Json json;
-  try {
-    json = Json::parse(text, watch_names);
-  } catch (Json::parse_error const& error) {
-    fail("header is no valid JSON at byte " + std::to_string(error.byte));
-  }
-  if (!json.is_object()) fail("header is no JSON object");
-  if (!repeated.empty()) fail("header names " + one_line(repeated, 80) + " twice");
-  for (auto const& [name, entry] : json.items()) {
-    if (name == "__metadata__") continue;
-    std::vector<std::uint64_t> shape, offsets;
-    if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
-        !entry.contains("shape") || !read_numbers(entry["shape"], shape) ||
-        !entry.contains("data_offsets") || !read_numbers(entry["data_offsets"], offsets) ||
-        offsets.size() != 2) {
-      fail("tensor " + one_line(name, 80) +
-           " needs a dtype, a shape and two data_offsets in the header");
-    }
-    tensors_[name] = read_entry(one_line(name, 80), entry["dtype"].get<std::string>(),
-                                std::move(shape), offsets);
-  }
-}
-
-Safetensors::Tensor Safetensors::read_entry(std::string const& name, std::string const& dtype,
+Safetensors::Tensor Safetensors::read_entry(std::string const& name, std::string dtype,
                                             std::vector<std::uint64_t> shape,
                                             std::vector<std::uint64_t> const& offsets) const {
   std::string const who = "tensor " + name;
@@ -140,7 +179,7 @@ Safetensors::Tensor Safetensors::read_entry(std::string const& name, std::string
     fail(who + " is misaligned: byte " + std::to_string(position) +
          " of the file is no multiple of " + std::to_string(element));
   }
-  return {dtype, std::move(shape), begin, end};
+  return {std::move(dtype), std::move(shape), begin, end};
 }
 
 void Safetensors::check_buffer() const {

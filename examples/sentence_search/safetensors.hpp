@@ -2,7 +2,7 @@
 /// \file
 /// Reader of the safetensors format (github.com/huggingface/safetensors): 8 bytes of header length,
 /// a JSON header, one buffer that the tensors fill without gap or overlap. Nothing in the file is
-/// trusted.
+/// trusted. Limits: 100 MB of header, as the format has it, 64 dimensions, 32 levels of JSON.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,10 @@ class Safetensors {
     std::uint64_t begin = 0, end = 0;  // bytes in the buffer behind the header
   };
 
+  class Header;
+
   [[noreturn]] void fail(std::string const& reason) const;
-  void read_header(std::span<std::byte const> header);
-  Tensor read_entry(std::string const& name, std::string const& dtype,
-                    std::vector<std::uint64_t> shape,
+  Tensor read_entry(std::string const& name, std::string dtype, std::vector<std::uint64_t> shape,
                     std::vector<std::uint64_t> const& offsets) const;
   void check_buffer() const;
 

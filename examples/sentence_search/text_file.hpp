@@ -5,24 +5,26 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 namespace sentence_search {
 
-struct Line {
-  std::string text;
-  std::size_t number;  ///< counted from 1
-};
+/// Larger texts are refused while they are read, so that an input without an end has one.
+inline constexpr std::size_t max_text_bytes = std::size_t{256} << 20;
+inline constexpr std::size_t max_line_bytes = std::size_t{1} << 20;
 
 /// Throws DataError unless `path` is something that can be read as a file.
 void require_readable_file(std::filesystem::path const& path);
 
-/// The whole file. Throws DataError if it cannot be read.
-std::string read_file(std::filesystem::path const& path);
+/// The whole file. Throws DataError if it cannot be read or is larger than `max_bytes`.
+std::string read_file(std::filesystem::path const& path, std::size_t max_bytes);
 
-/// All lines without their ends ("\n" or "\r\n") and without a byte order mark. Throws DataError if
-/// the file cannot be read or a line is no valid UTF-8.
-std::vector<Line> read_lines(std::filesystem::path const& path);
+/// Calls `visit` with every line, without its end ("\n" or "\r\n") and without a byte order mark,
+/// and its number, counted from 1. Throws DataError if the file cannot be read, a line is no valid
+/// UTF-8, or one of the limits above is passed.
+void for_each_line(std::filesystem::path const& path,
+                   std::function<void(std::string_view line, std::size_t number)> const& visit);
 
 }  // namespace sentence_search

@@ -75,7 +75,9 @@ void append_utf8(std::string& text, char32_t code) {
 }
 
 std::string one_line(std::string_view text, std::size_t width) {
-  std::u32string const codes = decode_utf8(text);
+  constexpr std::size_t longest_code = 4;
+  // No more than decides whether it is cut: the text may be long.
+  std::u32string const codes = decode_utf8(text.substr(0, longest_code * (width + 1)));
   bool const cut = codes.size() > width;
   std::string line;
   for (char32_t const code : codes.substr(0, cut ? width - 1 : width)) {

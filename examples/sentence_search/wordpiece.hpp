@@ -22,7 +22,7 @@ class WordPiece {
 
   /// Token numbers with [CLS] in front and [SEP] behind; what is beyond `max_tokens` in all is cut
   /// off. `text` is valid UTF-8. Special tokens written in the text, such as "[SEP]", stand for
-  /// themselves.
+  /// themselves. Time is linear in the text, but for runs of combining marks, which are sorted.
   std::vector<std::int32_t> encode(std::string_view text, std::size_t max_tokens) const;
 
   std::size_t size() const { return tokens_.size(); }
@@ -39,12 +39,15 @@ class WordPiece {
     }
   };
 
-  void append_words(std::string_view text, std::vector<std::int32_t>& tokens) const;
+  /// Stops when there are `limit` tokens or more.
+  void append_words(std::string_view text, std::vector<std::int32_t>& tokens,
+                    std::size_t limit) const;
   void append_pieces(std::u32string_view word, std::vector<std::int32_t>& tokens) const;
 
   std::unordered_map<std::string, std::int32_t, Hash, std::equal_to<>> tokens_;
   std::vector<Special> specials_;
   std::int32_t unknown_ = 0, begin_ = 0, end_ = 0;
+  std::size_t longest_ = 0;  // bytes of the longest token, so at least its characters
 };
 
 }  // namespace sentence_search

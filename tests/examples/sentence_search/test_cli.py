@@ -9,6 +9,7 @@ import ast
 import os
 import pathlib
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -18,6 +19,8 @@ import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
 MODEL = pathlib.Path(sys.argv.pop(1)).resolve()
+
+INSTRUMENTED = b'__asan_init' in PROGRAM.read_bytes() or b'__tsan_init' in PROGRAM.read_bytes()
 
 PASSAGES = [
     'The cat sat quietly on the warm windowsill.',
@@ -51,8 +54,12 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout.decode()
 
-    def refused(self, status, text, *arguments, model=MODEL):
-        result = run('--model', model, *arguments)
+    def refused(self, status, text, *arguments, model=MODEL, memory=None, **options):
+        """memory: GiB of address space that must do (sanitizers take more for themselves)."""
+        if memory and not INSTRUMENTED:
+            limit = memory << 30
+            options['preexec_fn'] = lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        result = run('--model', model, *arguments, **options)
         # A slow machine reports its progress first.
         message = re.sub(r'\A(embedded \d+ of \d+ passages \(\d+ %\)\n)+', '', result.stderr.decode())
         self.assertEqual(result.returncode, status, message)
@@ -199,6 +206,37 @@ class CommandLine(unittest.TestCase):
             secret = self.write('secret.txt', 'text')
             secret.chmod(0)
             self.refused(1, 'Permission denied', '--corpus', secret)
+
+    def test_endless_and_huge_inputs(self):
+        """One line that names the limit, within the memory of a small machine."""
+        corpus = ('--corpus', self.corpus)
+        self.refused(1, '/dev/zero: line 1 is longer than 1 MiB', '--corpus', '/dev/zero', memory=1)
+        self.refused(1, 'line 2 is longer than 1 MiB', '--corpus', self.write('long.txt', b'a\n' + b'b' * (2 << 20)))
+        for command, reason in (('yes', 'there are more than 1000000 passages'),
+                                ('yes ""', 'is larger than 256 MiB')):
+            with subprocess.Popen(command, shell=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as endless:
+                self.refused(1, reason, '--corpus', '/dev/stdin', memory=1, stdin=endless.stdout)
+                endless.stdout.close()
+        docs = self.folder / 'project'
+        docs.mkdir()
+        (docs / 'README.md').write_text('a line of a paragraph\n' * 60000)
+        self.refused(1, 'README.md: the paragraph from line 1 on is longer than 1 MiB', '--docs', docs)
+        model = self.model_with(config=None)
+        (model / 'config.json').symlink_to('/dev/zero')
+        self.refused(1, 'config.json: is larger than 1 MiB', *corpus, model=model, memory=1)
+        model = self.model_with(vocab=None)
+        (model / 'vocab.txt').symlink_to('/dev/zero')
+        self.refused(1, 'vocab.txt: line 1 is longer than 1 MiB', *corpus, model=model, memory=1)
+        self.refused(1, 'vocab.txt: holds more than 1048576 tokens', *corpus,
+                     model=self.model_with(vocab=b'\n'.join(b'%d' % i for i in range(1100000))))
+        model = self.model_with(model=None)
+        (model / 'model.safetensors').symlink_to('/dev/zero')
+        self.refused(1, 'model.safetensors: is not a regular file', *corpus, model=model)
+
+    def test_a_long_line_without_spaces_is_cut(self):
+        for text in ('[SEP]', 'a,', '\u4e2d'):
+            self.corpus = self.write('long.txt', text * (1000000 // len(text.encode())))
+            self.assertIn('1 sentences, 256 tokens', self.search())
 
     def test_docs(self):
         self.refused(1, 'no such directory', '--docs', self.folder / 'missing')

@@ -2,7 +2,11 @@
 // UTF-8 and the tokenizer, against tokens of the `tokenizers` package (make_fixture.py).
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "bert_text.hpp"
 #include "fixture.hpp"
@@ -62,6 +66,37 @@ TEST(Tokens, are_cut_to_the_limit) {
   ASSERT_EQ(cut.size(), 10u);
   EXPECT_EQ(cut.front(), all.front());
   EXPECT_EQ(cut.back(), all.back());
+}
+
+// Time quadratic in the length would be minutes here; each of these is one line without spaces.
+TEST(Tokens, of_long_lines_take_linear_time) {
+  auto const words = vocabulary();
+  auto const repeated = [](std::string_view text) {
+    std::string line;
+    while (line.size() < (std::size_t{1} << 20)) line += text;
+    return line;
+  };
+  auto const id = [&](std::string_view token) { return words.encode(token, 3)[1]; };
+  auto const start = std::chrono::steady_clock::now();
+  struct Case {
+    std::string text;
+    std::vector<std::string_view> tokens;  // which repeat
+  };
+  for (auto const& [text, tokens] :
+       {Case{"[SEP]", {"[SEP]"}}, Case{"[SEP]a", {"[SEP]", "a"}}, Case{"[", {"["}},
+        Case{"[[SEP]", {"[", "[SEP]"}}, Case{"a,", {"a", ","}}, Case{"\u4e2d", {"\u4e2d"}},
+        Case{std::string(100, 'q') + ".", {"[UNK]", "."}}}) {
+    auto const got = words.encode(repeated(text), max_tokens);
+    ASSERT_EQ(got.size(), max_tokens);
+    for (std::size_t i = 1; i + 1 < max_tokens; ++i) {
+      // A word of 100 letters that is in no vocabulary: what of it is known does not matter.
+      if (text.size() > 100) break;
+      ASSERT_EQ(got[i], id(tokens[(i - 1) % tokens.size()])) << text.substr(0, 10) << " " << i;
+    }
+  }
+  EXPECT_EQ(words.encode(repeated("a"), max_tokens), words.encode("[UNK]", max_tokens));
+  EXPECT_EQ(words.encode("a" + repeated("\u0301"), max_tokens), words.encode("a", max_tokens));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(60));
 }
 
 TEST(Text, is_normalized) {
