@@ -151,6 +151,66 @@ static void test_gemm_backward(attikos_context* context) {
   CHECK(dbias[0] == 4 && dbias[1] == 6);
 }
 
+static void test_gemm_backward_rows(attikos_context* context) {
+  float const a[6] = {1, 2, 3, 4, 5, 6}, b[6] = {1, 0, 7, 7, 0, 1}, dout[4] = {1, 2, 3, 4};
+  int64_t const offsets[4] = {0, 1, 1, 3};
+  int32_t const counts[2] = {1, 2};
+  float da[6], db[6], dbias[1], dc[4];
+  int64_t const as[2] = {3, 2}, bs[3] = {3, 2, 1}, cs[2] = {3, 1}, one[1] = {1}, four[1] = {4}, two[1] = {2};
+  attikos_tensor const ta = tensor(a, ATTIKOS_FLOAT32, 2, as), tb = tensor(b, ATTIKOS_FLOAT32, 3, bs),
+                       tg = tensor(dout, ATTIKOS_FLOAT32, 2, cs), tda = tensor(da, ATTIKOS_FLOAT32, 2, as),
+                       tdb = tensor(db, ATTIKOS_FLOAT32, 3, bs), tbias = tensor(dbias, ATTIKOS_FLOAT32, 1, one),
+                       tdc = tensor(dc, ATTIKOS_FLOAT32, 2, cs), to = tensor(offsets, ATTIKOS_INT64, 1, four),
+                       tn = tensor(counts, ATTIKOS_INT32, 1, two);
+  attikos_gemm_gradients g = ATTIKOS_GEMM_GRADIENTS_INIT;
+  attikos_gemm_options o = ATTIKOS_GEMM_OPTIONS_INIT;
+  g.da = &tda, g.db = &tdb, g.d_bias = &tbias, g.d_c = &tdc, o.beta = 2, o.group_offsets = &to;
+  CHECK_STATUS(attikos_gemm_backward(context, &ta, &tb, &tg, &g, &o), ATTIKOS_SUCCESS);
+  float const want_da[6] = {1, 0, 0, 2, 0, 3}, want_db[6] = {1, 2, 0, 0, 21, 26}, want_dc[3] = {2, 4, 6};
+  CHECK(memcmp(da, want_da, sizeof da) == 0 && memcmp(db, want_db, sizeof db) == 0 && dbias[0] == 6);
+  CHECK(memcmp(dc, want_dc, sizeof want_dc) == 0);
+
+  fill(da, 6, -1), fill(dc, 4, -1);
+  o.row_counts = &tn;
+  CHECK_STATUS(attikos_gemm_backward(context, &ta, &tb, &tg, &g, &o), ATTIKOS_UNSUPPORTED);
+  o.row_counts = NULL, o.group_offsets = &tn;
+  CHECK_STATUS(attikos_gemm_backward(context, &ta, &tb, &tg, &g, &o), ATTIKOS_SHAPE_MISMATCH);
+  o.group_offsets = &tg;
+  CHECK_STATUS(attikos_gemm_backward(context, &ta, &tb, &tg, &g, &o), ATTIKOS_SHAPE_MISMATCH);
+  o.group_offsets = NULL, o.row_counts = &tn;
+  CHECK_STATUS(attikos_gemm_backward(context, &ta, &tb, &tg, &g, &o), ATTIKOS_SHAPE_MISMATCH);
+  CHECK(all_are(da, 6, -1) && all_are(dc, 4, -1));
+
+  /* the second row of the first matrix does not count: it is not read, and its gradients stay as they are */
+  int64_t const cube[3] = {2, 2, 1}, unit[3] = {2, 1, 1}, shared[2] = {2, 1};
+  attikos_tensor const xa = tensor(a, ATTIKOS_FLOAT32, 3, cube), xb = tensor(a + 4, ATTIKOS_FLOAT32, 3, unit),
+                       xg = tensor(dout, ATTIKOS_FLOAT32, 3, cube), xda = tensor(da, ATTIKOS_FLOAT32, 3, cube),
+                       xdb = tensor(db, ATTIKOS_FLOAT32, 3, unit), xdc = tensor(dc, ATTIKOS_FLOAT32, 3, cube),
+                       one_a = tensor(a, ATTIKOS_FLOAT32, 2, shared), one_da = tensor(da, ATTIKOS_FLOAT32, 2, shared);
+  g.da = &xda, g.db = &xdb, g.d_c = &xdc;
+  CHECK_STATUS(attikos_gemm_backward(context, &xa, &xb, &xg, &g, &o), ATTIKOS_SUCCESS);
+  float const counted_da[4] = {5, -1, 18, 24}, counted_dc[4] = {2, -1, 6, 8};
+  CHECK(memcmp(da, counted_da, sizeof counted_da) == 0 && memcmp(dc, counted_dc, sizeof dc) == 0);
+  CHECK(db[0] == 1 && db[1] == 25 && dbias[0] == 8);
+  g.da = &one_da; /* shared by both matrices */
+  CHECK_STATUS(attikos_gemm_backward(context, &one_a, &xb, &xg, &g, &o), ATTIKOS_UNSUPPORTED);
+  g.da = NULL;
+  CHECK_STATUS(attikos_gemm_backward(context, &one_a, &xb, &xg, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(db[0] == 1 && db[1] == 11);
+  o.row_counts = NULL, g.da = &one_da; /* without counts its gradient is a sum: 5 1 + 6 3, 5 2 + 6 4 */
+  CHECK_STATUS(attikos_gemm_backward(context, &one_a, &xb, &xg, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(da[0] == 23 && da[1] == 34);
+
+  /* callers of the first version know no d_c; alone it is wanted as well */
+  fill(dc, 4, -1);
+  g.struct_size = offsetof(attikos_gemm_gradients, d_c);
+  CHECK_STATUS(attikos_gemm_backward(context, &one_a, &xb, &xg, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(all_are(dc, 4, -1));
+  g.struct_size = sizeof g, g.da = NULL, g.db = NULL, g.d_bias = NULL;
+  CHECK_STATUS(attikos_gemm_backward(context, &one_a, &xb, &xg, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(dc[0] == 2 && dc[1] == 4 && dc[2] == 6 && dc[3] == 8);
+}
+
 /* --- rows, quantization, text ---------------------------------------------------------------------- */
 
 static void test_row_gradients(attikos_context* context) {
@@ -231,6 +291,7 @@ int main(void) {
     test_narrow_gemm(context);
     test_groups(context);
     test_gemm_backward(context);
+    test_gemm_backward_rows(context);
     test_row_gradients(context);
     test_text(context);
     attikos_context_destroy(context);

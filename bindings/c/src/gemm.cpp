@@ -42,16 +42,34 @@ OptionalTensor read_optional_tensor(char const* operation, char const* name,
   return {true, read_tensor(operation, name, given, min_rank, max_rank, context)};
 }
 
+void read_rows(char const* operation, attikos_gemm_options const& o, Tensor const& a,
+               Tensor const& b, Tensor const& c, OptionalTensor& offsets, OptionalTensor& counts,
+               attikos_context const& context) {
+  offsets = read_optional_tensor(operation, "group_offsets", o.group_offsets, 1, 1, context);
+  counts = read_optional_tensor(operation, "row_counts", o.row_counts, 1, 1, context);
+  if (offsets.given) {
+    if (counts.given) fail(ATTIKOS_UNSUPPORTED, operation, ": group_offsets exclude row_counts");
+    if (a.rank != 2 || b.rank != 3 || c.rank != 2)
+      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": A is ", a.describe(), ", B is ", b.describe(),
+           ", ", c.name, " is ", c.describe(),
+           "; expected [total, k], [groups, k, n] and [total, n] with group_offsets");
+    return;
+  }
+  for (Tensor const* x : {&a, &b})
+    if (c.rank == 2 && x->rank == 3)
+      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", x->name, " is ", x->describe(), " but ", c.name,
+           " is ", c.describe(), "; a batch needs one in ", c.name);
+  if (!counts.given) return;
+  if (c.rank != 3)
+    fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", c.name, " is ", c.describe(),
+         "; expected [batch, m, n] with row_counts");
+  visit_dtype<std::int32_t>(operation, counts.tensor, [](auto) {});
+}
+
 namespace {
 
 bool is_float8(Tensor const& x) {
   return x.dtype == ATTIKOS_FLOAT8_E4M3 || x.dtype == ATTIKOS_FLOAT8_E5M2;
-}
-
-void check_batches(char const* operation, Tensor const& tensor, Tensor const& c) {
-  if (c.rank == 2 && tensor.rank == 3)
-    fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", tensor.name, " is ", tensor.describe(),
-         " but C is ", c.describe(), "; a batch needs one in C");
 }
 
 /// Reads all tensors of the call and checks what goes together whatever their types.
@@ -62,25 +80,7 @@ void read_gemm(GemmCall& call, attikos_tensor const* a, attikos_tensor const* b,
   call.a = read_tensor(operation, "A", a, 2, 3, where);
   call.b = read_tensor(operation, "B", b, 2, 3, where);
   call.c = read_tensor(operation, "C", c, 2, 3, where);
-  call.offsets = read_optional_tensor(operation, "group_offsets", o.group_offsets, 1, 1, where);
-  call.counts = read_optional_tensor(operation, "row_counts", o.row_counts, 1, 1, where);
-  if (call.offsets.given) {
-    if (call.counts.given)
-      fail(ATTIKOS_UNSUPPORTED, operation, ": group_offsets exclude row_counts");
-    if (call.a.rank != 2 || call.b.rank != 3 || call.c.rank != 2)
-      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": A is ", call.a.describe(), ", B is ",
-           call.b.describe(), ", C is ", call.c.describe(),
-           "; expected [total, k], [groups, k, n] and [total, n] with group_offsets");
-  } else {
-    check_batches(operation, call.a, call.c);
-    check_batches(operation, call.b, call.c);
-  }
-  if (call.counts.given) {
-    if (call.c.rank != 3)
-      fail(ATTIKOS_SHAPE_MISMATCH, operation, ": C is ", call.c.describe(),
-           "; expected [batch, m, n] with row_counts");
-    visit_dtype<std::int32_t>(operation, call.counts.tensor, [](auto) {});
-  }
+  read_rows(operation, o, call.a, call.b, call.c, call.offsets, call.counts, where);
   int const rank = call.c.rank;
   call.bias = read_optional_tensor(operation, "bias", o.bias, 1, 1, where);
   call.residual = read_optional_tensor(operation, "residual", o.residual, rank, rank, where);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <algorithm>
 #include <attikos/gemm/gemm_backward.hpp>
 
 #include "gemm_call.hpp"
@@ -12,49 +13,54 @@ struct GemmBackwardCall {
   attikos_context const& context;
   GemmOptions options;
   Tensor a, b, dout;
-  OptionalTensor da, db, d_bias, pre_activation, device_scale;
+  OptionalTensor da, db, d_bias, d_c, pre_activation, device_scale, offsets, counts;
 
   /// A and B of type T, the gradient of the result of type G.
   template <class T, class G>
   void run() const {
-    auto const saved =
-        pre_activation.span<G const, 3>({dout.rank == 3 ? dout.extent[0] : 1,
-                                         dout.extent[at(dout, -2)], dout.extent[at(dout, -1)]});
-    auto const factor = attikos::device_scale(device_scale.span<float const, 1>({1}));
-    auto const call = [&](auto const& to_a, auto const& to_b, auto const&... more) {
-      run_on(context, [&](auto const& exec) {
-        auto const backward = [&](auto const&... extras) {
-          gemm_backward(exec, a.span<T const, 3>(), b.span<T const, 3>(), dout.span<G const, 3>(),
-                        to_a, to_b, options, extras...);
-        };
-        // The library takes the saved values for present where the wrapper is.
-        if (pre_activation.given) {
-          backward(factor, attikos::pre_activation(saved), more...);
-        } else {
-          backward(factor, more...);
-        }
-      });
-    };
-    auto const with_bias = [&](auto const& to_a, auto const& to_b) {
-      if (d_bias.given) {
-        call(to_a, to_b, bias_gradient(d_bias.tensor.span<G, 1>()));
-      } else {
-        call(to_a, to_b);
-      }
-    };
-    if (da.given && db.given) {
-      with_bias(da.tensor.span<T, 3>(), db.tensor.span<T, 3>());
-    } else if (da.given) {
-      with_bias(da.tensor.span<T, 3>(), none);
-    } else if (db.given) {
-      with_bias(none, db.tensor.span<T, 3>());
+    if (offsets.given) {
+      visit_dtype<std::int32_t, std::int64_t>(
+          operation, offsets.tensor, [&]<class Int>(std::type_identity<Int>) {
+            run<T, G, 2>(grouped(offsets.tensor.span<Int const, 1>()));
+          });
     } else {
-      call(none, none, bias_gradient(d_bias.tensor.span<G, 1>()));
+      run<T, G, 3>(
+          masked(counts.span<std::int32_t const, 1>({dout.rank == 3 ? dout.extent[0] : 1})));
     }
   }
 
-  static std::size_t at(Tensor const& x, int from_end) {
-    return static_cast<std::size_t>(x.rank + from_end);
+ private:
+  /// A and dout of rank `Rank`. All outputs and extras are there, with null data where the caller
+  /// wants or has none: one call is compiled.
+  template <class T, class G, int Rank, class Rows>
+  void run(Rows const& rows) const {
+    auto const given = dout.span<G const, Rank>();
+    std::array<std::int64_t, Rank> extents{};
+    for (std::size_t r = 0; r < Rank; ++r) extents[r] = given.extent(r);
+    std::int64_t const width = extents[options.bias_along == BiasAlong::m ? Rank - 2 : Rank - 1];
+    run_on(context, [&](auto const& exec) {
+      gemm_backward(
+          exec, a.span<T const, Rank>(), b.span<T const, 3>(), given, output<T, Rank>(da, a),
+          output<T, 3>(db, b), options,
+          attikos::device_scale(device_scale.span<float const, 1>({1})),
+          attikos::pre_activation(pre_activation.span<G const, Rank>(extents)),
+          bias_gradient(d_bias.given ? d_bias.tensor.span<G, 1>() : absent_vector<G>(width)),
+          c_gradient(output<G, Rank>(d_c, dout)), rows);
+    });
+  }
+
+  /// A gradient, else null data of the extents of what it would be the gradient of.
+  template <class T, int Rank>
+  static Span<T, Rank> output(OptionalTensor const& gradient, Tensor const& of) {
+    if (gradient.given) return gradient.tensor.span<T, Rank>();
+    auto const like = of.span<T, Rank>();
+    std::array<std::int64_t, Rank> extents{}, strides{};
+    std::int64_t step = 1;
+    for (std::size_t r = Rank; r-- > 0; step *= std::max<std::int64_t>(extents[r], 1)) {
+      extents[r] = like.extent(r);
+      strides[r] = step;
+    }
+    return Span<T, Rank>(nullptr, extents, strides);
   }
 };
 
@@ -68,8 +74,6 @@ void refuse_forward_only(attikos_gemm_options const& o) {
   refuse(o.zero_point_a, "zero_point_a");
   refuse(o.zero_point_b, "zero_point_b");
   refuse(o.scale_out, "scale_out");
-  refuse(o.group_offsets, "group_offsets");
-  refuse(o.row_counts, "row_counts");
 }
 
 }  // namespace
@@ -85,19 +89,17 @@ extern "C" attikos_status attikos_gemm_backward(attikos_context* context, attiko
     auto const& where = expect_context(operation, context);
     auto const o = read_gemm_options(operation, options);
     attikos_gemm_gradients const nothing = ATTIKOS_GEMM_GRADIENTS_INIT;
-    auto const g = read_options(operation, gradients, nothing, sizeof nothing);
-    if (g.da == nullptr && g.db == nullptr && g.d_bias == nullptr)
+    auto const g =
+        read_options(operation, gradients, nothing, offsetof(attikos_gemm_gradients, d_c));
+    if (g.da == nullptr && g.db == nullptr && g.d_bias == nullptr && g.d_c == nullptr)
       fail(ATTIKOS_NULL_ARGUMENT, operation, ": all gradients are null; expected one at least");
     refuse_forward_only(o);
-    GemmBackwardCall call{where, gemm_options(o), {}, {}, {}, {}, {}, {}, {}, {}};
+    GemmBackwardCall call{where, gemm_options(o), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}};
     call.a = read_tensor(operation, "A", a, 2, 3, where);
     call.b = read_tensor(operation, "B", b, 2, 3, where);
     call.dout = read_tensor(operation, "dout", dout, 2, 3, where);
     expect_same_dtype(operation, call.b, call.a);
-    for (Tensor const* x : {&call.a, &call.b})
-      if (call.dout.rank == 2 && x->rank == 3)
-        fail(ATTIKOS_SHAPE_MISMATCH, operation, ": ", x->name, " is ", x->describe(),
-             " but dout is ", call.dout.describe(), "; a batch needs one in dout");
+    read_rows(operation, o, call.a, call.b, call.dout, call.offsets, call.counts, where);
     auto const gradient = [&](char const* name, attikos_tensor const* given, int rank,
                               Tensor const& like) {
       auto const x = read_optional_tensor(operation, name, given, rank, rank, where);
@@ -107,6 +109,7 @@ extern "C" attikos_status attikos_gemm_backward(attikos_context* context, attiko
     call.da = gradient("da", g.da, call.a.rank, call.a);
     call.db = gradient("db", g.db, call.b.rank, call.b);
     call.d_bias = gradient("d_bias", g.d_bias, 1, call.dout);
+    call.d_c = gradient("d_c", g.d_c, call.dout.rank, call.dout);
     call.pre_activation = gradient("pre_activation", o.pre_activation, call.dout.rank, call.dout);
     call.device_scale =
         read_optional_tensor(operation, "device_scale", o.device_scale, 1, 1, where);

@@ -35,6 +35,12 @@ OptionalTensor read_optional_tensor(char const* operation, char const* name,
                                     attikos_tensor const* given, int min_rank, int max_rank,
                                     attikos_context const& context);
 
+/// The groups or counts of rows of a product, and that the matrices have the dimensions that go
+/// with them.
+void read_rows(char const* operation, attikos_gemm_options const& o, Tensor const& a,
+               Tensor const& b, Tensor const& c, OptionalTensor& offsets, OptionalTensor& counts,
+               attikos_context const& context);
+
 struct GemmCall {
   static constexpr char const* operation = "gemm";
 

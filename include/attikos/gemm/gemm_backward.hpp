@@ -60,6 +60,16 @@ concept GemmBackwardExtra =
 template <class T>
 concept GradientOutput = TensorLike<T> || std::is_same_v<std::remove_cvref_t<T>, Absent>;
 
+/// Whether an output is there to be written: `none` and null data are not.
+template <class T>
+bool is_given(T const& view) {
+  if constexpr (is_present<T>) {
+    return data_of(view) != nullptr;
+  } else {
+    return false;
+  }
+}
+
 /// A matrix operand as rows.
 template <class T>
 Rows<T> operand_rows(GemmOperand const& x) {
@@ -272,8 +282,7 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
                             options.tile_n, ", ", options.tile_k,
                             "; expected 0, since its products have other extents");
   CountedRows const counted = counted_rows<Exec>(given, extras...);
-  if (wants_a && is_present<decltype(find_extra<Masked>(extras...))> && given.a.batch == 1 &&
-      given.c.batch != 1)
+  if (is_given(da) && counted.counts != nullptr && given.a.batch == 1 && given.c.batch != 1)
     raise<UnsupportedError>(op, ": matrices of counted rows share one A; expected none for da, or ",
                             "an A for each of them.", given.text());
   GemmOptions factors = options;
@@ -287,7 +296,6 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
   auto const saved = find_extra<PreActivation>(extras...);
   auto const wanted_dx = find_extra<PreActivationGradient>(extras...);
   auto const wanted_sum = find_extra<BiasGradient>(extras...);
-  constexpr bool has_bias = is_present<decltype(wanted_sum)>;
   float const* factor = nullptr;
   auto const extra_scale = find_extra<DeviceScale>(extras...);
   if constexpr (is_present<decltype(extra_scale)>)
@@ -297,7 +305,8 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
   if constexpr (is_present<decltype(saved)>)
     x = gemm_companion<Exec>(op, "pre_activation", saved.view, given);
   bool const activated = options.activation != Activation::none;
-  if (activated && !is_present<decltype(saved)>)
+  bool const missing = x.data == nullptr && dx.batch * dx.rows * dx.cols != 0;
+  if (activated && (missing || !is_present<decltype(saved)>))
     raise<UnsupportedError>(op, ": activation is ", activation_name(options.activation),
                             " but there is no pre_activation(view); expected what gemm() saved");
   if constexpr (is_present<decltype(wanted_dx)>) {
@@ -305,7 +314,9 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
                   "attikos::gemm_backward: pre_activation_gradient has the element type of dout");
     dx = gradient_operand<Exec>("pre_activation_gradient", "dout", wanted_dx.view, given.c);
   }
-  if constexpr (has_bias) {
+  bool has_bias = false;
+  if constexpr (is_present<decltype(wanted_sum)>) {
+    has_bias = is_given(wanted_sum.view);
     check_output<Exec>(op, "bias_gradient", wanted_sum.view);
     static_assert(rank_of<decltype(wanted_sum.view)> == 1 &&
                       is_wide_real<element_t<decltype(wanted_sum.view)>>,
@@ -339,14 +350,18 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
   GemmOperand const op_a = given.a.transposed(options.trans_a);
   GemmOperand const op_b = given.b.transposed(options.trans_b);
   auto const products = [&](Explanation* log) {
-    if constexpr (wants_a)
-      gradient_product<T, B, element_t<DA>>(exec, dx.batch, dx, op_b.transposed(true),
-                                            out_a.transposed(options.trans_a), factors, factor,
-                                            counted, CountedIndex::row, log);
-    if constexpr (wants_b)
-      gradient_product<A, T, element_t<DB>>(exec, dx.batch, op_a.transposed(true), dx,
-                                            out_b.transposed(options.trans_b), factors, factor,
-                                            counted, CountedIndex::sum, log);
+    if constexpr (wants_a) {
+      if (is_given(da))
+        gradient_product<T, B, element_t<DA>>(exec, dx.batch, dx, op_b.transposed(true),
+                                              out_a.transposed(options.trans_a), factors, factor,
+                                              counted, CountedIndex::row, log);
+    }
+    if constexpr (wants_b) {
+      if (is_given(db))
+        gradient_product<A, T, element_t<DB>>(exec, dx.batch, op_a.transposed(true), dx,
+                                              out_b.transposed(options.trans_b), factors, factor,
+                                              counted, CountedIndex::sum, log);
+    }
   };
   // A kernel that was demanded and cannot run is found out before anything is written.
   Explanation unused;
@@ -363,14 +378,17 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
   if constexpr (is_present<decltype(wanted_c)>) {
     using Out = element_t<decltype(wanted_c.view)>;
     using Row = ScaledGradientRow<T, Out>;
-    launch_rows(exec, op,
-                Row{operand_rows<T const>(dx), operand_rows<Out>(dc),
-                    static_cast<typename Row::Acc>(factor_c), factor, counted},
-                dx.batch * dx.rows);
+    if (is_given(wanted_c.view))
+      launch_rows(exec, op,
+                  Row{operand_rows<T const>(dx), operand_rows<Out>(dc),
+                      static_cast<typename Row::Acc>(factor_c), factor, counted},
+                  dx.batch * dx.rows);
   }
-  if constexpr (has_bias)
-    sum_bias_gradient<T>(exec, dx, options, counted, wanted_sum.view,
-                         static_cast<std::byte*>(lease.data) + bytes.gradient);
+  if constexpr (is_present<decltype(wanted_sum)>) {
+    if (has_bias)
+      sum_bias_gradient<T>(exec, dx, options, counted, wanted_sum.view,
+                           static_cast<std::byte*>(lease.data) + bytes.gradient);
+  }
   products(nullptr);
 }
 
@@ -405,6 +423,8 @@ std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& op
 /// that of the bias over all rows that count; no rows give 0. Rows that do not count are not read,
 /// and keep what they hold in da, pre_activation_gradient and c_gradient. An A that matrices of
 /// counted rows share has no da here (UnsupportedError).
+///
+/// Null data, like `none`, stand for an output, saved values or counts that are not there.
 ///
 /// relu' is 0 at and below 0. dx is rounded to the type of dout, as where every step is a call of
 /// its own. Without activation dout serves as dx. Any strides; all extents may be 0. Outputs

@@ -109,14 +109,16 @@ typedef struct attikos_gemm_gradients {
   attikos_tensor const* da;     /**< the shape and type of a, or null; summed over the batch where a has none */
   attikos_tensor const* db;     /**< the shape and type of b, or null */
   attikos_tensor const* d_bias; /**< [n] (or [m]) of the type of dout, or null */
+  attikos_tensor const* d_c;    /**< gradient of the c that beta multiplied, the shape and type of dout, or null */
 } attikos_gemm_gradients;
-#define ATTIKOS_GEMM_GRADIENTS_INIT {sizeof(attikos_gemm_gradients), NULL, NULL, NULL}
+#define ATTIKOS_GEMM_GRADIENTS_INIT {sizeof(attikos_gemm_gradients), NULL, NULL, NULL, NULL}
 
 /** Gradients of attikos_gemm: a, b and options are those of the forward call, dout is the gradient of its
  * result. With an activation, options->pre_activation is what the forward call wrote there and is read. Of the
- * other tensors in options device_scale matters; bias and residual are not looked at, scales, zero points,
- * groups and counts are refused. float64, float32, float16 or bfloat16, one type for all; dout float32 beside
- * 16-bit a and b, too. At least one gradient is wanted. */
+ * other tensors in options device_scale, group_offsets and row_counts matter; bias and residual are not looked
+ * at, scales and zero points are refused. Rows of no group and rows past their count are not read, and keep
+ * what they hold in da and d_c; row_counts of matrices that share one a have no da. float64, float32, float16
+ * or bfloat16, one type for all; dout float32 beside 16-bit a and b, too. At least one gradient is wanted. */
 ATTIKOS_API attikos_status attikos_gemm_backward(attikos_context* context, attikos_tensor const* a,
                                                  attikos_tensor const* b, attikos_tensor const* dout,
                                                  attikos_gemm_gradients const* gradients,
