@@ -102,7 +102,7 @@ struct AppendCall {
       with_offsets<T, C>(options, Absent{});
       return;
     }
-    visit_table<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
+    visit_beside<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
       auto const tables = rotary(cos.span<Table const, 2>(), sin.span<Table const, 2>());
       if (has_cu_q) {
         with_offsets<T, C>(options, offsets(cu_q), tables,

@@ -7,17 +7,6 @@
 namespace attikos::c {
 namespace {
 
-/// Calls f with the type of partial outputs beside a result of type T: T itself or, beside 16-bit
-/// elements, float.
-template <class T, class F>
-void visit_state(char const* operation, Tensor const& state, F const& f) {
-  if constexpr (sizeof(T) == 2) {
-    visit_dtype<T, float>(operation, state, f);
-  } else {
-    visit_dtype<T>(operation, state, f);
-  }
-}
-
 /// States along dimension 0, the others raised to `Rank` behind it.
 template <class T, int Rank>
 Span<T, Rank> split_span(Tensor const& states) {
@@ -62,7 +51,7 @@ struct MergeCall {
       using Acc = typename ElementTraits<T>::Accumulator;
       if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
       for (Tensor const* tensor : state_lses) visit_dtype<Acc>(operation, *tensor, [](auto) {});
-      visit_state<T>(operation, state, [&](auto state_type) {
+      visit_beside<T>(operation, state, [&](auto state_type) {
         auto const to = out.span<T, 4>();
         auto const rows =
             optional_span<Acc, 3>(has_lse, lse, {to.extent(0), to.extent(1), to.extent(2)});

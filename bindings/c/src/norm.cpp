@@ -6,22 +6,6 @@
 
 #include "row_call.hpp"
 
-namespace attikos::c {
-namespace {
-
-/// Calls f with a weight of the row's type T or, beside 16-bit elements, float.
-template <class T, class F>
-void visit_weight(char const* operation, Tensor const& weight, F const& f) {
-  if constexpr (sizeof(T) == 2) {
-    visit_dtype<T, float>(operation, weight, f);
-  } else {
-    visit_dtype<T>(operation, weight, f);
-  }
-}
-
-}  // namespace
-}  // namespace attikos::c
-
 extern "C" {
 
 using namespace attikos::c;
@@ -35,7 +19,7 @@ attikos_status attikos_rms_norm(attikos_context* context, attikos_tensor const* 
     Tensor const w = read_tensor(operation, "weight", weight, 1, 1, call.context);
     expect_finite(operation, "eps", eps);
     call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      visit_weight<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
         attikos::rms_norm(exec, in, w.span<W const, 1>(), to, {.eps = eps});
       });
     });
@@ -53,7 +37,7 @@ attikos_status attikos_layer_norm(attikos_context* context, attikos_tensor const
     expect_same_dtype(operation, b, w);
     expect_finite(operation, "eps", eps);
     call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      visit_weight<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
         attikos::layer_norm(exec, in, w.span<W const, 1>(), b.span<W const, 1>(), to, {.eps = eps});
       });
     });
@@ -93,13 +77,15 @@ attikos_status attikos_rms_norm_backward(attikos_context* context, attikos_tenso
   return guarded([&] {
     constexpr char const* operation = "rms_norm_backward";
     RowCall const call(operation, context, x, dx, "dx");
-    Tensor const w = call.vector("weight", weight);
+    Tensor const w = read_tensor(operation, "weight", weight, 1, 1, call.context);
     Tensor const given = call.rows("dout", dout);
-    Tensor const dw = call.vector("dweight", dweight);
+    Tensor const dw = call.vector("dweight", dweight, w);
     expect_finite(operation, "eps", eps);
     call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      attikos::rms_norm_backward(exec, in, w.span<T const, 1>(), given.span<T const, 3>(), to,
-                                 dw.span<T, 1>(), {.eps = eps});
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        attikos::rms_norm_backward(exec, in, w.span<W const, 1>(), given.span<T const, 3>(), to,
+                                   dw.span<W, 1>(), {.eps = eps});
+      });
     });
   });
 }
@@ -111,14 +97,16 @@ attikos_status attikos_layer_norm_backward(attikos_context* context, attikos_ten
   return guarded([&] {
     constexpr char const* operation = "layer_norm_backward";
     RowCall const call(operation, context, x, dx, "dx");
-    Tensor const w = call.vector("weight", weight);
+    Tensor const w = read_tensor(operation, "weight", weight, 1, 1, call.context);
     Tensor const given = call.rows("dout", dout);
-    Tensor const dw = call.vector("dweight", dweight);
-    Tensor const db = call.vector("dbias", dbias);
+    Tensor const dw = call.vector("dweight", dweight, w);
+    Tensor const db = call.vector("dbias", dbias, w);
     expect_finite(operation, "eps", eps);
     call.run([&]<class T>(std::type_identity<T>, auto const& exec, auto const& in, auto const& to) {
-      attikos::layer_norm_backward(exec, in, w.span<T const, 1>(), given.span<T const, 3>(), to,
-                                   dw.span<T, 1>(), db.span<T, 1>(), {.eps = eps});
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        attikos::layer_norm_backward(exec, in, w.span<W const, 1>(), given.span<T const, 3>(), to,
+                                     dw.span<W, 1>(), db.span<W, 1>(), {.eps = eps});
+      });
     });
   });
 }

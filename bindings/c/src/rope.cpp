@@ -65,7 +65,7 @@ struct RopeSetup {
   /// Calls f(cos, sin) with tables of type T or, beside 16-bit elements, float.
   template <class T, class F>
   void with_tables(char const* operation, F const& f) const {
-    visit_table<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
+    visit_beside<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
       f(cos.span<Table const, 2>(), sin.span<Table const, 2>());
     });
   }
@@ -125,15 +125,16 @@ attikos_status attikos_rms_norm_rope(attikos_context* context, attikos_tensor co
     Tensor const in = read_tensor(operation, "x", x, 3, 3, where);
     Tensor const w = read_tensor(operation, "weight", weight, 1, 1, where);
     Tensor const to = read_tensor(operation, "out", out, 3, 3, where);
-    expect_same_dtype(operation, w, in);
     expect_same_dtype(operation, to, in);
     RopeSetup const setup(operation, options, cos, sin, where);
     setup.refuse_positions(operation);
     visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
-      setup.with_tables<T>(operation, [&](auto const& c, auto const& s) {
-        run_on(where, [&](auto const& exec) {
-          attikos::rms_norm_rope(exec, in.span<T const, 3>(), w.span<T const, 1>(), c, s,
-                                 to.span<T, 3>(), setup.rms_norm_rope());
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        setup.with_tables<T>(operation, [&](auto const& c, auto const& s) {
+          run_on(where, [&](auto const& exec) {
+            attikos::rms_norm_rope(exec, in.span<T const, 3>(), w.span<W const, 1>(), c, s,
+                                   to.span<T, 3>(), setup.rms_norm_rope());
+          });
         });
       });
     });
@@ -154,15 +155,18 @@ attikos_status attikos_rms_norm_rope_backward(attikos_context* context, attikos_
     Tensor const given = read_tensor(operation, "dout", dout, 3, 3, where);
     Tensor const to = read_tensor(operation, "dx", dx, 3, 3, where);
     Tensor const dw = read_tensor(operation, "dweight", dweight, 1, 1, where);
-    for (Tensor const* tensor : {&w, &given, &to, &dw}) expect_same_dtype(operation, *tensor, in);
+    for (Tensor const* tensor : {&given, &to}) expect_same_dtype(operation, *tensor, in);
+    expect_same_dtype(operation, dw, w);
     RopeSetup const setup(operation, options, cos, sin, where);
     setup.refuse_positions(operation);
     visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
-      setup.with_tables<T>(operation, [&](auto const& c, auto const& s) {
-        run_on(where, [&](auto const& exec) {
-          attikos::rms_norm_rope_backward(exec, in.span<T const, 3>(), w.span<T const, 1>(), c, s,
-                                          given.span<T const, 3>(), to.span<T, 3>(),
-                                          dw.span<T, 1>(), setup.rms_norm_rope());
+      visit_beside<T>(operation, w, [&]<class W>(std::type_identity<W>) {
+        setup.with_tables<T>(operation, [&](auto const& c, auto const& s) {
+          run_on(where, [&](auto const& exec) {
+            attikos::rms_norm_rope_backward(exec, in.span<T const, 3>(), w.span<W const, 1>(), c, s,
+                                            given.span<T const, 3>(), to.span<T, 3>(),
+                                            dw.span<W, 1>(), setup.rms_norm_rope());
+          });
         });
       });
     });

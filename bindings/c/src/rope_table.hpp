@@ -22,15 +22,4 @@ inline Tensor read_rope_table(char const* operation, char const* name, attikos_t
   return t;
 }
 
-/// Calls f with the type of a table beside elements of type T: T itself or, beside 16-bit elements,
-/// float.
-template <class T, class F>
-void visit_table(char const* operation, Tensor const& table, F const& f) {
-  if constexpr (sizeof(T) == 2) {
-    visit_dtype<T, float>(operation, table, f);
-  } else {
-    visit_dtype<T>(operation, table, f);
-  }
-}
-
 }  // namespace attikos::c

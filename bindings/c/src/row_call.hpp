@@ -31,10 +31,10 @@ struct RowCall {
     expect_same_dtype(operation, out, x);
   }
 
-  /// A vector of the type of x.
-  Tensor vector(char const* name, attikos_tensor const* given) const {
+  /// A vector of the type of another one.
+  Tensor vector(char const* name, attikos_tensor const* given, Tensor const& like) const {
     Tensor const tensor = read_tensor(operation, name, given, 1, 1, context);
-    expect_same_dtype(operation, tensor, x);
+    expect_same_dtype(operation, tensor, like);
     return tensor;
   }
 

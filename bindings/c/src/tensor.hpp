@@ -114,6 +114,17 @@ void visit_floating(char const* operation, Tensor const& tensor, F const& f) {
   visit_dtype<double, float, float16, bfloat16>(operation, tensor, f);
 }
 
+/// Calls f as visit_dtype does for the types that go beside elements of type T: T itself and,
+/// beside 16 bits, float.
+template <class T, class F>
+void visit_beside(char const* operation, Tensor const& tensor, F const& f) {
+  if constexpr (sizeof(T) == 2) {
+    visit_dtype<T, float>(operation, tensor, f);
+  } else {
+    visit_dtype<T>(operation, tensor, f);
+  }
+}
+
 /// Refuses a tensor that has not the element type of `like`.
 void expect_same_dtype(char const* operation, Tensor const& tensor, Tensor const& like);
 

@@ -357,7 +357,7 @@ ATTIKOS_API attikos_status attikos_softmax(attikos_context* context, attikos_ten
 /** out = log(softmax(scale * x)) over the last dimension. */
 ATTIKOS_API attikos_status attikos_log_softmax(attikos_context* context, attikos_tensor const* x,
                                                attikos_tensor const* out, double scale);
-/** Gradient of attikos_rms_norm: dx the shape of x, dweight that of weight (overwritten). */
+/** Gradient of attikos_rms_norm: dx the shape and type of x, dweight those of weight (overwritten). */
 ATTIKOS_API attikos_status attikos_rms_norm_backward(attikos_context* context, attikos_tensor const* x,
                                                      attikos_tensor const* weight, attikos_tensor const* dout,
                                                      attikos_tensor const* dx, attikos_tensor const* dweight,
@@ -416,13 +416,13 @@ ATTIKOS_API attikos_status attikos_rope_backward(attikos_context* context, attik
                                                  attikos_tensor const* dx,
                                                  attikos_rope_options const* options);
 /** out = rope(x / sqrt(mean(x^2) + eps) * weight) in one kernel. x and out [batch, seqlen, hidden], weight
- * [hidden] of their type; cos and sin [positions, head_dim] or [1, positions, 1, head_dim], of their type
- * or float32. */
+ * [hidden], cos and sin [positions, head_dim] or [1, positions, 1, head_dim]; weight and tables are of the type
+ * of x or, beside 16-bit elements, float32. */
 ATTIKOS_API attikos_status attikos_rms_norm_rope(attikos_context* context, attikos_tensor const* x,
                                                  attikos_tensor const* weight, attikos_tensor const* cos,
                                                  attikos_tensor const* sin, attikos_tensor const* out,
                                                  attikos_rope_options const* options);
-/** Gradient of attikos_rms_norm_rope: dx the shape of x, dweight that of weight (overwritten). */
+/** Gradient of attikos_rms_norm_rope: dx the shape and type of x, dweight those of weight (overwritten). */
 ATTIKOS_API attikos_status attikos_rms_norm_rope_backward(attikos_context* context, attikos_tensor const* x,
                                                           attikos_tensor const* weight,
                                                           attikos_tensor const* cos, attikos_tensor const* sin,
