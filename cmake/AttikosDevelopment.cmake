@@ -15,3 +15,14 @@ target_compile_options(attikos_development_flags INTERFACE
   # nvcc writes line markers and stubs that -Wpedantic and -Wconversion refuse; the host build checks those.
   "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wextra>")
 unset(attikos_warnings)
+
+# attikos_quick_to_compile: what a build for tests compiles with less optimization. The suite looks at results, and
+# templates over every type take three times as long with -O3. The examples are compiled as users compile them, and so
+# is the C library in a build without tests, such as the wheel's, against which CI runs the Python tests once more.
+option(ATTIKOS_TEST_OPTIMIZED "Compile the tests, and the C library beside them, with the build type's optimization" OFF)
+add_library(attikos_quick_to_compile INTERFACE)
+if(ATTIKOS_BUILD_TESTS AND NOT ATTIKOS_TEST_OPTIMIZED)
+  target_compile_options(attikos_quick_to_compile INTERFACE
+    "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang,IntelLLVM>,$<CONFIG:Release>>:-O1>"
+    "$<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>>:-Xcompiler=-O0;-Ofc=max>")
+endif()

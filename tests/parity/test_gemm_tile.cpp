@@ -119,8 +119,8 @@ TYPED_TEST(GemmTile, AutotuneRemembers) {
   p.c.download();
   EXPECT_TRUE(p.c.unchanged()) << "the cache answers";
   // Another problem is another entry; what the cache holds is taken, whatever the clock would say.
-  auto const args = detail::gemm_arguments<Exec>(p.a.const_view(), p.b.const_view(), p.c.view(),
-                                                 GemmOptions{.beta = 1});
+  auto const tensors = detail::gemm_tensors<Exec>(p.a.const_view(), p.b.const_view(), p.c.view());
+  auto const args = detail::gemm_arguments(tensors, GemmOptions{.beta = 1});
   auto const key = tune::make_key(Exec(), "gemm", detail::gemm_tile_types(args), 2, 40, 50, 60);
   EXPECT_FALSE(cache.lookup(key));
   std::vector<TileConfig> const two{{U::m, U::n, 1}, {U::m, U::n, 60}};

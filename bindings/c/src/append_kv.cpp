@@ -88,81 +88,52 @@ struct AppendCall {
     }
   }
 
-  std::int64_t batch() const { return has_cu_kv ? cu_kv.extent[0] - 1 : k_new.extent[0]; }
-
   /// New keys of type T into caches of type C.
   template <class T, class C>
+  void run() const {
+    if (has_tables) {
+      visit_beside<T>(operation, cos,
+                      [&]<class Table>(std::type_identity<Table>) { run<T, C, Table>(); });
+    } else {
+      run<T, C, void>();
+    }
+  }
+
+ private:
+  template <class T, class C, class Table>
   void run() const {
     AppendKvOptions const options{
         .style = given.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split,
         .queries_share_position = given.queries_share_position != 0,
         .rotary_dim = given.rotary_dim,
         .kernel = given.kernel};
-    if (!has_tables) {
-      with_offsets<T, C>(options, Absent{});
-      return;
-    }
-    visit_beside<T>(operation, cos, [&]<class Table>(std::type_identity<Table>) {
-      auto const tables = rotary(cos.span<Table const, 2>(), sin.span<Table const, 2>());
-      if (has_cu_q) {
-        with_offsets<T, C>(options, offsets(cu_q), tables,
-                           queries(q.span<T const, 3>(), q_out.span<C, 3>()));
-        return;
-      }
-      // No queries are queries of no rows: one case less to compile.
-      std::array<std::int64_t, 4> const no_rows{batch(), 0, 0, k_new.extent[k_new.rank - 1]};
-      with_offsets<T, C>(options, Absent{}, tables,
-                         queries(optional_span<T const, 4>(has_queries, q, no_rows),
-                                 optional_span<C, 4>(has_queries, q_out, no_rows)));
-    });
-  }
-
- private:
-  using Absent = attikos::detail::Absent;
-
-  /// Adds offsets or numbers of new tokens to the extras.
-  template <class T, class C, class OffsetsQ, class... Extras>
-  void with_offsets(AppendKvOptions const& options, OffsetsQ const& of_q,
-                    Extras const&... extras) const {
-    if (has_cu_kv) {
-      with_pages<T, C, 3>(options, extras..., cu_seqlens(of_q, offsets(cu_kv)));
-      return;
-    }
-    auto const fresh =
-        new_lengths(optional_span<std::int32_t const, 1>(has_counts, counts, {k_new.extent[0]}));
-    if constexpr (std::is_same_v<OffsetsQ, Absent>) {
-      with_pages<T, C, 4>(options, extras..., fresh);
-    } else {
-      with_pages<T, C, 4>(options, extras..., fresh, cu_seqlens(of_q, none));
-    }
-  }
-
-  template <class T, class C, int Rank, class... Extras>
-  void with_pages(AppendKvOptions const& options, Extras const&... extras) const {
-    auto const used =
-        cache_lengths(optional_span<std::int32_t const, 1>(has_lengths, lengths, {batch()}));
-    if (has_pages) {
-      call<T, C, Rank>(options, used, extras...,
-                       paged(pages.span<std::int32_t const, 2>(), k_cache.extent[2]));
-    } else {
-      call<T, C, Rank>(options, used, extras...);
-    }
-  }
-
-  template <class T, class C, int Rank, class... Extras>
-  void call(AppendKvOptions const& options, Extras const&... extras) const {
+    auto const t = tensors();
     run_on(context, [&](auto const& exec) {
-      auto const k = k_new.span<T const, Rank>();
-      auto const v = v_new.span<T const, Rank>();
-      auto const to_k = k_cache.span<C, 4>();
-      auto const to_v = v_cache.span<C, 4>();
-      if (log != nullptr) {
-        *log = explain(op::append_kv, exec, k, v, to_k, to_v, options, extras...);
-        return;
-      }
-      if (given.check != 0) validate_append_kv(exec, k, to_k, extras...);
-      append_kv(exec, k, v, to_k, to_v, options, extras...);
+      if (given.check != 0 && log == nullptr) attikos::detail::validate_append_kv_run(exec, t);
+      attikos::detail::append_kv_run<T, C, Table, T, C>(exec, t, options, log);
     });
+  }
+
+  attikos::detail::AppendKvTensors tensors() const {
+    auto const any = [](bool has, Tensor const& x) {
+      return has ? x.any() : attikos::detail::AnyTensor{};
+    };
+    attikos::detail::AppendKvTensors t;
+    t.k_new = k_new.any();
+    t.v_new = v_new.any();
+    t.k_cache = k_cache.any();
+    t.v_cache = v_cache.any();
+    t.cache_lengths = any(has_lengths, lengths);
+    t.new_lengths = any(has_counts, counts);
+    t.page_table = any(has_pages, pages);
+    if (has_pages) t.page_size = k_cache.extent[2];
+    t.cu_q = any_offsets(has_cu_q, cu_q);
+    t.cu_kv = any_offsets(has_cu_kv, cu_kv);
+    t.cos = any(has_tables, cos);
+    t.sin = any(has_tables, sin);
+    t.q = any(has_queries, q);
+    t.q_out = any(has_queries, q_out);
+    return t;
   }
 };
 

@@ -14,56 +14,21 @@ struct Call {
   bool has_d_bias, has_d_sinks;
   AttentionSetup setup;
 
-  template <class T, int Rank, class Validate, class... Storage>
-  void run(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
-    using Acc = typename ElementTraits<T>::Accumulator;
-    using Sink = SinkType<T>;
-    std::int64_t const heads = q.extent[static_cast<std::size_t>(Rank - 3)];
-    expect_term_types<T>(operation, setup);
-    std::array<std::int64_t, 4> bias_extents{1, 1, 1, 1};
-    if (setup.has_bias) {
-      auto const given = setup.bias.span<T const, 4>();
-      for (std::size_t r = 0; r < 4; ++r) bias_extents[r] = given.extent(r);
-    }
-    auto const db = attikos::d_bias(optional_span<T, 4>(has_d_bias, d_bias, bias_extents));
-    auto const ds = attikos::d_sinks(optional_span<Sink, 1>(has_d_sinks, d_sinks, {heads}));
-    std::apply(
-        [&](auto const&... terms) {
-          run_on(context, [&](auto const& exec) {
-            if (setup.check) validate(exec);
-            attention_backward(exec, q.span<T const, Rank>(), k.span<T const, Rank>(),
-                               v.span<T const, Rank>(), out.span<T const, Rank>(),
-                               lse.span<Acc const, Rank - 1>(), dout.span<T const, Rank>(),
-                               dq.span<T, Rank>(), dk.span<T, Rank>(), dv.span<T, Rank>(),
-                               setup.options, terms..., db, ds, storage...);
-          });
-        },
-        attention_terms<T>(setup, batch, heads));
-  }
-
   template <class T>
   void run() const {
-    if (setup.has_cu_q) {
-      auto const cu_q = offsets(setup.cu_q);
-      auto const cu_kv = offsets(setup.cu_kv);
-      auto const check = [&](auto const& exec) {
-        validate_cu_seqlens(exec, cu_q, q.extent[1]);
-        validate_cu_seqlens(exec, cu_kv, k.extent[1]);
-      };
-      run<T, 3>(cu_q.extent(0) - 1, check, cu_seqlens(cu_q, cu_kv));
-      return;
-    }
-    auto const valid = padded_lengths(setup, q.extent[0], k.extent[0]);
-    auto const check = [&](auto const& exec) {
-      auto const at = static_cast<std::size_t>(q.rank - 2);
-      if (setup.has_lengths_q) validate_lengths(exec, valid.q, q.extent[at]);
-      if (setup.has_lengths) validate_lengths(exec, valid.kv, k.extent[at]);
-    };
-    if (q.rank == 4) {
-      run<T, 4>(q.extent[0], check, valid);
-    } else {
-      run<T, 3>(1, check, valid);
-    }
+    expect_term_types<T>(operation, setup);
+    attikos::detail::AttentionBackwardTensors t;
+    t.forward = attention_tensors(setup, q, k, v, out, &lse);
+    t.dout = dout.any();
+    t.dq = dq.any();
+    t.dk = dk.any();
+    t.dv = dv.any();
+    if (has_d_bias) t.d_bias = d_bias.any();
+    if (has_d_sinks) t.d_sinks = d_sinks.any();
+    run_on(context, [&](auto const& exec) {
+      if (setup.check) validate_sequences(exec, t.forward);
+      attikos::detail::attention_backward_run<T>(exec, t, setup.options, NoFunctors{}, nullptr);
+    });
   }
 };
 

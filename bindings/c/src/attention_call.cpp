@@ -105,4 +105,34 @@ void expect_attention_ranks(char const* operation, AttentionSetup const& setup, 
   expect(v, rank_kv, why);
 }
 
+attikos::detail::AnyOffsets any_offsets(bool given, Tensor const& tensor) {
+  if (!given) return {};
+  return {{tensor.data, false, tensor.stride[0]}, tensor.extent[0], true};
+}
+
+attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup, Tensor const& q,
+                                                    Tensor const& k, Tensor const& v,
+                                                    Tensor const& out, Tensor const* lse) {
+  auto const any = [](bool has, Tensor const& x) {
+    return has ? x.any() : attikos::detail::AnyTensor{};
+  };
+  attikos::detail::AttentionTensors t;
+  t.q = q.any();
+  t.k = k.any();
+  t.v = v.any();
+  t.out = out.any();
+  if (lse != nullptr) t.lse = lse->any();
+  t.cu_q = any_offsets(setup.has_cu_q, setup.cu_q);
+  t.cu_kv = any_offsets(setup.has_cu_kv, setup.cu_kv);
+  t.page_table = any(setup.has_pages, setup.pages);
+  if (setup.has_pages) t.page_size = k.extent[2];
+  t.lengths_q = any(setup.has_lengths_q, setup.lengths_q);
+  t.lengths_kv = any(setup.has_lengths, setup.lengths_kv);
+  t.terms = {any(setup.has_bias, setup.bias),           any(setup.has_mask, setup.mask),
+             any(setup.has_alibi, setup.alibi),         any(setup.has_sinks, setup.sinks),
+             any(setup.has_descale_q, setup.descale_q), any(setup.has_descale_k, setup.descale_k),
+             any(setup.has_descale_v, setup.descale_v)};
+  return t;
+}
+
 }  // namespace attikos::c

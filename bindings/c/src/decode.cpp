@@ -39,25 +39,6 @@ struct DecodeCall {
     using Acc = typename ElementTraits<T>::Accumulator;
     if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
     expect_term_types<T, Out>(operation, setup);
-    visit_storage<true>(
-        setup, q, k,
-        [&](auto rank_q, auto rank_kv, std::int64_t batch, auto const& validate,
-            auto const&... storage) { run<T, Out, rank_q, rank_kv>(batch, validate, storage...); });
-  }
-
- private:
-  /// The call itself, `storage` being the wrappers that say where sequences lie. `validate(exec)`
-  /// reads what the device holds.
-  template <class T, class Out, int RankQ, int RankKv, class Validate, class... Storage>
-  void run(std::int64_t batch, Validate const& validate, Storage const&... storage) const {
-    using Acc = typename ElementTraits<T>::Accumulator;
-    auto const sq = q.span<T const, RankQ>();
-    auto const sk = k.span<T const, RankKv>();
-    auto const sv = v.span<T const, RankKv>();
-    auto const so = out.span<Out, RankQ>();
-    std::array<std::int64_t, RankQ - 1> rows{};
-    for (std::size_t r = 0; r < RankQ - 1; ++r) rows[r] = sq.extent(r);
-    auto const sl = optional_span<Acc, RankQ - 1>(has_lse, lse, rows);
     DecodeOptions const options{.softmax_scale = setup.options.softmax_scale,
                                 .causal = setup.options.causal,
                                 .causal_alignment = setup.options.causal_alignment,
@@ -67,18 +48,11 @@ struct DecodeCall {
                                 .softcap = setup.options.softcap,
                                 .splits = splits,
                                 .determinism = determinism};
-    std::apply(
-        [&](auto const&... terms) {
-          run_on(context, [&](auto const& exec) {
-            if (log != nullptr) {
-              *log = explain(op::decode, exec, sq, sk, sv, so, options, terms..., storage...);
-              return;
-            }
-            if (setup.check) validate(exec);
-            decode(exec, sq, sk, sv, so, sl, options, terms..., storage...);
-          });
-        },
-        attention_terms<T, Out>(setup, batch, sq.extent(RankQ - 3), sk.extent(RankKv - 3)));
+    auto const tensors = attention_tensors(setup, q, k, v, out, has_lse ? &lse : nullptr);
+    run_on(context, [&](auto const& exec) {
+      if (setup.check && log == nullptr) validate_sequences(exec, tensors);
+      attikos::detail::decode_run<T, Out>(exec, tensors, options, NoFunctors{}, log);
+    });
   }
 };
 

@@ -66,6 +66,35 @@ void read_rows(char const* operation, attikos_gemm_options const& o, Tensor cons
   visit_dtype<std::int32_t>(operation, counts.tensor, [](auto) {});
 }
 
+abi::GemmArgs GemmCall::check() const {
+  bool const exact = c.dtype == ATTIKOS_INT32;
+  if (exact && (bias.given || residual.given || pre_activation.given))
+    fail(ATTIKOS_UNSUPPORTED, operation,
+         ": int8 x int8 -> int32 takes no bias, no residual and no pre_activation");
+  if (attikos_dtype_size(c.dtype) != 1 && scale_out.given)
+    fail(ATTIKOS_UNSUPPORTED, operation, ": scale_out goes with a C of 8 bits; C is ",
+         c.describe());
+  for (OptionalTensor const* x : {&bias, &residual, &pre_activation})
+    if (x->given) visit_floating(operation, x->tensor, [](auto) {});
+  if (offsets.given)
+    visit_dtype<std::int32_t, std::int64_t>(operation, offsets.tensor, [](auto) {});
+  using attikos::detail::operand_of;
+  attikos::detail::GemmTensors t{{operand_of(a.any()), operand_of(b.any()), operand_of(c.any())},
+                                 offsets.any(),
+                                 counts.any(),
+                                 bias.any(),
+                                 residual.any(),
+                                 pre_activation.any(),
+                                 scale_a.any(),
+                                 scale_b.any(),
+                                 zero_point_a.any(),
+                                 zero_point_b.any(),
+                                 device_scale.any(),
+                                 scale_out.any()};
+  attikos::detail::check_output(operation, "C", c.any());
+  return attikos::detail::gemm_arguments(t, options);
+}
+
 namespace {
 
 bool is_float8(Tensor const& x) {

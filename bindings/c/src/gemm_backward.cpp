@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include <algorithm>
 #include <attikos/gemm/gemm_backward.hpp>
 
 #include "gemm_call.hpp"
@@ -18,49 +17,28 @@ struct GemmBackwardCall {
   /// A and B of type T, the gradient of the result of type G.
   template <class T, class G>
   void run() const {
-    if (offsets.given) {
-      visit_dtype<std::int32_t, std::int64_t>(
-          operation, offsets.tensor, [&]<class Int>(std::type_identity<Int>) {
-            run<T, G, 2>(grouped(offsets.tensor.span<Int const, 1>()));
-          });
-    } else {
-      run<T, G, 3>(
-          masked(counts.span<std::int32_t const, 1>({dout.rank == 3 ? dout.extent[0] : 1})));
-    }
-  }
-
- private:
-  /// A and dout of rank `Rank`. All outputs and extras are there, with null data where the caller
-  /// wants or has none: one call is compiled.
-  template <class T, class G, int Rank, class Rows>
-  void run(Rows const& rows) const {
-    auto const given = dout.span<G const, Rank>();
-    std::array<std::int64_t, Rank> extents{};
-    for (std::size_t r = 0; r < Rank; ++r) extents[r] = given.extent(r);
-    std::int64_t const width = extents[options.bias_along == BiasAlong::m ? Rank - 2 : Rank - 1];
+    auto const given = tensors();
     run_on(context, [&](auto const& exec) {
-      gemm_backward(
-          exec, a.span<T const, Rank>(), b.span<T const, 3>(), given, output<T, Rank>(da, a),
-          output<T, 3>(db, b), options,
-          attikos::device_scale(device_scale.span<float const, 1>({1})),
-          attikos::pre_activation(pre_activation.span<G const, Rank>(extents)),
-          bias_gradient(d_bias.given ? d_bias.tensor.span<G, 1>() : absent_vector<G>(width)),
-          c_gradient(output<G, Rank>(d_c, dout)), rows);
+      using Types = attikos::detail::GemmBackwardTypes<T, T, G, T, T, G, G>;
+      attikos::detail::gemm_backward_run(Types{}, exec, given, options);
     });
   }
 
-  /// A gradient, else null data of the extents of what it would be the gradient of.
-  template <class T, int Rank>
-  static Span<T, Rank> output(OptionalTensor const& gradient, Tensor const& of) {
-    if (gradient.given) return gradient.tensor.span<T, Rank>();
-    auto const like = of.span<T, Rank>();
-    std::array<std::int64_t, Rank> extents{}, strides{};
-    std::int64_t step = 1;
-    for (std::size_t r = Rank; r-- > 0; step *= std::max<std::int64_t>(extents[r], 1)) {
-      extents[r] = like.extent(r);
-      strides[r] = step;
-    }
-    return Span<T, Rank>(nullptr, extents, strides);
+ private:
+  attikos::detail::GemmBackwardTensors tensors() const {
+    if (offsets.given)
+      visit_dtype<std::int32_t, std::int64_t>(operation, offsets.tensor, [](auto) {});
+    using attikos::detail::operand_of;
+    return {{operand_of(a.any()), operand_of(b.any()), operand_of(dout.any()), "dout"},
+            da.any(),
+            db.any(),
+            offsets.any(),
+            counts.any(),
+            pre_activation.any(),
+            device_scale.any(),
+            d_bias.any(),
+            d_c.any(),
+            {}};
   }
 };
 

@@ -2,7 +2,7 @@
 // Attention over parts of the keys, joined.
 #include <attikos/attention/merge_states.hpp>
 
-#include "attention_call.hpp"
+#include "tensor.hpp"
 
 namespace attikos::c {
 namespace {
@@ -53,8 +53,10 @@ struct MergeCall {
       for (Tensor const* tensor : state_lses) visit_dtype<Acc>(operation, *tensor, [](auto) {});
       visit_beside<T>(operation, state, [&](auto state_type) {
         auto const to = out.span<T, 4>();
+        // Null data are taken as absent.
         auto const rows =
-            optional_span<Acc, 3>(has_lse, lse, {to.extent(0), to.extent(1), to.extent(2)});
+            has_lse ? lse.span<Acc, 3>()
+                    : Span<Acc, 3>(nullptr, {to.extent(0), to.extent(1), to.extent(2)}, {1, 1, 1});
         run_on(context, [&](auto const& exec) { f(exec, state_type, type, to, rows); });
       });
     });

@@ -46,6 +46,19 @@ std::string Tensor::describe() const {
   return text + "] " + attikos_dtype_name(dtype);
 }
 
+attikos::detail::AnyTensor Tensor::any() const {
+  attikos::detail::AnyTensor x;
+  x.data = data;
+  x.type = static_cast<DType>(dtype);
+  x.rank = rank == 0 ? 1 : rank;
+  x.extent[0] = 1;
+  for (int r = 0; r < rank && r < x.max_rank; ++r) {
+    x.extent[r] = extent[at(r)];
+    x.stride[r] = stride[at(r)];
+  }
+  return x;
+}
+
 Tensor read_shape(char const* operation, char const* name, attikos_tensor const* tensor,
                   int min_rank, int max_rank) {
   if (tensor == nullptr)

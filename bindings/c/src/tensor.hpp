@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <attikos/core/any_tensor.hpp>
 #include <attikos/core/dtypes.hpp>
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,9 @@ struct Tensor {
   bool has_elements() const;
   /// "[2, 8] float16"
   std::string describe() const;
+
+  /// The tensor as the library's checks see it, which know no dimensions of 0: one number is [1].
+  attikos::detail::AnyTensor any() const;
 
   /// The tensor with its rank raised to `Rank` by leading dimensions of extent 1.
   template <class T, int Rank>

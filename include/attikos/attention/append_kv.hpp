@@ -19,66 +19,34 @@ template <class T>
 concept AppendKvExtra =
     is_any_wrapper<T, CacheLengths, Paged, Rotary, Queries, NewLengths, CuSeqlens>;
 
-/// Checks, then explains (log given) or runs (log null).
-template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCache,
-          TensorLike VCache, class... Extras>
-void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
-                        KCache const& k_cache, VCache const& v_cache,
-                        AppendKvOptions const& options, Explanation* log, Extras const&... extras) {
-  using X = element_t<KNew>;
-  using C = element_t<KCache>;
-  check_tensor<Exec, KNew>();
-  check_tensor<Exec, VNew>();
-  check_output<Exec>("append_kv", "k_cache", k_cache);
-  check_output<Exec>("append_kv", "v_cache", v_cache);
-  static_assert(rank_of<VNew> == rank_of<KNew> && rank_of<KCache> == 4 && rank_of<VCache> == 4,
-                "attikos::append_kv: keys and values have one rank, and caches have rank 4");
-  static_assert(std::is_same_v<X, element_t<VNew>> && std::is_same_v<C, element_t<VCache>>,
-                "attikos::append_kv: keys and values have one element type, so have the caches");
-  static_assert(is_floating_element<X> && is_floating_element<C>,
-                "attikos::append_kv: keys, values and caches hold floating-point elements");
-  check_extents("append_kv", "k_new", k_new);
-  check_extents("append_kv", "v_new", v_new);
-  check_extents("append_kv", "k_cache", k_cache);
-  check_extents("append_kv", "v_cache", v_cache);
-  auto const rk = to_const_ref(k_new);
-  auto const rv = to_const_ref(v_new);
-  auto const ck = to_ref(k_cache);
-  auto const cv = to_ref(v_cache);
-  auto const tokens = append_kv_tokens<Exec>(rk, extras...);
-  auto const slots = append_kv_slots<Exec>(rk, rv, ck, cv, tokens.batch, extras...);
-  auto const given = find_extra<Queries>(extras...);
-  auto const tables = find_extra<Rotary>(extras...);
-  static_assert(!is_present<decltype(given)> || is_present<decltype(tables)>,
-                "attikos::append_kv: queries(q, out) needs rotary(cos, sin)");
-  auto const query = append_kv_queries<Exec>(given, rk, tokens.batch, extras...);
-  auto const k4 = with_batch(rk);
-  // Tables must reach as far as the host can tell, which is one token where sequences are packed.
-  auto const reach = [](std::int64_t seqlen, bool one) {
-    return one ? std::min<std::int64_t>(seqlen, 1) : seqlen;
-  };
-  std::int64_t const seqlen =
-      std::max(reach(k4.extent[2], tokens.offsets.data != nullptr),
-               reach(query.q.extent[2],
-                     options.queries_share_position || query.tokens.offsets.data != nullptr));
-  auto const rotation = append_kv_rotation<Exec>(tables, find_extra<CacheLengths>(extras...),
-                                                 options, tokens.batch, seqlen, k4.extent[3]);
-  using Q = std::remove_const_t<std::remove_pointer_t<decltype(query.q.data)>>;
-  using QOut = std::remove_pointer_t<decltype(query.out.data)>;
+/// Checks, then explains (log given) or runs (log null): new keys of type X into caches of type C,
+/// tables of type Table (void where there are none), queries of type Q into QOut.
+template <class X, class C, class Table, class Q, class QOut, ExecutionSpace Exec>
+void append_kv_run(Exec const& exec, AppendKvTensors const& t, AppendKvOptions const& options,
+                   Explanation* log) {
+  AppendKvPlan const p = append_kv_plan(t, options);
+  auto const rotation = append_kv_rotation<Table>(t, options, p);
   using Acc = std::conditional_t<std::is_same_v<RowAccumulator<X, C>, double> ||
                                      std::is_same_v<RowAccumulator<Q, QOut>, double>,
                                  double, float>;
   using Row = AppendKvRow<Acc, X, C, std::remove_const_t<decltype(rotation)>, Q, QOut>;
-  Row const row{k4,
-                with_batch(rv),
-                ck,
-                cv,
-                tokens,
-                slots,
+  // No queries are a tensor of no rows.
+  TensorRef<Q const, 4> q{};
+  TensorRef<QOut, 4> q_out{};
+  if (t.q.given()) {
+    q = ref_of<Q const, 4>(t.q);
+    q_out = ref_of<QOut, 4>(t.q_out);
+  }
+  Row const row{ref_of<X const, 4>(t.k_new),
+                ref_of<X const, 4>(t.v_new),
+                ref_of<C, 4>(t.k_cache),
+                ref_of<C, 4>(t.v_cache),
+                p.tokens,
+                p.slots,
                 rotation,
-                query.q,
-                query.out,
-                query.tokens,
+                q,
+                q_out,
+                p.query_tokens,
                 options.queries_share_position};
   using Kernels = typename Specializations<op::AppendKv, Exec, X, C>::kernels;
   auto const arguments = append_kv_arguments(row);
@@ -90,6 +58,63 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
   // To find a row's place takes longer than to copy it, so that half a warp has one: 66 µs, 103
   // with 32 lanes. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>.
   launch_rows<16>(exec, "append_kv", row, row.rows());
+}
+
+/// The same of a call as it was written.
+template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCache,
+          TensorLike VCache, class... Extras>
+void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
+                        KCache const& k_cache, VCache const& v_cache,
+                        AppendKvOptions const& options, Explanation* log, Extras const&... extras) {
+  using X = element_t<KNew>;
+  using C = element_t<KCache>;
+  check_tensor<Exec, KNew>();
+  check_tensor<Exec, VNew>();
+  check_tensor<Exec, KCache>();
+  check_tensor<Exec, VCache>();
+  check_writable(k_cache);
+  check_writable(v_cache);
+  static_assert(rank_of<VNew> == rank_of<KNew> && rank_of<KCache> == 4 && rank_of<VCache> == 4,
+                "attikos::append_kv: keys and values have one rank, and caches have rank 4");
+  static_assert(std::is_same_v<X, element_t<VNew>> && std::is_same_v<C, element_t<VCache>>,
+                "attikos::append_kv: keys and values have one element type, so have the caches");
+  static_assert(is_floating_element<X> && is_floating_element<C>,
+                "attikos::append_kv: keys, values and caches hold floating-point elements");
+  AppendKvTensors t;
+  t.k_new = any_tensor(k_new);
+  t.v_new = any_tensor(v_new);
+  t.k_cache = any_tensor(k_cache);
+  t.v_cache = any_tensor(v_cache);
+  append_kv_storage<Exec, rank_of<KNew>>(t, extras...);
+  auto const given = find_extra<Queries>(extras...);
+  auto const tables = find_extra<Rotary>(extras...);
+  constexpr bool rotated = is_present<decltype(tables)>, queried = is_present<decltype(given)>;
+  static_assert(!queried || rotated, "attikos::append_kv: queries(q, out) needs rotary(cos, sin)");
+  if constexpr (!rotated) {
+    append_kv_run<X, C, void, X, X>(exec, t, options, log);
+  } else {
+    using Table = element_t<decltype(tables.cos)>;
+    static_assert(std::is_same_v<Table, element_t<decltype(tables.sin)>>,
+                  "attikos: cos and sin hold the same element type");
+    t.cos = any_table<Exec>(tables.cos);
+    t.sin = any_table<Exec>(tables.sin);
+    if constexpr (queried) {
+      using Q = decltype(given.q);
+      using QOut = decltype(given.out);
+      constexpr int rank = packs_queries<Extras...> ? 3 : 4;
+      check_tensor<Exec, Q>();
+      check_tensor<Exec, QOut>();
+      check_writable(given.out);
+      static_assert(rank_of<Q> == rank && rank_of<QOut> == rank,
+                    "attikos::append_kv: q is [batch, heads_q, seqlen_q, head_dim], or [heads_q, "
+                    "total_q, head_dim] with cu_seqlens(q, kv)");
+      t.q = any_tensor(given.q);
+      t.q_out = any_tensor(given.out);
+      append_kv_run<X, C, Table, element_t<Q>, element_t<QOut>>(exec, t, options, log);
+    } else {
+      append_kv_run<X, C, Table, X, X>(exec, t, options, log);
+    }
+  }
 }
 
 }  // namespace detail

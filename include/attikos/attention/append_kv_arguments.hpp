@@ -10,180 +10,197 @@
 #include <attikos/attention/attention_term_arguments.hpp>
 #include <attikos/core/lengths.hpp>
 #include <attikos/core/row_checks.hpp>
+#include <attikos/norm/rotation.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// An extent of 1 in front, for packed tensors.
-template <class T, int Rank>
-TensorRef<T, 4> with_batch(TensorRef<T, Rank> const& x) {
-  if constexpr (Rank == 4) {
-    return x;
-  } else {
-    return {x.data,
-            {1, x.extent[0], x.extent[1], x.extent[2]},
-            {0, x.stride[0], x.stride[1], x.stride[2]}};
-  }
-}
+/// What a call of append_kv() was given. Absent is what was not.
+struct AppendKvTensors {
+  AnyTensor k_new, v_new, k_cache, v_cache;
+  AnyTensor cache_lengths, new_lengths, page_table;
+  std::int64_t page_size = 0;
+  AnyOffsets cu_q, cu_kv;
+  AnyTensor cos, sin, q, q_out;
 
-/// Offsets of the new tokens (Kv) or of the queries of a call; none where they are padded.
-template <bool Kv, class... Extras>
-auto token_offsets(Extras const&... extras) {
-  auto const given = find_extra<CuSeqlens>(extras...);
-  if constexpr (!is_present<decltype(given)>) {
-    return Absent{};
-  } else if constexpr (Kv) {
-    return given.kv;
-  } else {
-    return given.q;
+  bool packed() const { return cu_kv.given; }
+  bool paged() const { return page_table.given(); }
+  /// What messages show of the tensors.
+  std::string shapes() const {
+    return " k_new is " + describe(k_new) + ", v_new is " + describe(v_new) + ", k_cache is " +
+           describe(k_cache) + ", v_cache is " + describe(v_cache) + ".";
   }
-}
+};
 
 /// How new tokens lie in k_new, which is [batch, heads_kv, seqlen_new, head_dim] or packed.
-template <ExecutionSpace Exec, class X, int Rank, class... Extras>
-TokenLayout append_kv_tokens(TensorRef<X, Rank> const& k, Extras const&... extras) {
+inline TokenLayout append_kv_tokens(AppendKvTensors const& t) {
   TokenLayout tokens{};
-  auto const offsets = token_offsets<true>(extras...);
-  auto const counts = find_extra<NewLengths>(extras...);
-  constexpr bool packed = is_present<decltype(offsets)>;
-  static_assert(packed ? Rank == 3 : Rank == 4,
-                "attikos::append_kv: k_new and v_new have rank 4 [batch, heads_kv, seqlen_new, "
-                "head_dim], or rank 3 [heads_kv, total_new, head_dim] with cu_seqlens(q, kv)");
-  static_assert(!(packed && is_present<decltype(counts)>),
-                "attikos::append_kv: packed k_new has its lengths in cu_seqlens");
-  if constexpr (packed) {
-    tokens.offsets = offsets_ref<Exec>("append_kv", "cu_seqlens of kv", offsets);
-    tokens.batch = extent_of(offsets, 0) - 1;
-  } else {
-    tokens.batch = k.extent[0];
-    if constexpr (is_present<decltype(counts)>) {
-      auto const ref = lengths_ref<Exec>("append_kv", "new_lengths", counts.view, k.extent[0],
-                                         "sequence of the batch");
-      tokens.lengths = ref.data;
-      tokens.lengths_stride = ref.stride[0];
-    }
+  if (t.packed()) {
+    tokens.offsets = offsets_ref("append_kv", "cu_seqlens of kv", t.cu_kv);
+    tokens.batch = t.cu_kv.count - 1;
+    return tokens;
+  }
+  tokens.batch = t.k_new.extent[0];
+  if (t.new_lengths.given()) {
+    auto const ref = lengths_ref("append_kv", "new_lengths", t.new_lengths, t.k_new.extent[0],
+                                 "sequence of the batch");
+    tokens.lengths = ref.data;
+    tokens.lengths_stride = ref.stride[0];
   }
   return tokens;
 }
 
-/// The tables for new keys (and queries), which stand at the cache's lengths.
-template <ExecutionSpace Exec, class Given, class CacheLengths_>
-auto append_kv_rotation(Given const& given, CacheLengths_ const& lengths,
-                        AppendKvOptions const& options, std::int64_t batch, std::int64_t seqlen,
-                        std::int64_t head_dim) {
-  if constexpr (is_present<Given>) {
-    auto const rotation = [&] {
-      if constexpr (is_present<CacheLengths_>) {
-        return make_rotation<Exec>("append_kv", given.cos, given.sin, options.style,
-                                   options.rotary_dim, 0, batch, seqlen, false,
-                                   positions(lengths.view));
-      } else {
-        return make_rotation<Exec>("append_kv", given.cos, given.sin, options.style,
-                                   options.rotary_dim, 0, batch, seqlen, false);
-      }
-    }();
-    if (rotation.dim() > head_dim)
-      raise<ShapeError>("append_kv: rotary_dim is ", rotation.dim(), "; expected at most ",
-                        head_dim, ", the head_dim of k_new");
-    return rotation;
-  } else {
-    return Absent{};
-  }
-}
-
 /// Checks the caches against what goes into them, `batch` sequences; returns where it goes.
-template <ExecutionSpace Exec, class X, int Rank, class C, class... Extras>
-CacheSlots append_kv_slots(TensorRef<X, Rank> const& given_k, TensorRef<X, Rank> const& given_v,
-                           TensorRef<C, 4> const& k_cache, TensorRef<C, 4> const& v_cache,
-                           std::int64_t batch, Extras const&... extras) {
-  auto const k = with_batch(given_k), v = with_batch(given_v);
-  auto const shapes = [&] {
-    return " k_new is " + describe(given_k) + ", v_new is " + describe(given_v) + ", k_cache is " +
-           describe(k_cache) + ", v_cache is " + describe(v_cache) + ".";
-  };
+inline CacheSlots append_kv_slots(AppendKvTensors const& t, std::int64_t batch) {
+  AnyTensor const k = t.k_new.with_rank(4), v = t.v_new.with_rank(4);
+  AnyTensor const &k_cache = t.k_cache, &v_cache = t.v_cache;
   auto const expect = [&](char const* name, char const* what, std::int64_t got, std::int64_t wanted,
                           char const* like) {
     if (got != wanted)
       raise<ShapeError>("append_kv: ", name, " has ", what, " ", got, "; expected ", wanted,
-                        " as in ", like, ".", shapes());
+                        " as in ", like, ".", t.shapes());
   };
-  auto const given = find_extra<Paged>(extras...);
-  constexpr bool paged_cache = is_present<decltype(given)>;
   expect("v_new", "batch", v.extent[0], k.extent[0], "k_new");
   expect("v_new", "heads", v.extent[1], k.extent[1], "k_new");
-  expect("v_new", Rank == 3 ? "total" : "seqlen", v.extent[2], k.extent[2], "k_new");
-  if (!paged_cache)
-    expect("k_cache", "batch", k_cache.extent[0], batch, Rank == 3 ? "cu_seqlens" : "k_new");
+  expect("v_new", t.packed() ? "total" : "seqlen", v.extent[2], k.extent[2], "k_new");
+  if (!t.paged())
+    expect("k_cache", "batch", k_cache.extent[0], batch, t.packed() ? "cu_seqlens" : "k_new");
   expect("k_cache", "heads", k_cache.extent[1], k.extent[1], "k_new");
   expect("k_cache", "head_dim", k_cache.extent[3], k.extent[3], "k_new");
-  expect("v_cache", paged_cache ? "number of pages" : "batch", v_cache.extent[0], k_cache.extent[0],
+  expect("v_cache", t.paged() ? "number of pages" : "batch", v_cache.extent[0], k_cache.extent[0],
          "k_cache");
   expect("v_cache", "heads", v_cache.extent[1], k_cache.extent[1], "k_cache");
-  expect("v_cache", paged_cache ? "page size" : "seqlen", v_cache.extent[2], k_cache.extent[2],
+  expect("v_cache", t.paged() ? "page size" : "seqlen", v_cache.extent[2], k_cache.extent[2],
          "k_cache");
   expect("v_cache", "head_dim", v_cache.extent[3], v.extent[3], "v_new");
 
   CacheSlots slots{};
   slots.capacity = k_cache.extent[2];
   slots.num_pages = k_cache.extent[0];
-  if constexpr (paged_cache) {
-    slots.table = page_table_ref<Exec>("append_kv", given, batch, "k_cache", k_cache.extent[0],
-                                       k_cache.extent[2]);
-    slots.page_size = given.page_size;
+  if (t.paged()) {
+    slots.table = page_table_ref("append_kv", t.page_table, t.page_size, batch, "k_cache",
+                                 k_cache.extent[0], k_cache.extent[2]);
+    slots.page_size = t.page_size;
     // An empty table may have no address; its capacity must not pass for that of a plain cache.
-    slots.capacity = slots.table.extent[1] * given.page_size;
+    slots.capacity = slots.table.extent[1] * t.page_size;
   }
-  auto const lengths = find_extra<CacheLengths>(extras...);
-  if constexpr (is_present<decltype(lengths)>) {
-    auto const ref = lengths_ref<Exec>("append_kv", "cache_lengths", lengths.view, batch,
-                                       "sequence of the batch");
+  if (t.cache_lengths.given()) {
+    auto const ref =
+        lengths_ref("append_kv", "cache_lengths", t.cache_lengths, batch, "sequence of the batch");
     slots.lengths = ref.data;
     slots.lengths_stride = ref.stride[0];
   }
   return slots;
 }
 
-/// Queries as kernels see them; without any, tensors of no rows.
-template <class Q, class QOut>
-struct QueryRefs {
-  TensorRef<Q const, 4> q{};
-  TensorRef<QOut, 4> out{};
+/// Checks queries and how they lie; without any, there are none of no rows.
+inline TokenLayout append_kv_query_tokens(AppendKvTensors const& t, std::int64_t batch) {
   TokenLayout tokens{};
+  if (!t.q.given()) return tokens;
+  check_output("append_kv", "out of queries", t.q_out);
+  check_extents("append_kv", "q", t.q);
+  check_extents("append_kv", "out of queries", t.q_out);
+  check_extents_like("append_kv", "out of queries", t.q_out, "q", t.q);
+  tokens.batch = batch;
+  AnyTensor const q = t.q.with_rank(4);
+  if ((!t.cu_q.given && q.extent[0] != batch) || q.extent[3] != t.k_new.extent[t.k_new.rank - 1])
+    raise<ShapeError>("append_kv: q is ", describe(t.q),
+                      "; expected batch and head_dim as in k_new, which is ", describe(t.k_new));
+  if (t.cu_q.given) {
+    tokens.offsets = offsets_ref("append_kv", "cu_seqlens of q", t.cu_q);
+    if (t.cu_q.count != batch + 1)
+      raise<ShapeError>("append_kv: cu_seqlens of q has ", t.cu_q.count, " entries; expected ",
+                        batch + 1, ", one more than there are sequences");
+  }
+  return tokens;
+}
+
+/// A call after the checks that need no element type.
+struct AppendKvPlan {
+  TokenLayout tokens, query_tokens;
+  CacheSlots slots;
+  std::int64_t seqlen;  ///< how far the tables must reach as far as the host can tell
 };
 
-template <ExecutionSpace Exec, class Given, class X, int Rank, class... Extras>
-auto append_kv_queries(Given const& given, TensorRef<X const, Rank> const& k, std::int64_t batch,
-                       Extras const&... extras) {
-  if constexpr (is_present<Given>) {
-    constexpr int rank = rank_of<decltype(given.q)>;
-    auto const offsets = token_offsets<false>(extras...);
-    constexpr bool packed = is_present<decltype(offsets)>;
-    check_tensor<Exec, decltype(given.q)>();
-    check_output<Exec>("append_kv", "out of queries", given.out);
-    check_extents("append_kv", "q", given.q);
-    check_extents("append_kv", "out of queries", given.out);
-    static_assert(rank == (packed ? 3 : 4) && rank_of<decltype(given.out)> == rank,
-                  "attikos::append_kv: q is [batch, heads_q, seqlen_q, head_dim], or [heads_q, "
-                  "total_q, head_dim] with cu_seqlens(q, kv)");
-    auto const rq = to_const_ref(given.q);
-    auto const ro = to_ref(given.out);
-    check_extents_like("append_kv", "out of queries", ro, "q", rq);
-    QueryRefs<element_t<decltype(given.q)>, element_t<decltype(given.out)>> refs{
-        with_batch(rq), with_batch(ro), {}};
-    refs.tokens.batch = batch;
-    if ((!packed && refs.q.extent[0] != batch) || refs.q.extent[3] != k.extent[Rank - 1])
-      raise<ShapeError>("append_kv: q is ", describe(rq),
-                        "; expected batch and head_dim as in k_new, which is ", describe(k));
-    if constexpr (packed) {
-      refs.tokens.offsets = offsets_ref<Exec>("append_kv", "cu_seqlens of q", offsets);
-      if (extent_of(offsets, 0) != batch + 1)
-        raise<ShapeError>("append_kv: cu_seqlens of q has ", extent_of(offsets, 0),
-                          " entries; expected ", batch + 1, ", one more than there are sequences");
-    }
-    return refs;
+inline AppendKvPlan append_kv_plan(AppendKvTensors const& t, AppendKvOptions const& options) {
+  check_output("append_kv", "k_cache", t.k_cache);
+  check_output("append_kv", "v_cache", t.v_cache);
+  check_extents("append_kv", "k_new", t.k_new);
+  check_extents("append_kv", "v_new", t.v_new);
+  check_extents("append_kv", "k_cache", t.k_cache);
+  check_extents("append_kv", "v_cache", t.v_cache);
+  AppendKvPlan p{};
+  p.tokens = append_kv_tokens(t);
+  p.slots = append_kv_slots(t, p.tokens.batch);
+  p.query_tokens = append_kv_query_tokens(t, p.tokens.batch);
+  // That is one token where sequences are packed.
+  auto const reach = [](AnyTensor const& x, bool one) {
+    std::int64_t const seqlen = x.with_rank(4).extent[2];
+    return one ? std::min<std::int64_t>(seqlen, 1) : seqlen;
+  };
+  p.seqlen = reach(t.k_new, t.packed());
+  if (t.q.given())
+    p.seqlen = std::max(p.seqlen, reach(t.q, options.queries_share_position || t.cu_q.given));
+  return p;
+}
+
+/// The rotation of new keys and queries, which stand at the cache's lengths; Absent for Table void.
+template <class Table>
+auto append_kv_rotation(AppendKvTensors const& t, AppendKvOptions const& options,
+                        AppendKvPlan const& p) {
+  if constexpr (std::is_void_v<Table>) {
+    return Absent{};
   } else {
-    return QueryRefs<X, X>{};
+    RotationArguments const given{t.cos, t.sin, t.cache_lengths, options.style, options.rotary_dim,
+                                  0,     false};
+    auto const rotation = make_rotation<Table>("append_kv", given, p.tokens.batch, p.seqlen);
+    std::int64_t const head_dim = t.k_new.extent[t.k_new.rank - 1];
+    if (rotation.dim() > head_dim)
+      raise<ShapeError>("append_kv: rotary_dim is ", rotation.dim(), "; expected at most ",
+                        head_dim, ", the head_dim of k_new");
+    return rotation;
+  }
+}
+
+template <class Cu>
+constexpr bool packs(bool keys) {
+  if constexpr (is_present<Cu>) {
+    return keys ? is_present<decltype(Cu::kv)> : is_present<decltype(Cu::q)>;
+  } else {
+    return false;
+  }
+}
+/// Whether new keys, or queries, of a call are packed.
+template <class... Extras>
+inline constexpr bool packs_keys =
+    packs<decltype(find_extra<CuSeqlens>(std::declval<Extras const&>()...))>(true);
+template <class... Extras>
+inline constexpr bool packs_queries =
+    packs<decltype(find_extra<CuSeqlens>(std::declval<Extras const&>()...))>(false);
+
+/// Where the sequences of a call lie, without static types, which are checked here.
+template <ExecutionSpace Exec, int Rank, class... Extras>
+void append_kv_storage(AppendKvTensors& t, Extras const&... extras) {
+  auto const cu = find_extra<CuSeqlens>(extras...);
+  auto const fresh = find_extra<NewLengths>(extras...);
+  auto const used = find_extra<CacheLengths>(extras...);
+  auto const pages = find_extra<Paged>(extras...);
+  if constexpr (is_present<decltype(cu)>) {
+    t.cu_q = any_offsets<Exec>(cu.q);
+    t.cu_kv = any_offsets<Exec>(cu.kv);
+  }
+  constexpr bool packed = packs_keys<Extras...>;
+  static_assert(packed ? Rank == 3 : Rank == 4,
+                "attikos::append_kv: k_new and v_new have rank 4 [batch, heads_kv, seqlen_new, "
+                "head_dim], or rank 3 [heads_kv, total_new, head_dim] with cu_seqlens(q, kv)");
+  static_assert(!(packed && is_present<decltype(fresh)>),
+                "attikos::append_kv: packed k_new has its lengths in cu_seqlens");
+  if constexpr (is_present<decltype(fresh)>) t.new_lengths = any_lengths<Exec>(fresh.view);
+  if constexpr (is_present<decltype(used)>) t.cache_lengths = any_lengths<Exec>(used.view);
+  if constexpr (is_present<decltype(pages)>) {
+    t.page_table = any_page_table<Exec>(pages.table);
+    t.page_size = pages.page_size;
   }
 }
 

@@ -19,20 +19,13 @@ template <class T>
 concept AttentionExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks,
                                         Descale, Score, Weight, Workspace>;
 
-/// Checks, then explains (log given) or runs (log null). `lse` is a tensor or Absent.
-template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
-          class... Extras>
-void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
-                        Lse const& lse, AttentionOptions const& options, Explanation* log,
-                        Extras const&... extras) {
-  using T = element_t<Q>;
-  using O = element_t<Out>;
-  check_output<Exec>("attention", "out", out);
-  if constexpr (is_present<Lse>) check_output<Exec>("attention", "lse", lse);
-  abi::AttentionArgs const args =
-      attention_arguments<Exec>("attention", q, k, v, out, lse, options, extras...);
-  auto const functors = pair_functors(extras...);
-  using Functors = std::remove_const_t<decltype(functors)>;
+/// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
+template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
+void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions const& options,
+                   Functors const& functors, Explanation* log, Workspaces const&... memory) {
+  check_output("attention", "out", t.out);
+  if (t.lse.given()) check_output("attention", "lse", t.lse);
+  abi::AttentionArgs const args = attention_arguments("attention", t, options);
   // Specializations are flash kernels: who asks for stored scores by name gets them. A functor can
   // only be compiled into the portable kernels.
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
@@ -59,9 +52,26 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
                                                    args.seqlen_kv, sizeof(AttentionAccumulator<T>));
   check_unfused_leagues<T, O, Functors, Exec>(args);
   if (log != nullptr) return;
-  WorkspaceLease const lease = get_workspace("attention", exec, bytes, extras...);
+  WorkspaceLease const lease = get_workspace("attention", exec, bytes, memory...);
   attention_unfused<T, O>(exec, args, functors, options.algorithm == AttentionAlgorithm::tiled,
                           lease.data);
+}
+
+/// The same of a call as it was written. `lse` is a tensor or Absent.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
+          class... Extras>
+void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
+                        Lse const& lse, AttentionOptions const& options, Explanation* log,
+                        Extras const&... extras) {
+  check_writable(out);
+  if constexpr (is_present<Lse>) check_writable(lse);
+  auto const tensors = attention_tensors<Exec>(q, k, v, out, lse, extras...);
+  with_workspace(
+      [&](auto const&... memory) {
+        attention_run<element_t<Q>, element_t<Out>>(exec, tensors, options,
+                                                    pair_functors(extras...), log, memory...);
+      },
+      extras...);
 }
 
 }  // namespace detail
@@ -155,8 +165,8 @@ std::size_t attention_workspace_size(Q const& q, K const& k, V const&,
                                      AttentionOptions const& options = {},
                                      Extras const&... extras) {
   if (options.algorithm == AttentionAlgorithm::flash) return 0;
-  auto const q4 = detail::with_heads(detail::to_const_ref(q));
-  std::int64_t seqlen_kv = detail::with_heads(detail::to_const_ref(k)).extent[2];
+  auto const q4 = detail::any_tensor(q).with_rank(4);
+  std::int64_t seqlen_kv = detail::extent_of(k, rank_of<K> - 2);
   auto const pages = detail::find_extra<Paged>(extras...);
   if constexpr (detail::is_present<decltype(pages)>)
     seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;

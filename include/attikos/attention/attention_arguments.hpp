@@ -14,19 +14,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// [batch·heads, seqlen, d] counts as batch 1: the ratio of query to key heads survives the
-/// joining.
-template <class T, int Rank>
-TensorRef<T, 4> with_heads(TensorRef<T, Rank> const& x) {
-  if constexpr (Rank == 4) {
-    return x;
-  } else {
-    return {x.data,
-            {1, x.extent[0], x.extent[1], x.extent[2]},
-            {0, x.stride[0], x.stride[1], x.stride[2]}};
-  }
-}
-
 /// Element types of inputs and output that attention takes.
 template <class T, class Out>
 constexpr bool attention_types_supported() {
@@ -57,15 +44,159 @@ struct AttentionStorage {
   static constexpr bool packed_kv = packed_kv_of<Cu>();
 };
 
+/// What a call of an operation on q, k, v and a tensor like out was given. Absent is what was not.
+struct AttentionTensors {
+  AnyTensor q, k, v, out, lse;
+  AnyOffsets cu_q, cu_kv;
+  AnyTensor page_table;
+  std::int64_t page_size = 0;
+  AnyTensor lengths_q, lengths_kv;
+  ScoreTerms terms;
+
+  bool packed_q() const { return cu_q.given; }
+  bool packed_kv() const { return cu_kv.given; }
+  bool paged() const { return page_table.given(); }
+  /// What messages show of the tensors.
+  std::string shapes() const {
+    return " q is " + describe(q) + ", k is " + describe(k) + ", v is " + describe(v) +
+           ", out is " + describe(out) + ".";
+  }
+};
+
+/// Checks the extents of q, k, v and out against one another; they come with four dimensions.
+inline void check_attention_extents(char const* operation, AttentionTensors const& t,
+                                    AnyTensor const& q, AnyTensor const& k, AnyTensor const& v,
+                                    AnyTensor const& out, std::int64_t batch) {
+  auto const expect = [&](char const* name, char const* what, std::int64_t got, std::int64_t wanted,
+                          char const* like) {
+    if (got != wanted)
+      raise<ShapeError>(operation, ": ", name, " has ", what, " ", got, "; expected ", wanted,
+                        " as in ", like, ".", t.shapes());
+  };
+  if (!t.paged() && !t.packed_kv()) {
+    if (t.packed_q() && k.extent[0] != batch)
+      raise<ShapeError>(operation, ": k has batch ", k.extent[0], "; expected ", batch,
+                        ", one per sequence of cu_seqlens.", t.shapes());
+    if (!t.packed_q()) expect("k", "batch", k.extent[0], q.extent[0], "q");
+  }
+  if (t.paged() || t.packed_q()) {
+    expect("v", t.paged() ? "num_pages" : "batch", v.extent[0], k.extent[0], "k");
+  } else {
+    expect("v", "batch", v.extent[0], q.extent[0], "q");
+  }
+  expect("out", "batch", out.extent[0], q.extent[0], "q");
+  expect("v", "heads", v.extent[1], k.extent[1], "k");
+  expect("out", "heads", out.extent[1], q.extent[1], "q");
+  expect("v", t.paged() ? "page_size" : "seqlen_kv", v.extent[2], k.extent[2], "k");
+  expect("out", "seqlen_q", out.extent[2], q.extent[2], "q");
+  expect("k", "head_dim", k.extent[3], q.extent[3], "q");
+  expect("out", "head_dim", out.extent[3], v.extent[3], "v");
+  if (q.extent[1] != 0 && (k.extent[1] == 0 || q.extent[1] % k.extent[1] != 0))
+    raise<ShapeError>(operation, ": q has ", q.extent[1], " heads; expected a multiple of the ",
+                      k.extent[1], " heads of k and v.", t.shapes());
+}
+
+/// Lengths of the sequences, checked and copied.
+inline void length_arguments(char const* operation, abi::AttentionArgs& g,
+                             AttentionTensors const& t) {
+  if (!t.lengths_q.given() && !t.lengths_kv.given()) return;
+  // Rank 3 without cu_seqlens: dimension 0 is what the kernels call heads.
+  bool const joined = t.q.rank == 3 && !t.packed_q();
+  std::int64_t const entries = joined ? g.heads_q : g.batch;
+  char const* const what = joined ? "entry of dimension 0" : "sequence of the batch";
+  if (t.lengths_q.given()) {
+    auto const lq = lengths_ref(operation, "lengths of q", t.lengths_q, entries, what);
+    g.lengths_q = lq.data;
+    g.lengths_q_stride[joined ? 1 : 0] = lq.stride[0];
+  }
+  if (t.lengths_kv.given()) {
+    auto const lk = lengths_ref(operation, "lengths of kv", t.lengths_kv, entries, what);
+    g.lengths_kv = lk.data;
+    g.lengths_kv_stride[joined ? 1 : 0] = lk.stride[0];
+  }
+}
+
 /// Checks everything the host can see of an operation on q, k, v and a tensor like out, and fills
-/// the arguments. `lse` is a tensor or Absent.
+/// the arguments.
+inline abi::AttentionArgs attention_arguments(char const* operation, AttentionTensors const& t,
+                                              AttentionOptions const& options) {
+  check_extents(operation, "q", t.q);
+  check_extents(operation, "k", t.k);
+  check_extents(operation, "v", t.v);
+  check_extents(operation, "out", t.out);
+  if (options.dropout_p != 0)
+    raise<UnsupportedError>(operation, ": dropout_p is ", options.dropout_p,
+                            "; expected 0, dropout is not offered");
+  // [batch·heads, seqlen, d] counts as batch 1: the ratio of query to key heads survives the
+  // joining.
+  AnyTensor const q = t.q.with_rank(4), k = t.k.with_rank(4), v = t.v.with_rank(4),
+                  out = t.out.with_rank(4);
+  auto const shapes = [&] { return t.shapes(); };
+  abi::AttentionArgs g{};
+  g.batch = q.extent[0];
+  if (t.packed_q()) {
+    g.cu_seqlens_q = offsets_ref(operation, "cu_seqlens of q", t.cu_q);
+    g.batch = t.cu_q.count - 1;
+    if (t.packed_kv()) {
+      g.cu_seqlens_kv = offsets_ref(operation, "cu_seqlens of kv", t.cu_kv);
+      if (t.cu_kv.count != t.cu_q.count)
+        raise<ShapeError>(operation, ": cu_seqlens of kv has ", t.cu_kv.count,
+                          " entries; expected ", t.cu_q.count, " as for q");
+    }
+  }
+  check_attention_extents(operation, t, q, k, v, out, g.batch);
+
+  g.q = q.data;
+  g.k = k.data;
+  g.v = v.data;
+  g.out = out.output();
+  g.type = q.type;
+  g.type_out = out.type;
+  g.heads_q = q.extent[1];
+  g.heads_kv = k.extent[1];
+  g.seqlen_q = q.extent[2];
+  g.seqlen_kv = k.extent[2];
+  g.head_dim = q.extent[3];
+  g.head_dim_v = v.extent[3];
+  for (int r = 0; r < 4; ++r) {
+    g.q_stride[r] = q.stride[r];
+    g.k_stride[r] = k.stride[r];
+    g.v_stride[r] = v.stride[r];
+    g.out_stride[r] = out.stride[r];
+  }
+  if (t.paged()) {
+    auto const table = page_table_ref(operation, t.page_table, t.page_size, g.batch, "k",
+                                      k.extent[0], k.extent[2]);
+    g.page_table = table.data;
+    g.page_table_stride[0] = table.stride[0];
+    g.page_table_stride[1] = table.stride[1];
+    g.page_size = t.page_size;
+    g.num_pages = k.extent[0];
+    g.seqlen_kv = table.extent[1] * t.page_size;
+  }
+  score_option_arguments(operation, g, options);
+  if (t.lse.given()) {
+    check_extents(operation, "lse", t.lse);
+    for (int r = 0; r < t.lse.rank; ++r)
+      if (t.lse.extent[r] != t.q.extent[r])
+        raise<ShapeError>(operation, ": lse is ", describe(t.lse),
+                          "; expected the extents of q without head_dim.", t.shapes());
+    AnyTensor const lse = t.lse.with_rank(3);
+    g.lse = lse.output();
+    for (int r = 0; r < 3; ++r) g.lse_stride[r] = lse.stride[r];
+  }
+  length_arguments(operation, g, t);
+  score_term_arguments(operation, g, shapes, t.terms);
+  return g;
+}
+
+/// The tensors of a call without their static types, which are checked here. `lse` is a tensor or
+/// Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
           class... Extras>
-abi::AttentionArgs attention_arguments(char const* operation, Q const& q, K const& k, V const& v,
-                                       Out const& out, Lse const& lse,
-                                       AttentionOptions const& options, Extras const&... extras) {
+AttentionTensors attention_tensors(Q const& q, K const& k, V const& v, Out const& out,
+                                   Lse const& lse, Extras const&... extras) {
   using T = element_t<Q>;
-  using Acc = AttentionAccumulator<T>;
   using Storage = AttentionStorage<Extras...>;
   constexpr int rank = rank_of<Q>;
   constexpr int rank_kv = rank_of<K>;
@@ -95,141 +226,41 @@ abi::AttentionArgs attention_arguments(char const* operation, Q const& q, K cons
                     : (Storage::packed_q || Storage::paged ? rank_kv == 4 : rank_kv == rank),
                 "attikos::attention: k has the rank of q; packed k is [heads_kv, total, head_dim], "
                 "and packed q goes with packed, padded rank-4 or paged k");
-  check_extents(operation, "q", q);
-  check_extents(operation, "k", k);
-  check_extents(operation, "v", v);
-  check_extents(operation, "out", out);
-  if (options.dropout_p != 0)
-    raise<UnsupportedError>(operation, ": dropout_p is ", options.dropout_p,
-                            "; expected 0, dropout is not offered");
-
-  auto const rq = to_const_ref(q);
-  auto const rk = to_const_ref(k);
-  auto const rv = to_const_ref(v);
-  auto const ro = to_ref(out);
-  auto const shapes = [&] {
-    return " q is " + describe(rq) + ", k is " + describe(rk) + ", v is " + describe(rv) +
-           ", out is " + describe(ro) + ".";
-  };
-  auto const q4 = with_heads(rq);
-  auto const k4 = with_heads(rk);
-  auto const v4 = with_heads(rv);
-  auto const o4 = with_heads(ro);
-  auto const expect = [&](char const* name, char const* what, std::int64_t got, std::int64_t wanted,
-                          char const* like) {
-    if (got != wanted)
-      raise<ShapeError>(operation, ": ", name, " has ", what, " ", got, "; expected ", wanted,
-                        " as in ", like, ".", shapes());
-  };
-  abi::AttentionArgs g{};
-  g.batch = q4.extent[0];
+  static_assert(!is_present<decltype(find_extra<Descale>(extras...))> || sizeof(T) == 1,
+                "attikos::attention: descale goes with float8 tensors");
+  AttentionTensors t;
+  t.q = any_tensor(q);
+  t.k = any_tensor(k);
+  t.v = any_tensor(v);
+  t.out = any_tensor(out);
+  t.lse = any_tensor(lse);
+  if constexpr (is_present<Lse>) {
+    static_assert(rank_of<Lse> == rank - 1,
+                  "attikos::attention: lse is out without its last dimension");
+    static_assert(std::is_same_v<element_t<Lse>, AttentionAccumulator<T>>,
+                  "attikos::attention: lse is double for double inputs and float for the others");
+  }
   auto const cu = find_extra<CuSeqlens>(extras...);
   if constexpr (Storage::packed_q) {
-    g.cu_seqlens_q = offsets_ref<Exec>(operation, "cu_seqlens of q", cu.q);
-    g.batch = extent_of(cu.q, 0) - 1;
-    if constexpr (Storage::packed_kv) {
-      g.cu_seqlens_kv = offsets_ref<Exec>(operation, "cu_seqlens of kv", cu.kv);
-      if (extent_of(cu.kv, 0) != extent_of(cu.q, 0))
-        raise<ShapeError>(operation, ": cu_seqlens of kv has ", extent_of(cu.kv, 0),
-                          " entries; expected ", extent_of(cu.q, 0), " as for q");
-    }
-  }
-  char const* const kv_dimension = Storage::paged ? "num_pages" : "batch";
-  if constexpr (!Storage::paged && !Storage::packed_kv) {
-    if (Storage::packed_q && k4.extent[0] != g.batch)
-      raise<ShapeError>(operation, ": k has batch ", k4.extent[0], "; expected ", g.batch,
-                        ", one per sequence of cu_seqlens.", shapes());
-    if (!Storage::packed_q) expect("k", "batch", k4.extent[0], q4.extent[0], "q");
-  }
-  if (Storage::paged || Storage::packed_q) {
-    expect("v", kv_dimension, v4.extent[0], k4.extent[0], "k");
-  } else {
-    expect("v", "batch", v4.extent[0], q4.extent[0], "q");
-  }
-  expect("out", "batch", o4.extent[0], q4.extent[0], "q");
-  expect("v", "heads", v4.extent[1], k4.extent[1], "k");
-  expect("out", "heads", o4.extent[1], q4.extent[1], "q");
-  expect("v", Storage::paged ? "page_size" : "seqlen_kv", v4.extent[2], k4.extent[2], "k");
-  expect("out", "seqlen_q", o4.extent[2], q4.extent[2], "q");
-  expect("k", "head_dim", k4.extent[3], q4.extent[3], "q");
-  expect("out", "head_dim", o4.extent[3], v4.extent[3], "v");
-  std::int64_t const heads_q = q4.extent[1];
-  std::int64_t const heads_kv = k4.extent[1];
-  if (heads_q != 0 && (heads_kv == 0 || heads_q % heads_kv != 0))
-    raise<ShapeError>(operation, ": q has ", heads_q, " heads; expected a multiple of the ",
-                      heads_kv, " heads of k and v.", shapes());
-
-  g.q = rq.data;
-  g.k = rk.data;
-  g.v = rv.data;
-  g.out = const_cast<void*>(static_cast<void const*>(ro.data));
-  g.type = dtype_of<T>;
-  g.type_out = dtype_of<element_t<Out>>;
-  g.heads_q = heads_q;
-  g.heads_kv = heads_kv;
-  g.seqlen_q = q4.extent[2];
-  g.seqlen_kv = k4.extent[2];
-  g.head_dim = q4.extent[3];
-  g.head_dim_v = v4.extent[3];
-  for (int r = 0; r < 4; ++r) {
-    g.q_stride[r] = q4.stride[r];
-    g.k_stride[r] = k4.stride[r];
-    g.v_stride[r] = v4.stride[r];
-    g.out_stride[r] = o4.stride[r];
+    t.cu_q = any_offsets<Exec>(cu.q);
+    t.cu_kv = any_offsets<Exec>(cu.kv);
   }
   auto const pages = find_extra<Paged>(extras...);
   if constexpr (Storage::paged) {
-    auto const table =
-        page_table_ref<Exec>(operation, pages, g.batch, "k", k4.extent[0], k4.extent[2]);
-    g.page_table = table.data;
-    g.page_table_stride[0] = table.stride[0];
-    g.page_table_stride[1] = table.stride[1];
-    g.page_size = pages.page_size;
-    g.num_pages = k4.extent[0];
-    g.seqlen_kv = table.extent[1] * pages.page_size;
+    t.page_table = any_page_table<Exec>(pages.table);
+    t.page_size = pages.page_size;
   }
-  score_option_arguments(operation, g, options);
-
-  if constexpr (is_present<Lse>) {
-    check_extents(operation, "lse", lse);
-    static_assert(rank_of<Lse> == rank - 1,
-                  "attikos::attention: lse is out without its last dimension");
-    static_assert(std::is_same_v<element_t<Lse>, Acc>,
-                  "attikos::attention: lse is double for double inputs and float for the others");
-    auto const rl = to_ref(lse);
-    for (int r = 0; r < rank - 1; ++r)
-      if (rl.extent[r] != rq.extent[r])
-        raise<ShapeError>(operation, ": lse is ", describe(rl),
-                          "; expected the extents of q without head_dim.", shapes());
-    g.lse = const_cast<void*>(static_cast<void const*>(rl.data));
-    g.lse_stride[0] = rank == 4 ? rl.stride[0] : 0;
-    g.lse_stride[1] = rl.stride[rank - 3];
-    g.lse_stride[2] = rl.stride[rank - 2];
-  }
-  auto const extra = find_extra<Lengths>(extras...);
-  if constexpr (is_present<decltype(extra)>) {
-    // Rank 3 without cu_seqlens: dimension 0 is what the kernels call heads.
-    constexpr bool joined = rank == 3 && !Storage::packed_q;
-    std::int64_t const entries = joined ? heads_q : g.batch;
-    char const* const what = joined ? "entry of dimension 0" : "sequence of the batch";
-    if constexpr (is_present<decltype(extra.q)>) {
-      static_assert(
-          !Storage::packed_q,
-          "attikos::attention: packed q has its lengths in cu_seqlens: lengths(none, kv)");
-      auto const lq = lengths_ref<Exec>(operation, "lengths of q", extra.q, entries, what);
-      g.lengths_q = lq.data;
-      g.lengths_q_stride[joined ? 1 : 0] = lq.stride[0];
-    }
+  auto const lengths = find_extra<Lengths>(extras...);
+  if constexpr (is_present<decltype(lengths)>) {
+    static_assert(!is_present<decltype(lengths.q)> || !Storage::packed_q,
+                  "attikos::attention: packed q has its lengths in cu_seqlens: lengths(none, kv)");
     static_assert(!Storage::packed_kv,
                   "attikos::attention: packed k and v have their lengths in cu_seqlens");
-    auto const lk = lengths_ref<Exec>(operation, "lengths of kv", extra.kv, entries, what);
-    g.lengths_kv = lk.data;
-    g.lengths_kv_stride[joined ? 1 : 0] = lk.stride[0];
+    t.lengths_q = any_lengths<Exec>(lengths.q);
+    t.lengths_kv = any_lengths<Exec>(lengths.kv);
   }
-  score_term_arguments<Exec>(operation, g, shapes(), extras...);
-  static_assert(!is_present<decltype(find_extra<Descale>(extras...))> || sizeof(T) == 1,
-                "attikos::attention: descale goes with float8 tensors");
-  return g;
+  t.terms = score_terms<Exec>(extras...);
+  return t;
 }
 
 /// The functors of a call, Absent where there is none.

@@ -28,21 +28,14 @@ auto differentiable_functors(Extras const&... extras) {
   return functors;
 }
 
-/// Checks, then explains (log given) or runs (log null).
-template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
-          TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
-          class... Extras>
-void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V const& v,
-                                 Out const& out, Lse const& lse, Dout const& dout, Dq const& dq,
-                                 Dk const& dk, Dv const& dv, AttentionOptions const& options,
-                                 Explanation* log, Extras const&... extras) {
-  using T = element_t<Q>;
+/// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
+template <class T, ExecutionSpace Exec, class Functors, class... Workspaces>
+void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
+                            AttentionOptions const& options, Functors const& functors,
+                            Explanation* log, Workspaces const&... memory) {
   using Acc = AttentionAccumulator<T>;
   constexpr char const* operation = "attention_backward";
-  abi::AttentionBackwardArgs const args = attention_backward_arguments<Exec>(
-      operation, q, k, v, out, lse, dout, dq, dk, dv, options, extras...);
-  auto const functors = differentiable_functors<Acc>(extras...);
-  using Functors = std::remove_const_t<decltype(functors)>;
+  abi::AttentionBackwardArgs const args = attention_backward_arguments(operation, t, options);
   // A functor can only be compiled into the portable kernels.
   constexpr bool plain = !Functors::has_score && !Functors::has_weight;
   using Kernels =
@@ -55,8 +48,27 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
   if (done || log != nullptr) return;
   std::size_t const bytes =
       static_cast<std::size_t>(attention_backward_rows(args.forward)) * sizeof(Acc);
-  WorkspaceLease const lease = get_workspace(operation, exec, bytes, extras...);
+  WorkspaceLease const lease = get_workspace(operation, exec, bytes, memory...);
   attention_backward_portable<T>(exec, args, functors, lease.data);
+}
+
+/// The same of a call as it was written.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
+          class... Extras>
+void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V const& v,
+                                 Out const& out, Lse const& lse, Dout const& dout, Dq const& dq,
+                                 Dk const& dk, Dv const& dv, AttentionOptions const& options,
+                                 Explanation* log, Extras const&... extras) {
+  using T = element_t<Q>;
+  auto const tensors =
+      attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv, extras...);
+  auto const functors = differentiable_functors<AttentionAccumulator<T>>(extras...);
+  with_workspace(
+      [&](auto const&... memory) {
+        attention_backward_run<T>(exec, tensors, options, functors, log, memory...);
+      },
+      extras...);
 }
 
 }  // namespace detail
@@ -116,7 +128,7 @@ void attention_backward(Q const& q, K const& k, V const& v, Out const& out, Lse 
 template <TensorLike Q, TensorLike K, TensorLike V>
 std::size_t attention_backward_workspace_size(Q const& q, K const&, V const&,
                                               AttentionOptions const& = {}) {
-  auto const q4 = detail::with_heads(detail::to_const_ref(q));
+  auto const q4 = detail::any_tensor(q).with_rank(4);
   return static_cast<std::size_t>(q4.extent[0] * q4.extent[1] * q4.extent[2]) *
          sizeof(detail::AttentionAccumulator<element_t<Q>>);
 }

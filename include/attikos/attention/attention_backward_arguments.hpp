@@ -41,82 +41,85 @@ concept AttentionBackwardExtra =
     is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks, Descale, Score, Weight,
                    Workspace, DBias, DSinks>;
 
-/// Throws ShapeError unless `x` has the extents of `like`.
-template <TensorLike X, TensorLike Like>
-void expect_extents_of(char const* operation, char const* name, X const& x, char const* like_name,
-                       Like const& like) {
-  static_assert(rank_of<X> == rank_of<Like>,
-                "attikos::attention_backward: a gradient has the rank of its tensor");
-  check_extents(operation, name, x);
-  auto const a = to_const_ref(x);
-  auto const b = to_const_ref(like);
-  for (int r = 0; r < rank_of<X>; ++r)
-    if (a.extent[r] != b.extent[r])
-      raise<ShapeError>(operation, ": ", name, " is ", describe(a), "; expected the extents of ",
-                        like_name, ", ", describe_extents(b));
-}
+/// What a call was given besides what attention() takes.
+struct AttentionBackwardTensors {
+  AttentionTensors forward;
+  AnyTensor dout, dq, dk, dv, d_bias, d_sinks;
+};
 
-/// Strides of a rank-3 or rank-4 tensor in the order batch, head, position, feature.
-template <TensorLike X>
-void head_strides(X const& x, std::int64_t (&stride)[4]) {
-  auto const x4 = with_heads(to_const_ref(x));
-  for (int r = 0; r < 4; ++r) stride[r] = x4.stride[r];
+/// Throws ShapeError unless `x` has the extents of `like`.
+inline void expect_extents_of(char const* operation, char const* name, AnyTensor const& x,
+                              char const* like_name, AnyTensor const& like) {
+  check_extents(operation, name, x);
+  for (int r = 0; r < like.rank; ++r)
+    if (x.extent[r] != like.extent[r])
+      raise<ShapeError>(operation, ": ", name, " is ", describe(x), "; expected the extents of ",
+                        like_name, ", ", describe_extents(like));
 }
 
 /// Adds the gradients of bias and sinks to the arguments.
-template <ExecutionSpace Exec, class... Extras>
-void term_gradient_arguments(char const* operation, abi::AttentionBackwardArgs& a,
-                             Extras const&... extras) {
-  auto const wanted_bias = find_extra<DBias>(extras...);
-  if constexpr (is_present<decltype(wanted_bias)>) {
-    using View = decltype(wanted_bias.view);
-    auto const given = find_extra<Bias>(extras...);
-    static_assert(is_present<decltype(given)>,
-                  "attikos::attention_backward: d_bias(view) goes with bias(view)");
-    static_assert(is_floating_element<element_t<View>> && sizeof(element_t<View>) >= 2,
-                  "attikos::attention_backward: d_bias is double, float, float16 or bfloat16");
-    if constexpr (is_present<decltype(given)>) {
-      check_output<Exec>(operation, "d_bias", wanted_bias.view);
-      expect_extents_of(operation, "d_bias", wanted_bias.view, "bias", given.view);
-    }
-    auto const ref = to_ref(wanted_bias.view);
-    a.d_bias = ref.data;
-    a.type_d_bias = dtype_of<element_t<View>>;
-    constexpr int rank = rank_of<View>;
-    for (int t = 0; t < 4; ++t) {
-      a.d_bias_extent[t] = t < 4 - rank ? 1 : ref.extent[t + rank - 4];
-      a.d_bias_stride[t] = t < 4 - rank ? 0 : ref.stride[t + rank - 4];
+inline void term_gradient_arguments(char const* operation, abi::AttentionBackwardArgs& a,
+                                    AttentionBackwardTensors const& t) {
+  if (t.d_bias.given()) {
+    check_output(operation, "d_bias", t.d_bias);
+    expect_extents_of(operation, "d_bias", t.d_bias, "bias", t.forward.terms.bias);
+    AnyTensor const d = t.d_bias.with_rank(4);
+    a.d_bias = d.output();
+    a.type_d_bias = d.type;
+    for (int r = 0; r < 4; ++r) {
+      a.d_bias_extent[r] = d.extent[r];
+      a.d_bias_stride[r] = d.stride[r];
     }
   }
-  auto const wanted_sinks = find_extra<DSinks>(extras...);
-  if constexpr (is_present<decltype(wanted_sinks)>) {
-    using View = decltype(wanted_sinks.view);
-    auto const given = find_extra<Sinks>(extras...);
-    static_assert(is_present<decltype(given)>,
-                  "attikos::attention_backward: d_sinks(view) goes with sinks(view)");
-    static_assert(is_floating_element<element_t<View>> && sizeof(element_t<View>) >= 2,
-                  "attikos::attention_backward: d_sinks is double, float, float16 or bfloat16");
-    if constexpr (is_present<decltype(given)>) {
-      check_output<Exec>(operation, "d_sinks", wanted_sinks.view);
-      expect_extents_of(operation, "d_sinks", wanted_sinks.view, "sinks", given.view);
-    }
-    auto const ref = to_ref(wanted_sinks.view);
-    a.d_sinks = ref.data;
-    a.type_d_sinks = dtype_of<element_t<View>>;
-    a.d_sinks_stride = ref.stride[0];
+  if (t.d_sinks.given()) {
+    check_output(operation, "d_sinks", t.d_sinks);
+    expect_extents_of(operation, "d_sinks", t.d_sinks, "sinks", t.forward.terms.sinks);
+    a.d_sinks = t.d_sinks.output();
+    a.type_d_sinks = t.d_sinks.type;
+    a.d_sinks_stride = t.d_sinks.stride[0];
   }
 }
 
 /// Checks everything the host can see and fills the arguments.
+inline abi::AttentionBackwardArgs attention_backward_arguments(char const* operation,
+                                                               AttentionBackwardTensors const& t,
+                                                               AttentionOptions const& options) {
+  abi::AttentionBackwardArgs a{};
+  a.forward = attention_arguments(operation, t.forward, options);
+  expect_extents_of(operation, "dout", t.dout, "out", t.forward.out);
+  expect_extents_of(operation, "dq", t.dq, "q", t.forward.q);
+  expect_extents_of(operation, "dk", t.dk, "k", t.forward.k);
+  expect_extents_of(operation, "dv", t.dv, "v", t.forward.v);
+  check_output(operation, "dq", t.dq);
+  check_output(operation, "dk", t.dk);
+  check_output(operation, "dv", t.dv);
+  AnyTensor const dout = t.dout.with_rank(4), dq = t.dq.with_rank(4), dk = t.dk.with_rank(4),
+                  dv = t.dv.with_rank(4);
+  a.dout = dout.data;
+  a.dq = dq.output();
+  a.dk = dk.output();
+  a.dv = dv.output();
+  for (int r = 0; r < 4; ++r) {
+    a.dout_stride[r] = dout.stride[r];
+    a.dq_stride[r] = dq.stride[r];
+    a.dk_stride[r] = dk.stride[r];
+    a.dv_stride[r] = dv.stride[r];
+  }
+  term_gradient_arguments(operation, a, t);
+  std::int64_t const widest = std::max(a.forward.head_dim, a.forward.head_dim_v);
+  if (widest > (std::int64_t{1} << 26))
+    raise<UnsupportedError>(operation, ": head_dim is ", widest, "; expected at most 67108864");
+  return a;
+}
+
+/// The tensors of a call without their static types, which are checked here.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           class... Extras>
-abi::AttentionBackwardArgs attention_backward_arguments(char const* operation, Q const& q,
-                                                        K const& k, V const& v, Out const& out,
-                                                        Lse const& lse, Dout const& dout,
-                                                        Dq const& dq, Dk const& dk, Dv const& dv,
-                                                        AttentionOptions const& options,
-                                                        Extras const&... extras) {
+AttentionBackwardTensors attention_backward_tensors(Q const& q, K const& k, V const& v,
+                                                    Out const& out, Lse const& lse,
+                                                    Dout const& dout, Dq const& dq, Dk const& dk,
+                                                    Dv const& dv, Extras const&... extras) {
   using T = element_t<Q>;
   static_assert(sizeof(T) >= 2,
                 "attikos::attention_backward: float8 tensors have no gradients; convert q, k, v to "
@@ -130,29 +133,43 @@ abi::AttentionBackwardArgs attention_backward_arguments(char const* operation, Q
   static_assert(std::is_same_v<T, element_t<Dout>> && std::is_same_v<T, element_t<Dq>> &&
                     std::is_same_v<T, element_t<Dk>> && std::is_same_v<T, element_t<Dv>>,
                 "attikos::attention_backward: dout, dq, dk and dv have the element type of q");
+  static_assert(rank_of<Dout> == rank_of<Out> && rank_of<Dq> == rank_of<Q> &&
+                    rank_of<Dk> == rank_of<K> && rank_of<Dv> == rank_of<V>,
+                "attikos::attention_backward: a gradient has the rank of its tensor");
   check_tensor<Exec, Dout>();
-  abi::AttentionBackwardArgs a{};
-  a.forward = attention_arguments<Exec>(operation, q, k, v, out, lse, options, extras...);
-  expect_extents_of(operation, "dout", dout, "out", out);
-  expect_extents_of(operation, "dq", dq, "q", q);
-  expect_extents_of(operation, "dk", dk, "k", k);
-  expect_extents_of(operation, "dv", dv, "v", v);
-  check_output<Exec>(operation, "dq", dq);
-  check_output<Exec>(operation, "dk", dk);
-  check_output<Exec>(operation, "dv", dv);
-  a.dout = to_const_ref(dout).data;
-  a.dq = to_ref(dq).data;
-  a.dk = to_ref(dk).data;
-  a.dv = to_ref(dv).data;
-  head_strides(dout, a.dout_stride);
-  head_strides(dq, a.dq_stride);
-  head_strides(dk, a.dk_stride);
-  head_strides(dv, a.dv_stride);
-  term_gradient_arguments<Exec>(operation, a, extras...);
-  std::int64_t const widest = std::max(a.forward.head_dim, a.forward.head_dim_v);
-  if (widest > (std::int64_t{1} << 26))
-    raise<UnsupportedError>(operation, ": head_dim is ", widest, "; expected at most 67108864");
-  return a;
+  check_tensor<Exec, Dq>();
+  check_tensor<Exec, Dk>();
+  check_tensor<Exec, Dv>();
+  check_writable(dq);
+  check_writable(dk);
+  check_writable(dv);
+  AttentionBackwardTensors t;
+  t.forward = attention_tensors<Exec>(q, k, v, out, lse, extras...);
+  t.dout = any_tensor(dout);
+  t.dq = any_tensor(dq);
+  t.dk = any_tensor(dk);
+  t.dv = any_tensor(dv);
+  auto const d_bias = find_extra<DBias>(extras...);
+  if constexpr (is_present<decltype(d_bias)>) {
+    auto const bias = find_extra<Bias>(extras...);
+    static_assert(is_present<decltype(bias)>,
+                  "attikos::attention_backward: d_bias(view) goes with bias(view)");
+    if constexpr (is_present<decltype(bias)>)
+      static_assert(rank_of<decltype(d_bias.view)> == rank_of<decltype(bias.view)>,
+                    "attikos::attention_backward: a gradient has the rank of its tensor");
+    t.d_bias = any_term<Exec>(d_bias.view);
+    check_writable(d_bias.view);
+  }
+  auto const d_sinks = find_extra<DSinks>(extras...);
+  if constexpr (is_present<decltype(d_sinks)>) {
+    static_assert(is_present<decltype(find_extra<Sinks>(extras...))>,
+                  "attikos::attention_backward: d_sinks(view) goes with sinks(view)");
+    static_assert(rank_of<decltype(d_sinks.view)> == 1,
+                  "attikos::attention_backward: a gradient has the rank of its tensor");
+    t.d_sinks = any_term<Exec>(d_sinks.view);
+    check_writable(d_sinks.view);
+  }
+  return t;
 }
 
 }  // namespace detail

@@ -13,37 +13,53 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
+/// Offsets of packed sequences as they were given; without data and entries where they were not.
+struct AnyOffsets {
+  abi::Offsets ref;
+  std::int64_t count = 0;  ///< entries, one more than there are sequences
+  bool given = false;
+};
+
+/// Offsets without their static type, or Absent.
+template <ExecutionSpace Exec, class T>
+AnyOffsets any_offsets([[maybe_unused]] T const& view) {
+  if constexpr (is_present<T>) {
+    using Storage = std::remove_cv_t<typename StorageOf<T>::type>;
+    static_assert(std::is_integral_v<Storage> && (sizeof(Storage) == 4 || sizeof(Storage) == 8),
+                  "attikos: offsets are 32- or 64-bit integers");
+    static_assert(rank_of<T> == 1, "attikos: offsets have rank 1");
+    static_assert(
+        is_accessible<Exec, T>(),
+        "attikos: the offsets cannot be reached from the execution space; copy them first");
+    return {{data_of(view), sizeof(Storage) == 8, stride_of(view, 0)}, extent_of(view, 0), true};
+  } else {
+    return {};
+  }
+}
+
 /// Checked offsets of packed sequences.
-template <ExecutionSpace Exec, TensorLike T>
-abi::Offsets offsets_ref(char const* operation, char const* name, T const& view) {
-  using Storage = std::remove_cv_t<typename StorageOf<T>::type>;
-  static_assert(std::is_integral_v<Storage> && (sizeof(Storage) == 4 || sizeof(Storage) == 8),
-                "attikos: offsets are 32- or 64-bit integers");
-  static_assert(rank_of<T> == 1, "attikos: offsets have rank 1");
-  static_assert(is_accessible<Exec, T>(),
-                "attikos: the offsets cannot be reached from the execution space; copy them first");
-  if (extent_of(view, 0) < 1)
-    raise<ShapeError>(operation, ": ", name, " has ", extent_of(view, 0),
+inline abi::Offsets offsets_ref(char const* operation, char const* name, AnyOffsets const& x) {
+  if (x.count < 1)
+    raise<ShapeError>(operation, ": ", name, " has ", x.count,
                       " entries; expected one more than there are sequences");
-  return {data_of(view), sizeof(Storage) == 8, stride_of(view, 0)};
+  return x.ref;
 }
 
 /// Strides of a tensor that broadcasts to `target`, aligned at the last dimension; throws
-/// ShapeError if it does not.
-template <class T, int Rank>
-void broadcast_strides(char const* operation, char const* name, TensorRef<T, Rank> const& x,
+/// ShapeError if it does not. `shapes()` describes the tensors of the call.
+template <class Shapes>
+void broadcast_strides(char const* operation, char const* name, AnyTensor const& x,
                        std::int64_t const (&target)[4], std::int64_t (&stride)[4],
-                       std::string const& shapes) {
-  static_assert(Rank >= 2 && Rank <= 4, "attikos::attention: bias and mask have rank 2, 3 or 4");
+                       Shapes const& shapes) {
   for (int r = 0; r < 4; ++r) stride[r] = 0;
-  for (int r = 0; r < Rank; ++r) {
-    int const t = r + 4 - Rank;
+  for (int r = 0; r < x.rank; ++r) {
+    int const t = r + 4 - x.rank;
     if (x.extent[r] == target[t]) {
       stride[t] = target[t] == 1 ? 0 : x.stride[r];
     } else if (x.extent[r] != 1) {
       raise<ShapeError>(operation, ": ", name, " has extents ", describe_extents(x),
                         "; expected each to be 1 or as in [", target[0], ", ", target[1], ", ",
-                        target[2], ", ", target[3], "], aligned at the last.", shapes);
+                        target[2], ", ", target[3], "], aligned at the last.", shapes());
     }
   }
 }
@@ -74,88 +90,119 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& g,
   g.compute = options.compute;
 }
 
+/// What enters the scores besides options; absent where it was not given.
+struct ScoreTerms {
+  AnyTensor bias, mask, alibi, sinks, descale_q, descale_k, descale_v;
+};
+
 /// Pointer and strides of a float array that is one number or [batch, heads].
+inline float const* per_head_ref(char const* operation, char const* name, AnyTensor const& x,
+                                 std::int64_t batch, std::int64_t heads,
+                                 std::int64_t (&stride)[2]) {
+  if (!x.given()) return nullptr;
+  stride[0] = stride[1] = 0;
+  if (x.rank == 2) {
+    if (x.extent[0] != batch || x.extent[1] != heads)
+      raise<ShapeError>(operation, ": ", name, " is ", describe(x), "; expected [", batch, ", ",
+                        heads, "]");
+    stride[0] = x.stride[0];
+    stride[1] = x.stride[1];
+  } else {
+    if (x.extent[0] != heads && x.extent[0] != 1)
+      raise<ShapeError>(operation, ": ", name, " is ", describe(x), "; expected [1], [", heads,
+                        "] or [", batch, ", ", heads, "]");
+    stride[1] = x.extent[0] == 1 ? 0 : x.stride[0];
+  }
+  return x.as<float>();
+}
+
+/// Terms of the score, checked and copied. `shapes()` describes the tensors in messages.
+template <class Shapes>
+void score_term_arguments(char const* operation, abi::AttentionArgs& g, Shapes const& shapes,
+                          ScoreTerms const& t) {
+  std::int64_t const target[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  if (t.bias.given()) {
+    broadcast_strides(operation, "bias", t.bias, target, g.bias_stride, shapes);
+    g.bias = t.bias.data;
+    g.type_bias = t.bias.type;
+  }
+  if (t.mask.given()) {
+    broadcast_strides(operation, "mask", t.mask, target, g.mask_stride, shapes);
+    g.mask = t.mask.as<std::uint8_t>();
+  }
+  g.alibi = per_head_ref(operation, "alibi", t.alibi, g.batch, g.heads_q, g.alibi_stride);
+  if (t.sinks.given()) {
+    if (t.sinks.extent[0] != g.heads_q)
+      raise<ShapeError>(operation, ": sinks is ", describe(t.sinks),
+                        "; expected one per query head, [", g.heads_q, "]");
+    g.sinks = t.sinks.data;
+    g.type_sinks = t.sinks.type;
+    g.sinks_stride = t.sinks.stride[0];
+  }
+  g.descale_q =
+      per_head_ref(operation, "descale of q", t.descale_q, g.batch, g.heads_kv, g.descale_q_stride);
+  g.descale_k =
+      per_head_ref(operation, "descale of k", t.descale_k, g.batch, g.heads_kv, g.descale_k_stride);
+  g.descale_v =
+      per_head_ref(operation, "descale of v", t.descale_v, g.batch, g.heads_kv, g.descale_v_stride);
+}
+
+/// A float array of one number for each head, or for each of a batch.
 template <ExecutionSpace Exec, TensorLike T>
-float const* per_head_ref(char const* operation, char const* name, T const& view,
-                          std::int64_t batch, std::int64_t heads, std::int64_t (&stride)[2]) {
+AnyTensor any_per_head(T const& view) {
   check_tensor<Exec, T>();
   static_assert(std::is_same_v<element_t<T>, float>,
                 "attikos::attention: slopes and descale factors are float");
   static_assert(rank_of<T> == 1 || rank_of<T> == 2,
                 "attikos::attention: slopes and descale factors have rank 1 or 2");
-  auto const ref = to_const_ref(view);
-  stride[0] = stride[1] = 0;
-  if constexpr (rank_of<T> == 2) {
-    if (ref.extent[0] != batch || ref.extent[1] != heads)
-      raise<ShapeError>(operation, ": ", name, " is ", describe(ref), "; expected [", batch, ", ",
-                        heads, "]");
-    stride[0] = ref.stride[0];
-    stride[1] = ref.stride[1];
-  } else {
-    if (ref.extent[0] != heads && ref.extent[0] != 1)
-      raise<ShapeError>(operation, ": ", name, " is ", describe(ref), "; expected [1], [", heads,
-                        "] or [", batch, ", ", heads, "]");
-    stride[1] = ref.extent[0] == 1 ? 0 : ref.stride[0];
-  }
-  return ref.data;
+  return any_tensor(view);
 }
 
-/// Wrappers that enter the score, checked and copied. `shapes` describes the tensors in messages.
+/// A floating-point tensor that enters the scores.
+template <ExecutionSpace Exec, TensorLike T>
+AnyTensor any_term(T const& view) {
+  check_tensor<Exec, T>();
+  static_assert(is_floating_element<element_t<T>> && sizeof(element_t<T>) >= 2,
+                "attikos::attention: bias and sinks are double, float, float16 or bfloat16");
+  return any_tensor(view);
+}
+
+/// The terms among the extras of a call, whose static types are checked here.
 template <ExecutionSpace Exec, class... Extras>
-void score_term_arguments(char const* operation, abi::AttentionArgs& g, std::string const& shapes,
-                          Extras const&... extras) {
-  std::int64_t const target[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+ScoreTerms score_terms(Extras const&... extras) {
+  ScoreTerms t;
   auto const bias = find_extra<Bias>(extras...);
   if constexpr (is_present<decltype(bias)>) {
-    using View = decltype(bias.view);
-    check_tensor<Exec, View>();
-    static_assert(is_floating_element<element_t<View>> && sizeof(element_t<View>) >= 2,
-                  "attikos::attention: bias is double, float, float16 or bfloat16");
-    auto const ref = to_const_ref(bias.view);
-    broadcast_strides(operation, "bias", ref, target, g.bias_stride, shapes);
-    g.bias = ref.data;
-    g.type_bias = dtype_of<element_t<View>>;
+    constexpr int rank = rank_of<decltype(bias.view)>;
+    static_assert(rank >= 2 && rank <= 4, "attikos::attention: bias and mask have rank 2, 3 or 4");
+    t.bias = any_term<Exec>(bias.view);
   }
-  auto const given_mask = find_extra<Mask>(extras...);
-  if constexpr (is_present<decltype(given_mask)>) {
-    using View = decltype(given_mask.view);
+  auto const mask = find_extra<Mask>(extras...);
+  if constexpr (is_present<decltype(mask)>) {
+    using View = decltype(mask.view);
     static_assert(is_accessible<Exec, View>(),
                   "attikos::attention: the mask cannot be reached from the execution space");
     static_assert(
         std::is_same_v<element_t<View>, bool> || std::is_same_v<element_t<View>, std::uint8_t>,
         "attikos::attention: the mask is bool or uint8_t");
-    auto const ref = to_const_ref(given_mask.view);
-    broadcast_strides(operation, "mask", ref, target, g.mask_stride, shapes);
-    g.mask = reinterpret_cast<std::uint8_t const*>(ref.data);
+    static_assert(rank_of<View> >= 2 && rank_of<View> <= 4,
+                  "attikos::attention: bias and mask have rank 2, 3 or 4");
+    t.mask = any_tensor(mask.view);
   }
   auto const slopes = find_extra<Alibi>(extras...);
-  if constexpr (is_present<decltype(slopes)>)
-    g.alibi =
-        per_head_ref<Exec>(operation, "alibi", slopes.slopes, g.batch, g.heads_q, g.alibi_stride);
-  auto const given_sinks = find_extra<Sinks>(extras...);
-  if constexpr (is_present<decltype(given_sinks)>) {
-    using View = decltype(given_sinks.view);
-    check_tensor<Exec, View>();
-    static_assert(rank_of<View> == 1, "attikos::attention: sinks have rank 1");
-    static_assert(is_floating_element<element_t<View>> && sizeof(element_t<View>) >= 2,
-                  "attikos::attention: sinks are double, float, float16 or bfloat16");
-    auto const ref = to_const_ref(given_sinks.view);
-    if (ref.extent[0] != g.heads_q)
-      raise<ShapeError>(operation, ": sinks is ", describe(ref), "; expected one per query head, [",
-                        g.heads_q, "]");
-    g.sinks = ref.data;
-    g.type_sinks = dtype_of<element_t<View>>;
-    g.sinks_stride = ref.stride[0];
+  if constexpr (is_present<decltype(slopes)>) t.alibi = any_per_head<Exec>(slopes.slopes);
+  auto const sinks = find_extra<Sinks>(extras...);
+  if constexpr (is_present<decltype(sinks)>) {
+    static_assert(rank_of<decltype(sinks.view)> == 1, "attikos::attention: sinks have rank 1");
+    t.sinks = any_term<Exec>(sinks.view);
   }
   auto const factors = find_extra<Descale>(extras...);
   if constexpr (is_present<decltype(factors)>) {
-    g.descale_q = per_head_ref<Exec>(operation, "descale of q", factors.q, g.batch, g.heads_kv,
-                                     g.descale_q_stride);
-    g.descale_k = per_head_ref<Exec>(operation, "descale of k", factors.k, g.batch, g.heads_kv,
-                                     g.descale_k_stride);
-    g.descale_v = per_head_ref<Exec>(operation, "descale of v", factors.v, g.batch, g.heads_kv,
-                                     g.descale_v_stride);
+    t.descale_q = any_per_head<Exec>(factors.q);
+    t.descale_k = any_per_head<Exec>(factors.k);
+    t.descale_v = any_per_head<Exec>(factors.v);
   }
+  return t;
 }
 
 }  // namespace detail

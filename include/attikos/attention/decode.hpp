@@ -71,30 +71,20 @@ std::size_t decode_workspace_bytes(Exec const& exec, abi::DecodeArgs const& g) {
   return bytes;
 }
 
-/// Checks, then explains (log given) or runs (log null). `lse` is a tensor or Absent.
-template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
-          class... Extras>
-void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
-                     Lse const& lse, DecodeOptions const& options, Explanation* log,
-                     Extras const&... extras) {
-  using T = element_t<Q>;
-  using O = element_t<Out>;
+/// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
+template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
+void decode_run(Exec const& exec, AttentionTensors const& t, DecodeOptions const& options,
+                Functors const& functors, Explanation* log, Workspaces const&... memory) {
   using Acc = AttentionAccumulator<T>;
-  static_assert(rank_of<Q> == (AttentionStorage<Extras...>::packed_q ? 3 : 4),
-                "attikos::decode: q is [batch, heads_q, seqlen_q, head_dim], or packed [heads_q, "
-                "total_q, head_dim] with cu_seqlens(q, none) or cu_seqlens(q, kv)");
-  check_output<Exec>("decode", "out", out);
-  if constexpr (is_present<Lse>) check_output<Exec>("decode", "lse", lse);
-  abi::DecodeArgs g{attention_arguments<Exec>("decode", q, k, v, out, lse,
-                                              attention_options(options), extras...)};
+  check_output("decode", "out", t.out);
+  if (t.lse.given()) check_output("decode", "lse", t.lse);
+  abi::DecodeArgs g{attention_arguments("decode", t, attention_options(options))};
   g.splits = decode_splits_wanted<Exec>(options);
   if (options.splits < 0)
     raise<Error>("decode: splits is ", options.splits, "; expected a number of parts, 0 to choose");
   if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("decode: head_dim is ", std::max(g.head_dim, g.head_dim_v),
                             "; expected at most 67108864");
-  auto const functors = pair_functors(extras...);
-  using Functors = std::remove_const_t<decltype(functors)>;
   // A functor can only be compiled into the portable kernel.
   constexpr bool builtin = !Functors::has_score && !Functors::has_weight;
   using Kernels =
@@ -105,7 +95,7 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
                     [&]<class Kernel>(std::type_identity<Kernel>) {
                       if (log != nullptr) return;
                       WorkspaceLease const lease = get_workspace(
-                          "decode", exec, decode_workspace_bytes<T, O>(exec, g), extras...);
+                          "decode", exec, decode_workspace_bytes<T, O>(exec, g), memory...);
                       g.workspace = lease.data;
                       Kernel::run(g, exec);
                     });
@@ -113,11 +103,31 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
   DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);
   std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
   if (log != nullptr) return;
-  WorkspaceLease const lease = get_workspace("decode", exec, bytes, extras...);
+  WorkspaceLease const lease = get_workspace("decode", exec, bytes, memory...);
   auto* const partial_lse = static_cast<Acc*>(lease.data);
   auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;
   decode_splits<T>(exec, g, functors, plan, partial_out, partial_lse);
   decode_merge<O, Exec, Acc>(exec, g, plan.splits, partial_out, partial_lse);
+}
+
+/// The same of a call as it was written. `lse` is a tensor or Absent.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
+          class... Extras>
+void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
+                     Lse const& lse, DecodeOptions const& options, Explanation* log,
+                     Extras const&... extras) {
+  static_assert(rank_of<Q> == (AttentionStorage<Extras...>::packed_q ? 3 : 4),
+                "attikos::decode: q is [batch, heads_q, seqlen_q, head_dim], or packed [heads_q, "
+                "total_q, head_dim] with cu_seqlens(q, none) or cu_seqlens(q, kv)");
+  check_writable(out);
+  if constexpr (is_present<Lse>) check_writable(lse);
+  auto const tensors = attention_tensors<Exec>(q, k, v, out, lse, extras...);
+  with_workspace(
+      [&](auto const&... memory) {
+        decode_run<element_t<Q>, element_t<Out>>(exec, tensors, options, pair_functors(extras...),
+                                                 log, memory...);
+      },
+      extras...);
 }
 
 }  // namespace detail
@@ -202,8 +212,8 @@ template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V,
 std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V const& v,
                                   DecodeOptions const& options = {}, Extras const&... extras) {
   using T = element_t<Q>;
-  auto const q4 = detail::with_heads(detail::to_const_ref(q));
-  auto const k4 = detail::with_heads(detail::to_const_ref(k));
+  auto const q4 = detail::any_tensor(q).with_rank(4);
+  auto const k4 = detail::any_tensor(k).with_rank(4);
   abi::DecodeArgs g{};
   g.splits = std::max<std::int64_t>(detail::decode_splits_wanted<Exec>(options), 0);
   g.batch = q4.extent[0];
@@ -215,7 +225,8 @@ std::size_t decode_workspace_size(Exec const& exec, Q const& q, K const& k, V co
   g.head_dim_v = detail::extent_of(v, rank_of<V> - 1);
   auto const packed = detail::find_extra<CuSeqlens>(extras...);
   if constexpr (detail::is_present<decltype(packed)>) {
-    g.cu_seqlens_q = detail::offsets_ref<Exec>("decode", "cu_seqlens of q", packed.q);
+    g.cu_seqlens_q =
+        detail::offsets_ref("decode", "cu_seqlens of q", detail::any_offsets<Exec>(packed.q));
     g.batch = detail::extent_of(packed.q, 0) - 1;
   }
   auto const pages = detail::find_extra<Paged>(extras...);

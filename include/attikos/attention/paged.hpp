@@ -32,29 +32,38 @@ Paged<Table> paged(Table const& table, std::int64_t page_size) {
 
 namespace detail {
 
-/// A checked page table as pointer and strides. `num_pages` and `rows` are dimensions 0 and 2 of
-/// the cache, which messages call `cache`.
+/// A page table without its static type.
 template <ExecutionSpace Exec, TensorLike Table>
-TensorRef<std::int32_t const, 2> page_table_ref(char const* operation, Paged<Table> const& pages,
-                                                std::int64_t batch, char const* cache,
-                                                std::int64_t num_pages, std::int64_t rows) {
+AnyTensor any_page_table(Table const& table) {
   check_tensor<Exec, Table>();
   static_assert(std::is_same_v<element_t<Table>, std::int32_t>,
                 "attikos: a page table holds int32_t");
   static_assert(rank_of<Table> == 2, "attikos: a page table has rank 2 [batch, max_pages]");
-  check_extents(operation, "page table", pages.table);
-  auto const ref = to_const_ref(pages.table);
-  if (pages.page_size < 1)
-    raise<ShapeError>(operation, ": page_size is ", pages.page_size, "; expected 1 or more");
-  if (ref.extent[0] != batch)
-    raise<ShapeError>(operation, ": page table is ", describe(ref), "; expected ", batch,
+  return any_tensor(table);
+}
+
+/// A checked page table as pointer and strides. `num_pages` and `rows` are dimensions 0 and 2 of
+/// the cache, which messages call `cache`.
+inline TensorRef<std::int32_t const, 2> page_table_ref(char const* operation,
+                                                       AnyTensor const& table,
+                                                       std::int64_t page_size, std::int64_t batch,
+                                                       char const* cache, std::int64_t num_pages,
+                                                       std::int64_t rows) {
+  check_extents(operation, "page table", table);
+  if (page_size < 1)
+    raise<ShapeError>(operation, ": page_size is ", page_size, "; expected 1 or more");
+  if (table.extent[0] != batch)
+    raise<ShapeError>(operation, ": page table is ", describe(table), "; expected ", batch,
                       " rows, one per sequence of the batch");
-  if (rows != pages.page_size)
+  if (rows != page_size)
     raise<ShapeError>(operation, ": ", cache, " has pages of ", rows, " rows; expected page_size ",
-                      pages.page_size);
+                      page_size);
+  TensorRef<std::int32_t const, 2> const ref{table.as<std::int32_t>(),
+                                             {table.extent[0], table.extent[1]},
+                                             {table.stride[0], table.stride[1]}};
   if (num_pages == 0 && ref.size() != 0)
     raise<ShapeError>(operation, ": ", cache, " has 0 pages; expected 1 or more for a page table ",
-                      "of ", describe(ref));
+                      "of ", describe(table));
   return ref;
 }
 

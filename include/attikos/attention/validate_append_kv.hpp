@@ -49,6 +49,37 @@ struct FirstUnfitAppend {
   }
 };
 
+/// The same of a call without static types.
+template <ExecutionSpace Exec>
+void validate_append_kv_run(Exec const& exec, AppendKvTensors const& t) {
+  using Search = FirstUnfitAppend;
+  constexpr char const* operation = "validate_append_kv";
+  auto const tokens = append_kv_tokens(t);
+  std::int64_t const seqlen_new = t.k_new.with_rank(4).extent[2];
+  std::int64_t const capacity =
+      t.paged() ? t.page_table.extent[1] * t.page_size : t.k_cache.extent[2];
+  Search search{tokens, nullptr, 0, seqlen_new, capacity};
+  if (t.cache_lengths.given()) {
+    auto const ref = lengths_ref(operation, "cache_lengths", t.cache_lengths, tokens.batch,
+                                 "sequence of the batch");
+    search.used = ref.data;
+    search.used_stride = ref.stride[0];
+  }
+  if (t.packed()) validate_offsets(exec, t.cu_kv, seqlen_new);
+  Search::Found::value_type found{};
+  Kokkos::parallel_reduce(
+      "attikos::validate_append_kv[portable]",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, tokens.batch), search,
+      Search::Found(found));
+  exec.fence("attikos::validate_append_kv");
+  if (tokens.batch > 0 && found.val < tokens.batch)
+    raise<ShapeError>(operation, ": sequence ", found.val, " has ", Search::in_use(found.loc),
+                      " positions in use and ", Search::count(found.loc),
+                      " new tokens; expected from 0 to ", seqlen_new,
+                      " new tokens, and room for both in the ", capacity,
+                      " positions of one sequence of k_cache");
+}
+
 }  // namespace detail
 
 /// Checks the lengths of an append_kv() call, which itself leaves out what does not fit: every
@@ -63,38 +94,11 @@ struct FirstUnfitAppend {
 template <ExecutionSpace Exec, TensorLike KNew, TensorLike KCache, class... Extras>
 void validate_append_kv(Exec const& exec, KNew const& k_new, KCache const& k_cache,
                         Extras const&... extras) {
-  using Search = detail::FirstUnfitAppend;
-  constexpr char const* operation = "validate_append_kv";
-  auto const rk = detail::to_const_ref(k_new);
-  auto const tokens = detail::append_kv_tokens<Exec>(rk, extras...);
-  std::int64_t const seqlen_new = detail::with_batch(rk).extent[2];
-  std::int64_t capacity = detail::extent_of(k_cache, 2);
-  auto const pages = detail::find_extra<Paged>(extras...);
-  if constexpr (detail::is_present<decltype(pages)>)
-    capacity = detail::extent_of(pages.table, 1) * pages.page_size;
-  Search search{tokens, nullptr, 0, seqlen_new, capacity};
-  auto const used = detail::find_extra<CacheLengths>(extras...);
-  if constexpr (detail::is_present<decltype(used)>) {
-    auto const ref = detail::lengths_ref<Exec>(operation, "cache_lengths", used.view, tokens.batch,
-                                               "sequence of the batch");
-    search.used = ref.data;
-    search.used_stride = ref.stride[0];
-  }
-  auto const offsets = detail::token_offsets<true>(extras...);
-  if constexpr (detail::is_present<decltype(offsets)>)
-    validate_cu_seqlens(exec, offsets, seqlen_new);
-  Search::Found::value_type found{};
-  Kokkos::parallel_reduce(
-      "attikos::validate_append_kv[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, tokens.batch), search,
-      Search::Found(found));
-  exec.fence("attikos::validate_append_kv");
-  if (tokens.batch > 0 && found.val < tokens.batch)
-    detail::raise<ShapeError>(operation, ": sequence ", found.val, " has ",
-                              Search::in_use(found.loc), " positions in use and ",
-                              Search::count(found.loc), " new tokens; expected from 0 to ",
-                              seqlen_new, " new tokens, and room for both in the ", capacity,
-                              " positions of one sequence of k_cache");
+  detail::AppendKvTensors t;
+  t.k_new = detail::any_tensor(k_new);
+  t.k_cache = detail::any_tensor(k_cache);
+  detail::append_kv_storage<Exec, rank_of<KNew>>(t, extras...);
+  detail::validate_append_kv_run(exec, t);
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -21,6 +21,22 @@ struct FirstInvalidOffset {
   }
 };
 
+/// The check of validate_cu_seqlens() without the static type of the offsets.
+template <ExecutionSpace Exec>
+void validate_offsets(Exec const& exec, AnyOffsets const& given, std::int64_t total) {
+  using Search = FirstInvalidOffset;
+  auto const offsets = offsets_ref("validate_cu_seqlens", "cu_seqlens", given);
+  Search::Found::value_type found{};
+  Kokkos::parallel_reduce(
+      "attikos::validate_cu_seqlens[portable]",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, given.count),
+      Search{offsets, total}, Search::Found(found));
+  exec.fence("attikos::validate_cu_seqlens");
+  if (found.val < given.count)
+    raise<ShapeError>("validate_cu_seqlens: offset ", found.val, " is ", found.loc,
+                      "; expected ascending numbers in [0, ", total, "]");
+}
+
 }  // namespace detail
 
 /// Checks that offsets of packed sequences ascend within [0, total]; throws ShapeError naming the
@@ -30,18 +46,7 @@ struct FirstInvalidOffset {
 /// \param total  number of positions of the packed tensor
 template <ExecutionSpace Exec, TensorLike T>
 void validate_cu_seqlens(Exec const& exec, T const& view, std::int64_t total) {
-  using Search = detail::FirstInvalidOffset;
-  auto const offsets = detail::offsets_ref<Exec>("validate_cu_seqlens", "cu_seqlens", view);
-  std::int64_t const count = detail::extent_of(view, 0);
-  Search::Found::value_type found{};
-  Kokkos::parallel_reduce(
-      "attikos::validate_cu_seqlens[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, count),
-      Search{offsets, total}, Search::Found(found));
-  exec.fence("attikos::validate_cu_seqlens");
-  if (found.val < count)
-    detail::raise<ShapeError>("validate_cu_seqlens: offset ", found.val, " is ", found.loc,
-                              "; expected ascending numbers in [0, ", total, "]");
+  detail::validate_offsets(exec, detail::any_offsets<Exec>(view), total);
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

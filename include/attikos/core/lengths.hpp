@@ -38,18 +38,25 @@ Lengths<Q, Q> lengths(Q const& both) {
 
 namespace detail {
 
+/// Lengths without their static type, or Absent.
+template <ExecutionSpace Exec, class T>
+AnyTensor any_lengths(T const& view) {
+  if constexpr (is_present<T>) {
+    check_tensor<Exec, T>();
+    static_assert(std::is_same_v<element_t<T>, std::int32_t>, "attikos: lengths are int32_t");
+    static_assert(rank_of<T> == 1, "attikos: lengths have rank 1");
+  }
+  return any_tensor(view);
+}
+
 /// A checked lengths argument as pointer and stride.
-template <ExecutionSpace Exec, TensorLike T>
-TensorRef<std::int32_t const, 1> lengths_ref(char const* operation, char const* name, T const& view,
-                                             std::int64_t expected, char const* what) {
-  check_tensor<Exec, T>();
-  static_assert(std::is_same_v<element_t<T>, std::int32_t>, "attikos: lengths are int32_t");
-  static_assert(rank_of<T> == 1, "attikos: lengths have rank 1");
-  auto const ref = to_const_ref(view);
-  if (ref.extent[0] != expected)
-    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " entries; expected ",
-                      expected, ", one per ", what);
-  return ref;
+inline TensorRef<std::int32_t const, 1> lengths_ref(char const* operation, char const* name,
+                                                    AnyTensor const& x, std::int64_t expected,
+                                                    char const* what) {
+  if (x.extent[0] != expected)
+    raise<ShapeError>(operation, ": ", name, " has ", x.extent[0], " entries; expected ", expected,
+                      ", one per ", what);
+  return {x.as<std::int32_t>(), {x.extent[0]}, {x.stride[0]}};
 }
 
 /// Finds the first length outside [0, limit]: position as the value to minimize, the length itself
@@ -64,15 +71,12 @@ struct FirstInvalidLength {
   }
 };
 
-}  // namespace detail
-
-/// Checks that every length lies in [0, max_length]; throws ShapeError naming the first that does
-/// not. This reads device memory: it fences `exec`.
-template <ExecutionSpace Exec, TensorLike T>
-void validate_lengths(Exec const& exec, T const& view, std::int64_t max_length) {
-  auto const ref = detail::lengths_ref<Exec>("validate_lengths", "lengths", view,
-                                             detail::extent_of(view, 0), "sequence");
-  using Search = detail::FirstInvalidLength;
+/// The check of validate_lengths() without the static type of the lengths.
+template <ExecutionSpace Exec>
+void validate_any_lengths(Exec const& exec, AnyTensor const& lengths, std::int64_t max_length) {
+  auto const ref =
+      lengths_ref("validate_lengths", "lengths", lengths, lengths.extent[0], "sequence");
+  using Search = FirstInvalidLength;
   Search::Found::value_type found{};
   Kokkos::parallel_reduce(
       "attikos::validate_lengths[portable]",
@@ -80,8 +84,17 @@ void validate_lengths(Exec const& exec, T const& view, std::int64_t max_length) 
       Search{ref, max_length}, Search::Found(found));
   exec.fence("attikos::validate_lengths");
   if (ref.extent[0] > 0 && found.val < ref.extent[0])
-    detail::raise<ShapeError>("validate_lengths: length ", found.val, " is ", found.loc,
-                              "; expected a number in [0, ", max_length, "]");
+    raise<ShapeError>("validate_lengths: length ", found.val, " is ", found.loc,
+                      "; expected a number in [0, ", max_length, "]");
+}
+
+}  // namespace detail
+
+/// Checks that every length lies in [0, max_length]; throws ShapeError naming the first that does
+/// not. This reads device memory: it fences `exec`.
+template <ExecutionSpace Exec, TensorLike T>
+void validate_lengths(Exec const& exec, T const& view, std::int64_t max_length) {
+  detail::validate_any_lengths(exec, detail::any_lengths<Exec>(view), max_length);
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -39,29 +39,34 @@ struct PositionsRef {
   }
 };
 
-/// Takes positions(view) out of the extras; throws ShapeError if it does not fit.
+/// positions(view) among the extras without its static type, absent where there is none.
 template <ExecutionSpace Exec, class... Extras>
-PositionsRef positions_ref(char const* operation, std::int64_t batch, std::int64_t seqlen,
-                           Extras const&... extras) {
-  PositionsRef result;
+AnyTensor any_positions(Extras const&... extras) {
   auto const given = find_extra<Positions>(extras...);
   if constexpr (is_present<decltype(given)>) {
     using View = std::remove_cvref_t<decltype(given.view)>;
     check_tensor<Exec, View>();
     static_assert(std::is_same_v<element_t<View>, std::int32_t>, "attikos: positions are int32_t");
-    constexpr int rank = rank_of<View>;
-    static_assert(rank == 1 || rank == 2, "attikos: positions are [batch] or [batch, seqlen]");
-    auto const ref = to_const_ref(given.view);
-    bool fits = ref.extent[0] == batch;
-    if constexpr (rank == 2) fits = fits && ref.extent[1] == seqlen;
-    if (!fits)
-      raise<ShapeError>(operation, ": positions is ", describe(ref), "; expected [", batch,
-                        "] or [", batch, ", ", seqlen, "]");
-    result.data = ref.data;
-    result.stride[0] = ref.stride[0];
-    if constexpr (rank == 2) result.stride[1] = ref.stride[1];
-    result.per_token = rank == 2;
+    static_assert(rank_of<View> == 1 || rank_of<View> == 2,
+                  "attikos: positions are [batch] or [batch, seqlen]");
+    return any_tensor(given.view);
+  } else {
+    return {};
   }
+}
+
+/// Checked positions; throws ShapeError if they do not fit.
+inline PositionsRef positions_ref(char const* operation, AnyTensor const& x, std::int64_t batch,
+                                  std::int64_t seqlen) {
+  PositionsRef result;
+  if (!x.given()) return result;
+  if (x.extent[0] != batch || (x.rank == 2 && x.extent[1] != seqlen))
+    raise<ShapeError>(operation, ": positions is ", describe(x), "; expected [", batch, "] or [",
+                      batch, ", ", seqlen, "]");
+  result.data = x.as<std::int32_t>();
+  result.stride[0] = x.stride[0];
+  if (x.rank == 2) result.stride[1] = x.stride[1];
+  result.per_token = x.rank == 2;
   return result;
 }
 

@@ -19,6 +19,15 @@ void check_extents_like(char const* operation, char const* name, TensorRef<T, Ra
                         "; expected the extents of ", like_name, ", which is ", describe(like));
 }
 
+/// The same without static types.
+inline void check_extents_like(char const* operation, char const* name, AnyTensor const& tensor,
+                               char const* like_name, AnyTensor const& like) {
+  for (int r = 0; r < like.rank; ++r)
+    if (tensor.extent[r] != like.extent[r])
+      raise<ShapeError>(operation, ": ", name, " is ", describe(tensor),
+                        "; expected the extents of ", like_name, ", which is ", describe(like));
+}
+
 /// The checks that backward row operations share: `dout` and `dx` go with `x` (or, for operations
 /// that need their result only, with what `x_name` says).
 template <ExecutionSpace Exec, TensorLike X, TensorLike Dout, TensorLike Dx>

@@ -4,48 +4,13 @@
 #pragma once
 
 #include <attikos/abi/tensor_ref.hpp>
-#include <attikos/core/concepts.hpp>
-#include <attikos/core/error.hpp>
-#include <cstdint>
-#include <string>
-#include <utility>
+#include <attikos/core/any_tensor.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 using abi::TensorRef;
-
-/// Extent of one dimension as a signed 64-bit number.
-template <TensorLike T>
-std::int64_t extent_of(T const& tensor, int dimension) {
-  if constexpr (KokkosView<T>) {
-    return static_cast<std::int64_t>(tensor.extent(static_cast<std::size_t>(dimension)));
-  } else {
-    return static_cast<std::int64_t>(
-        tensor.extent(static_cast<typename std::remove_cvref_t<T>::rank_type>(dimension)));
-  }
-}
-
-/// Stride of one dimension in elements.
-template <TensorLike T>
-std::int64_t stride_of(T const& tensor, int dimension) {
-  if constexpr (KokkosView<T>) {
-    return static_cast<std::int64_t>(tensor.stride(static_cast<std::size_t>(dimension)));
-  } else {
-    return static_cast<std::int64_t>(tensor.mapping().stride(
-        static_cast<typename std::remove_cvref_t<T>::rank_type>(dimension)));
-  }
-}
-
-template <TensorLike T>
-auto* data_of(T const& tensor) {
-  if constexpr (KokkosView<T>) {
-    return tensor.data();
-  } else {
-    return tensor.data_handle();
-  }
-}
 
 /// The tensor as kernels see it: element type of Attikos's own, const exactly where the input was.
 template <TensorLike T>
@@ -75,6 +40,19 @@ auto to_const_ref(T const& tensor) {
   return result;
 }
 
+/// A tensor of which the element type is known after all, its rank raised by leading extents of 1.
+template <class T, int Rank>
+TensorRef<T, Rank> ref_of(AnyTensor const& x) {
+  AnyTensor const y = x.with_rank(Rank);
+  TensorRef<T, Rank> ref{};
+  ref.data = static_cast<T*>(y.output());
+  for (int r = 0; r < Rank; ++r) {
+    ref.extent[r] = y.extent[r];
+    ref.stride[r] = y.stride[r];
+  }
+  return ref;
+}
+
 /// "[2, 8, 128, 64]"
 template <class T, int Rank>
 std::string describe_extents(TensorRef<T, Rank> const& ref) {
@@ -102,33 +80,26 @@ constexpr void check_tensor() {
       "attikos: the View's memory space cannot be reached from the execution space; copy it first");
 }
 
+/// An output must not be a tensor of const elements.
+template <TensorLike T>
+constexpr void check_writable(T const&) {
+  static_assert(!std::is_const_v<std::remove_pointer_t<decltype(data_of(std::declval<T>()))>>,
+                "attikos: an output View must not be const");
+}
+
 /// An output must be writable and must not lay two of its elements on one address by a zero stride.
 /// Views of no elements may carry any stride.
 template <ExecutionSpace Exec, TensorLike T>
 void check_output(char const* operation, char const* name, T const& tensor) {
   check_tensor<Exec, T>();
-  static_assert(!std::is_const_v<std::remove_pointer_t<decltype(data_of(tensor))>>,
-                "attikos: an output View must not be const");
-  auto const ref = to_ref(tensor);
-  for (int r = 0; r < rank_of<T>; ++r)
-    if (ref.extent[r] == 0) return;
-  for (int r = 0; r < rank_of<T>; ++r) {
-    if (ref.extent[r] > 1 && ref.stride[r] == 0)
-      raise<StrideError>(operation, ": output ", name, " has stride 0 in dimension ", r,
-                         " of extent ", ref.extent[r],
-                         ", so its elements share memory; expected distinct elements");
-  }
+  check_writable(tensor);
+  check_output(operation, name, any_tensor(tensor));
 }
 
 /// Extents of an mdspan are signed where its index type is; a negative one is refused.
 template <TensorLike T>
 void check_extents(char const* operation, char const* name, T const& tensor) {
-  auto const ref = to_ref(tensor);
-  for (int r = 0; r < rank_of<T>; ++r) {
-    if (ref.extent[r] < 0)
-      raise<ShapeError>(operation, ": ", name, " has extent ", ref.extent[r], " in dimension ", r,
-                        "; expected 0 or more");
-  }
+  check_extents(operation, name, any_tensor(tensor));
 }
 
 }  // namespace detail

@@ -125,6 +125,17 @@ class InstancePool {
   std::map<void const*, Entry> entries_;
 };
 
+/// f(workspace(view)) where the caller gave one among the extras, else f().
+template <class F, class... Extras>
+void with_workspace(F const& f, Extras const&... extras) {
+  auto const given = find_extra<Workspace>(extras...);
+  if constexpr (is_present<decltype(given)>) {
+    f(given);
+  } else {
+    f();
+  }
+}
+
 /// The caller's workspace if one was given and fits, else the pool's.
 template <ExecutionSpace Exec, class... Extras>
 WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_t bytes,

@@ -86,7 +86,7 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
   using TC = detail::gemm_element_t<C>;
   GemmOptions const untiled = with_tile(options, {});
   tune::TileConfig const automatic = gemm_tile(exec, a, b, c, untiled, extras...);
-  auto const g = detail::gemm_arguments<Exec>(a, b, c, untiled, extras...);
+  auto const g = detail::gemm_arguments(detail::gemm_tensors<Exec>(a, b, c, extras...), untiled);
   std::string const kernel = explain(op::gemm, exec, a, b, c, untiled, extras...).kernel;
   bool const portable = kernel == "portable";
   if (candidates.empty()) {

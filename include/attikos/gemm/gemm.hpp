@@ -42,7 +42,7 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
   using TA = gemm_element_t<A>;
   using TB = gemm_element_t<B>;
   using TC = gemm_element_t<C>;
-  abi::GemmArgs const args = gemm_arguments<Exec>(a, b, c, options, extras...);
+  abi::GemmArgs const args = gemm_arguments(gemm_tensors<Exec>(a, b, c, extras...), options);
   auto const custom = find_extra<Epilogue>(extras...);
   if constexpr (is_present<decltype(custom)>) {
     using Scalar = GemmScalar<TA, TB, TC>;

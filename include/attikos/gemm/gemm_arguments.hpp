@@ -13,16 +13,13 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// A factor as the kernels use it: rounded to the accumulator. Throws Error unless it is finite
-/// there.
-template <class Acc>
-double checked_factor(char const* operation, char const* name, double value) {
-  double rounded = value;
-  if constexpr (std::is_same_v<Acc, float>)
-    rounded = static_cast<double>(static_cast<float>(value));
+/// A factor as the kernels use it: rounded to float where they compute in it. Throws Error unless
+/// it is finite there.
+inline double checked_factor(char const* operation, char const* name, double value, bool in_float) {
+  double const rounded = in_float ? static_cast<double>(static_cast<float>(value)) : value;
   if (!std::isfinite(rounded))
     raise<Error>(operation, ": ", name, " is ", value, "; expected a number that is finite in ",
-                 std::is_same_v<Acc, float> ? "float32" : "float64");
+                 in_float ? "float32" : "float64");
   return rounded;
 }
 
@@ -92,15 +89,18 @@ inline abi::GemmArgs gemm_matrices(char const* operation, GemmOperands const& gi
 }
 
 /// Scale of A or B, turned from the stored matrix to op(A) or op(B).
-inline abi::ScaleGrid gemm_scale(char const* operation, char const* name, ScaleTensor const& s,
+inline abi::ScaleGrid gemm_scale(char const* operation, char const* name, AnyTensor const& s,
                                  GemmOperand const& x, bool transposed, bool is_a,
                                  GemmOperands const& given) {
   // Along k one factor stands for 128 elements at least.
   bool const k_in_cols = is_a != transposed;
   ScaledMatrix const matrix{x.rank,    x.batch,   x.rows, x.cols, k_in_cols ? 0 : 1,
                             k_in_cols, !k_in_cols};
-  auto grid = scale_grid(operation, name, s, matrix,
-                         std::string(is_a ? "A" : "B") + " as it is stored." + given.text());
+  auto const text = [&] {
+    std::string text = is_a ? "A" : "B";
+    return text += " as it is stored." + given.text();
+  };
+  auto grid = scale_grid(operation, name, s, matrix, text);
   if (transposed) {
     std::swap(grid.row, grid.col);
     std::swap(grid.row_shift, grid.col_shift);
@@ -109,13 +109,9 @@ inline abi::ScaleGrid gemm_scale(char const* operation, char const* name, ScaleT
 }
 
 /// A matrix of C's shape beside C; throws ShapeError otherwise.
-template <ExecutionSpace Exec, TensorLike View>
-GemmOperand gemm_companion(char const* operation, char const* name, View const& view,
-                           GemmOperands const& given) {
-  check_tensor<Exec, View>();
-  static_assert(is_wide_real<element_t<View>>,
-                "attikos::gemm: a matrix beside C must be double, float, float16 or bfloat16");
-  auto const x = operand_of(to_const_ref(view));
+inline GemmOperand gemm_companion(char const* operation, char const* name, AnyTensor const& view,
+                                  GemmOperands const& given) {
+  auto const x = operand_of(view);
   if (x.rank != given.c.rank || x.batch != given.c.batch || x.rows != given.c.rows ||
       x.cols != given.c.cols)
     raise<ShapeError>(operation, ": ", name, " is ", x.text(), "; expected the extents of ",
@@ -124,29 +120,20 @@ GemmOperand gemm_companion(char const* operation, char const* name, View const& 
 }
 
 /// The address of one float on the device.
-template <ExecutionSpace Exec, TensorLike View>
-float const* gemm_number(char const* operation, char const* name, View const& view) {
-  check_tensor<Exec, View>();
-  static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, float>,
-                "attikos::gemm: a single number on the device is a rank-1 tensor of float");
-  auto const ref = to_const_ref(view);
-  if (ref.extent[0] != 1)
-    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " elements; expected 1");
-  return ref.data;
+inline float const* gemm_number(char const* operation, char const* name, AnyTensor const& view) {
+  if (view.extent[0] != 1)
+    raise<ShapeError>(operation, ": ", name, " has ", view.extent[0], " elements; expected 1");
+  return view.as<float>();
 }
 
-template <ExecutionSpace Exec, TensorLike View>
-void gemm_zero_point(char const* operation, char const* name, View const& view, std::int64_t extent,
-                     char const* what, std::int32_t const*& data, std::int64_t& stride) {
-  check_tensor<Exec, View>();
-  static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, std::int32_t>,
-                "attikos::gemm: zero points are a rank-1 tensor of int32_t");
-  auto const ref = to_const_ref(view);
-  if (ref.extent[0] != 1 && ref.extent[0] != extent)
-    raise<ShapeError>(operation, ": ", name, " has ", ref.extent[0], " elements; expected 1, or ",
+inline void gemm_zero_point(char const* operation, char const* name, AnyTensor const& view,
+                            std::int64_t extent, char const* what, std::int32_t const*& data,
+                            std::int64_t& stride) {
+  if (view.extent[0] != 1 && view.extent[0] != extent)
+    raise<ShapeError>(operation, ": ", name, " has ", view.extent[0], " elements; expected 1, or ",
                       extent, ", one per ", what);
-  data = ref.data;
-  stride = ref.extent[0] == 1 ? 0 : ref.stride[0];
+  data = view.as<std::int32_t>();
+  stride = view.extent[0] == 1 ? 0 : view.stride[0];
 }
 
 /// The integer product that stays one has no epilogue.
@@ -201,19 +188,184 @@ inline void join_batch(abi::GemmArgs& g) {
   g.a_batch = g.c_batch = g.residual_batch = g.pre_activation_batch = g.scale_a.batch = 0;
 }
 
+/// What a call of gemm() was given.
+struct GemmTensors {
+  GemmOperands matrices;
+  /// Groups or counts of rows, numbers beside the product; those not given are absent.
+  AnyTensor offsets, counts, bias, residual, pre_activation, scale_a, scale_b, zero_point_a,
+      zero_point_b, device_scale, scale_out;
+  bool custom_epilogue = false;
+
+  bool has(DType type) const {
+    return matrices.a.type == type || matrices.b.type == type || matrices.c.type == type;
+  }
+  /// Whether factors are floats in the kernels: not beside doubles, nor in the integer product that
+  /// stays one.
+  bool computes_in_float() const { return !has(DType::float64) && matrices.c.type != DType::int32; }
+};
+
+/// Groups and counts of rows, checked against the matrices; nothing where none are given.
+struct GemmRows {
+  void const* offsets = nullptr;
+  DType type_offsets = DType::int32;
+  std::int64_t offsets_stride = 1, groups = 0;
+  std::int32_t const* counts = nullptr;
+  std::int64_t counts_stride = 1;
+};
+
+inline GemmRows gemm_rows(char const* operation, AnyTensor const& offsets, AnyTensor const& counts,
+                          GemmOperands const& given) {
+  GemmRows rows;
+  if (offsets.given()) {
+    rows.groups = given.b.batch;
+    if (offsets.extent[0] != rows.groups + 1)
+      raise<ShapeError>(operation, ": grouped() has ", offsets.extent[0], " offsets; expected ",
+                        rows.groups + 1, ", one more than B has matrices.", given.text());
+    rows.offsets = offsets.data;
+    rows.type_offsets = offsets.type;
+    rows.offsets_stride = offsets.stride[0];
+  }
+  if (counts.given()) {
+    if (counts.extent[0] != given.c.batch)
+      raise<ShapeError>(operation, ": masked() has ", counts.extent[0], " counts; expected ",
+                        given.c.batch, ", one for each matrix of ", given.c_name, ".",
+                        given.text());
+    rows.counts = counts.as<std::int32_t>();
+    rows.counts_stride = counts.stride[0];
+  }
+  return rows;
+}
+
 /// Checks everything the host can see and fills the arguments. Nothing is launched or written when
 /// this throws.
+inline abi::GemmArgs gemm_arguments(GemmTensors const& t, GemmOptions const& options) {
+  char const* const op = "gemm";
+  GemmOperands const& given = t.matrices;
+  bool const quantizes = given.c.type == DType::float8_e4m3 || given.c.type == DType::float8_e5m2 ||
+                         given.c.type == DType::int8;
+  abi::GemmArgs g = gemm_matrices(op, given, options, t.offsets.given());
+  g.tile = {options.tile_m, options.tile_n, options.tile_k};
+  g.alpha = checked_factor(op, "alpha", options.alpha, t.computes_in_float());
+  g.beta = checked_factor(op, "beta", options.beta, t.computes_in_float());
+  g.scale = checked_factor(op, "scale", options.scale, t.computes_in_float());
+  if (quantizes && options.beta != 0)
+    raise<UnsupportedError>(op, ": beta is ", options.beta, "; expected 0 where C is quantized.",
+                            given.text());
+  GemmRows const rows = gemm_rows(op, t.offsets, t.counts, given);
+  g.offsets = rows.offsets;
+  g.type_offsets = rows.type_offsets;
+  g.offsets_stride = rows.offsets_stride;
+  g.groups = rows.groups;
+  g.counts = rows.counts;
+  g.counts_stride = rows.counts_stride;
+
+  if (t.bias.given()) {
+    bool const along_n = options.bias_along == BiasAlong::n;
+    std::int64_t const expected = along_n ? g.n : g.m;
+    if (t.bias.extent[0] != expected)
+      raise<ShapeError>(op, ": bias has ", t.bias.extent[0], " elements; expected ", expected,
+                        ", one per ", along_n ? "column" : "row", " of C.", given.text());
+    g.bias = t.bias.data;
+    g.type_bias = t.bias.type;
+    g.bias_stride = t.bias.stride[0];
+  }
+  if (t.residual.given()) {
+    auto const x = gemm_companion(op, "residual", t.residual, given);
+    g.residual = x.data;
+    g.type_residual = x.type;
+    g.residual_batch = x.batch_stride;
+    g.residual_m = x.row_stride;
+    g.residual_n = x.col_stride;
+  }
+  if (t.pre_activation.given()) {
+    auto const x = gemm_companion(op, "pre_activation", t.pre_activation, given);
+    check_output(op, "pre_activation", t.pre_activation);
+    g.pre_activation = const_cast<void*>(x.data);
+    g.type_pre_activation = x.type;
+    g.pre_activation_batch = x.batch_stride;
+    g.pre_activation_m = x.row_stride;
+    g.pre_activation_n = x.col_stride;
+  }
+  if (t.scale_a.given())
+    g.scale_a = gemm_scale(op, "scale_a", t.scale_a, given.a, options.trans_a, true, given);
+  if (t.scale_b.given())
+    g.scale_b = gemm_scale(op, "scale_b", t.scale_b, given.b, options.trans_b, false, given);
+  if (t.zero_point_a.given())
+    gemm_zero_point(op, "zero_point_a", t.zero_point_a, g.m, "row of op(A)", g.zero_point_a,
+                    g.zero_point_a_stride);
+  if (t.zero_point_b.given())
+    gemm_zero_point(op, "zero_point_b", t.zero_point_b, g.n, "column of op(B)", g.zero_point_b,
+                    g.zero_point_b_stride);
+  if (t.device_scale.given()) g.device_scale = gemm_number(op, "device_scale", t.device_scale);
+  if (t.scale_out.given()) g.scale_out = gemm_number(op, "scale_out", t.scale_out);
+  if (t.custom_epilogue) {
+    g.custom_epilogue = true;
+    if (options.activation != Activation::none)
+      raise<UnsupportedError>(op, ": epilogue(function) stands in place of the activation; got ",
+                              activation_name(options.activation), " as well");
+  }
+  if (given.c.type == DType::int32) check_exact_gemm(op, g, options);
+  join_batch(g);
+  return g;
+}
+
+/// A rank-1 tensor of one element type beside the matrices, or Absent.
+template <ExecutionSpace Exec, class T, class View>
+AnyTensor gemm_vector(View const& view) {
+  if constexpr (is_present<View>) {
+    check_tensor<Exec, View>();
+    static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, T>,
+                  "attikos::gemm: counts of rows and zero points are rank-1 tensors of int32_t, "
+                  "single numbers on the device of float");
+  }
+  return any_tensor(view);
+}
+
+/// Offsets of groups, or Absent.
+template <ExecutionSpace Exec, class View>
+AnyTensor gemm_offsets(View const& view) {
+  if constexpr (is_present<View>) {
+    check_tensor<Exec, View>();
+    static_assert(rank_of<View> == 1 && (std::is_same_v<element_t<View>, std::int32_t> ||
+                                         std::is_same_v<element_t<View>, std::int64_t>),
+                  "attikos::gemm: offsets of groups are a rank-1 tensor of int32_t or int64_t");
+  }
+  return any_tensor(view);
+}
+
+/// A floating-point tensor of `Rank` dimensions, or Absent.
+template <ExecutionSpace Exec, int Rank, class View>
+AnyTensor gemm_addend(View const& view) {
+  if constexpr (is_present<View>) {
+    check_tensor<Exec, View>();
+    static_assert(rank_of<View> == Rank,
+                  "attikos::gemm: bias has rank 1, residual and pre_activation the rank of C");
+    static_assert(is_wide_real<element_t<View>>,
+                  "attikos::gemm: bias and matrices beside C must be double, float, float16 or "
+                  "bfloat16");
+  }
+  return any_tensor(view);
+}
+
+/// A scale of A or B, or Absent.
+template <ExecutionSpace Exec, class View>
+AnyTensor gemm_scale_tensor(View const& view) {
+  if constexpr (is_present<View>) {
+    return scale_tensor<Exec>(view);
+  } else {
+    return {};
+  }
+}
+
+/// The tensors of a call without their static types, which are checked here.
 template <ExecutionSpace Exec, GemmMatrix A, GemmMatrix B, GemmMatrix C, class... Extras>
-abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions const& options,
-                             Extras const&... extras) {
+GemmTensors gemm_tensors(A const& a, B const& b, C const& c, Extras const&... extras) {
   using TA = gemm_element_t<A>;
   using TB = gemm_element_t<B>;
   using TC = gemm_element_t<C>;
-  using Scalar = GemmScalar<TA, TB, TC>;
   char const* const op = "gemm";
-  auto const offsets = find_extra<Grouped>(extras...);
-  auto const counts = find_extra<Masked>(extras...);
-  constexpr bool is_grouped = is_present<decltype(offsets)>;
+  constexpr bool is_grouped = is_present<decltype(find_extra<Grouped>(extras...))>;
+  constexpr bool is_masked = is_present<decltype(find_extra<Masked>(extras...))>;
   static_assert(gemm_rank<A> == 2 || gemm_rank<A> == 3, "attikos::gemm: A has rank 2 or 3");
   static_assert(gemm_rank<B> == 2 || gemm_rank<B> == 3, "attikos::gemm: B has rank 2 or 3");
   static_assert(gemm_rank<C> == 2 || gemm_rank<C> == 3, "attikos::gemm: C has rank 2 or 3");
@@ -221,130 +373,48 @@ abi::GemmArgs gemm_arguments(A const& a, B const& b, C const& c, GemmOptions con
                 "attikos::gemm: a batch in A or B needs one in C");
   static_assert(!is_grouped || (gemm_rank<A> == 2 && gemm_rank<B> == 3 && gemm_rank<C> == 2),
                 "attikos::gemm: with grouped(), A and C have rank 2 and B has rank 3");
+  static_assert(!(is_grouped && is_masked), "attikos::gemm: grouped() excludes masked()");
+  static_assert(!is_masked || gemm_rank<C> == 3, "attikos::gemm: with masked(), C has rank 3");
   static_assert(gemm_types_supported<TA, TB, TC>(),
                 "attikos::gemm: element types must be double, float, float16, bfloat16 or float8 "
                 "in any mix (C may be int8 too), or int8 x int8 -> int32, int8, float, float16, "
                 "bfloat16");
-  GemmOperands const given{checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
-                           checked_output_operand<Exec>(op, "C", c)};
-  abi::GemmArgs g = gemm_matrices(op, given, options, is_grouped);
-  g.tile = {options.tile_m, options.tile_n, options.tile_k};
-  g.alpha = checked_factor<Scalar>(op, "alpha", options.alpha);
-  g.beta = checked_factor<Scalar>(op, "beta", options.beta);
-  g.scale = checked_factor<Scalar>(op, "scale", options.scale);
-  if (is_quantized<TC> && options.beta != 0)
-    raise<UnsupportedError>(op, ": beta is ", options.beta, "; expected 0 where C is quantized.",
-                            given.text());
-
-  if constexpr (is_grouped) {
-    using View = decltype(offsets.offsets);
-    static_assert(!is_present<decltype(counts)>, "attikos::gemm: grouped() excludes masked()");
-    static_assert(rank_of<View> == 1 && (std::is_same_v<element_t<View>, std::int32_t> ||
-                                         std::is_same_v<element_t<View>, std::int64_t>),
-                  "attikos::gemm: offsets of groups are a rank-1 tensor of int32_t or int64_t");
-    check_tensor<Exec, View>();
-    auto const ref = to_const_ref(offsets.offsets);
-    g.groups = given.b.batch;
-    if (ref.extent[0] != g.groups + 1)
-      raise<ShapeError>(op, ": grouped() has ", ref.extent[0], " offsets; expected ", g.groups + 1,
-                        ", one more than B has matrices.", given.text());
-    g.offsets = ref.data;
-    g.type_offsets = dtype_of<element_t<View>>;
-    g.offsets_stride = ref.stride[0];
-  }
-  if constexpr (is_present<decltype(counts)>) {
-    using View = decltype(counts.counts);
-    static_assert(gemm_rank<C> == 3, "attikos::gemm: with masked(), C has rank 3");
-    static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, std::int32_t>,
-                  "attikos::gemm: counts of rows are a rank-1 tensor of int32_t");
-    check_tensor<Exec, View>();
-    auto const ref = to_const_ref(counts.counts);
-    if (ref.extent[0] != g.batch)
-      raise<ShapeError>(op, ": masked() has ", ref.extent[0], " counts; expected ", g.batch,
-                        ", one for each matrix of C.", given.text());
-    g.counts = ref.data;
-    g.counts_stride = ref.stride[0];
-  }
-
-  auto const extra_bias = find_extra<Bias>(extras...);
-  if constexpr (is_present<decltype(extra_bias)>) {
-    using View = decltype(extra_bias.view);
-    check_tensor<Exec, View>();
-    static_assert(rank_of<View> == 1, "attikos::gemm: bias has rank 1");
-    static_assert(is_wide_real<element_t<View>>,
-                  "attikos::gemm: bias must be double, float, float16 or bfloat16");
-    auto const ref = to_const_ref(extra_bias.view);
-    std::int64_t const expected = options.bias_along == BiasAlong::n ? g.n : g.m;
-    if (ref.extent[0] != expected)
-      raise<ShapeError>(op, ": bias has ", ref.extent[0], " elements; expected ", expected,
-                        ", one per ", options.bias_along == BiasAlong::n ? "column" : "row",
-                        " of C.", given.text());
-    g.bias = ref.data;
-    g.type_bias = dtype_of<element_t<View>>;
-    g.bias_stride = ref.stride[0];
-  }
-  auto const extra_residual = find_extra<Residual>(extras...);
-  if constexpr (is_present<decltype(extra_residual)>) {
-    static_assert(rank_of<decltype(extra_residual.view)> == gemm_rank<C>,
-                  "attikos::gemm: residual has the rank of C");
-    auto const x = gemm_companion<Exec>(op, "residual", extra_residual.view, given);
-    g.residual = x.data;
-    g.type_residual = x.type;
-    g.residual_batch = x.batch_stride;
-    g.residual_m = x.row_stride;
-    g.residual_n = x.col_stride;
-  }
-  auto const extra_pre = find_extra<PreActivation>(extras...);
-  if constexpr (is_present<decltype(extra_pre)>) {
-    static_assert(rank_of<decltype(extra_pre.view)> == gemm_rank<C>,
-                  "attikos::gemm: pre_activation has the rank of C");
-    auto const x = gemm_companion<Exec>(op, "pre_activation", extra_pre.view, given);
-    check_output<Exec>(op, "pre_activation", extra_pre.view);
-    g.pre_activation = const_cast<void*>(x.data);
-    g.type_pre_activation = x.type;
-    g.pre_activation_batch = x.batch_stride;
-    g.pre_activation_m = x.row_stride;
-    g.pre_activation_n = x.col_stride;
-  }
-
-  auto const extra_scale_a = find_extra<ScaleA>(extras...);
-  if constexpr (is_present<decltype(extra_scale_a)>)
-    g.scale_a = gemm_scale(op, "scale_a", scale_tensor<Exec>(extra_scale_a.view), given.a,
-                           options.trans_a, true, given);
-  auto const extra_scale_b = find_extra<ScaleB>(extras...);
-  if constexpr (is_present<decltype(extra_scale_b)>)
-    g.scale_b = gemm_scale(op, "scale_b", scale_tensor<Exec>(extra_scale_b.view), given.b,
-                           options.trans_b, false, given);
-  auto const zero_a = find_extra<ZeroPointA>(extras...);
-  if constexpr (is_present<decltype(zero_a)>) {
-    static_assert(std::is_integral_v<TA>, "attikos::gemm: zero points belong to int8 operands");
-    gemm_zero_point<Exec>(op, "zero_point_a", zero_a.view, g.m, "row of op(A)", g.zero_point_a,
-                          g.zero_point_a_stride);
-  }
-  auto const zero_b = find_extra<ZeroPointB>(extras...);
-  if constexpr (is_present<decltype(zero_b)>) {
-    static_assert(std::is_integral_v<TB>, "attikos::gemm: zero points belong to int8 operands");
-    gemm_zero_point<Exec>(op, "zero_point_b", zero_b.view, g.n, "column of op(B)", g.zero_point_b,
-                          g.zero_point_b_stride);
-  }
-  auto const extra_device_scale = find_extra<DeviceScale>(extras...);
-  if constexpr (is_present<decltype(extra_device_scale)>)
-    g.device_scale = gemm_number<Exec>(op, "device_scale", extra_device_scale.view);
-  auto const extra_scale_out = find_extra<ScaleOut>(extras...);
-  if constexpr (is_present<decltype(extra_scale_out)>) {
-    static_assert(is_quantized<TC>,
-                  "attikos::gemm: scale_out() needs C to be float8_e4m3, float8_e5m2 or int8_t");
-    g.scale_out = gemm_number<Exec>(op, "scale_out", extra_scale_out.view);
-  }
-  if constexpr (is_present<decltype(find_extra<Epilogue>(extras...))>) {
-    g.custom_epilogue = true;
-    if (options.activation != Activation::none)
-      raise<UnsupportedError>(op, ": epilogue(function) stands in place of the activation; got ",
-                              activation_name(options.activation), " as well");
-  }
-  if constexpr (std::is_same_v<TC, std::int32_t>) check_exact_gemm(op, g, options);
-  join_batch(g);
-  return g;
+  // What a wrapper of the given kind holds, or Absent.
+  auto const view = [](auto const& wrapper) {
+    if constexpr (is_present<decltype(wrapper)>) {
+      return wrapper.view;
+    } else {
+      return Absent{};
+    }
+  };
+  GemmTensors t;
+  t.matrices = {checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
+                checked_output_operand<Exec>(op, "C", c)};
+  if constexpr (is_grouped) t.offsets = gemm_offsets<Exec>(find_extra<Grouped>(extras...).offsets);
+  if constexpr (is_masked)
+    t.counts = gemm_vector<Exec, std::int32_t>(find_extra<Masked>(extras...).counts);
+  t.bias = gemm_addend<Exec, 1>(view(find_extra<Bias>(extras...)));
+  t.residual = gemm_addend<Exec, gemm_rank<C>>(view(find_extra<Residual>(extras...)));
+  auto const pre_activation = view(find_extra<PreActivation>(extras...));
+  t.pre_activation = gemm_addend<Exec, gemm_rank<C>>(pre_activation);
+  if constexpr (is_present<decltype(pre_activation)>) check_writable(pre_activation);
+  t.scale_a = gemm_scale_tensor<Exec>(view(find_extra<ScaleA>(extras...)));
+  t.scale_b = gemm_scale_tensor<Exec>(view(find_extra<ScaleB>(extras...)));
+  auto const zero_a = view(find_extra<ZeroPointA>(extras...));
+  auto const zero_b = view(find_extra<ZeroPointB>(extras...));
+  static_assert(!is_present<decltype(zero_a)> || std::is_integral_v<TA>,
+                "attikos::gemm: zero points belong to int8 operands");
+  static_assert(!is_present<decltype(zero_b)> || std::is_integral_v<TB>,
+                "attikos::gemm: zero points belong to int8 operands");
+  t.zero_point_a = gemm_vector<Exec, std::int32_t>(zero_a);
+  t.zero_point_b = gemm_vector<Exec, std::int32_t>(zero_b);
+  t.device_scale = gemm_vector<Exec, float>(view(find_extra<DeviceScale>(extras...)));
+  auto const scale_out = view(find_extra<ScaleOut>(extras...));
+  static_assert(!is_present<decltype(scale_out)> || is_quantized<TC>,
+                "attikos::gemm: scale_out() needs C to be float8_e4m3, float8_e5m2 or int8_t");
+  t.scale_out = gemm_vector<Exec, float>(scale_out);
+  t.custom_epilogue = is_present<decltype(find_extra<Epilogue>(extras...))>;
+  return t;
 }
 
 }  // namespace detail

@@ -4,71 +4,13 @@
 #pragma once
 
 #include <Kokkos_Profiling_ScopedRegion.hpp>
-#include <attikos/core/workspace.hpp>
 #include <attikos/gemm/gemm.hpp>
-#include <attikos/gemm/gemm_backward_portable.hpp>
+#include <attikos/gemm/gemm_backward_arguments.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Output of gemm_backward(): the gradient of the bias, rank 1, n elements (or m). See
-/// bias_gradient().
-template <TensorLike T>
-struct BiasGradient {
-  T view;
-};
-template <TensorLike T>
-BiasGradient<T> bias_gradient(T const& view) {
-  return {view};
-}
-
-/// Output of gemm_backward(): the gradient of the pre-activation, of the shape and type of the
-/// gradient that comes in, which it may be itself.
-template <TensorLike T>
-struct PreActivationGradient {
-  T view;
-};
-template <TensorLike T>
-PreActivationGradient<T> pre_activation_gradient(T const& view) {
-  return {view};
-}
-
-/// Output of gemm_backward(): the gradient of the C that beta multiplied, of the shape of the
-/// gradient that comes in. It is 0 where beta is 0.
-template <TensorLike T>
-struct CGradient {
-  T view;
-};
-template <TensorLike T>
-CGradient<T> c_gradient(T const& view) {
-  return {view};
-}
-
 namespace detail {
-
-/// What gemm() takes and a gradient cannot: it is taken to be refused.
-template <class T>
-inline constexpr bool is_without_gradient =
-    is_any_wrapper<T, ScaleA, ScaleB, ZeroPointA, ZeroPointB, ScaleOut, Epilogue>;
-
-template <class T>
-concept GemmBackwardExtra =
-    is_any_wrapper<T, PreActivation, DeviceScale, BiasGradient, PreActivationGradient, CGradient,
-                   Grouped, Masked, Workspace> || is_without_gradient<T>;
-
-/// Where a gradient goes, or Absent.
-template <class T>
-concept GradientOutput = TensorLike<T> || std::is_same_v<std::remove_cvref_t<T>, Absent>;
-
-/// Whether an output is there to be written: `none` and null data are not.
-template <class T>
-bool is_given(T const& view) {
-  if constexpr (is_present<T>) {
-    return data_of(view) != nullptr;
-  } else {
-    return false;
-  }
-}
 
 /// A matrix operand as rows.
 template <class T>
@@ -183,9 +125,9 @@ GemmBackwardBytes gemm_backward_bytes(GemmOperand const& dout, GemmOptions const
 }
 
 /// bias_gradient = Σ dx over everything but the dimension the bias runs along.
-template <class T, class Exec, TensorLike View>
+template <class T, class Out, class Exec>
 void sum_bias_gradient(Exec const& exec, GemmOperand const& dx, GemmOptions const& options,
-                       CountedRows const& counted, View const& view, void* memory) {
+                       CountedRows const& counted, AnyTensor const& out, void* memory) {
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
   bool const by_column = options.bias_along == BiasAlong::m;
   auto const rows = operand_rows<T const>(dx.transposed(by_column));
@@ -195,172 +137,43 @@ void sum_bias_gradient(Exec const& exec, GemmOperand const& dx, GemmOptions cons
                 RowChunkSum<Acc, T>{rows, chunks, partial, counted, by_column}, chunks.count());
   std::int64_t count = chunks.count();
   Acc const* const sums = sum_partials(exec, "gemm_backward", partial, count, rows.size);
-  finish_sums(exec, "gemm_backward", sums, count, rows.size, to_ref(view));
+  TensorRef<Out, 1> const to{static_cast<Out*>(out.output()), {out.extent[0]}, {out.stride[0]}};
+  finish_sums(exec, "gemm_backward", sums, count, rows.size, to);
 }
 
-/// Where a gradient goes, checked against what it is the gradient of.
-template <ExecutionSpace Exec, class View>
-GemmOperand gradient_operand(char const* name, char const* of, View const& view,
-                             GemmOperand const& x) {
-  check_output<Exec>("gemm_backward", name, view);
-  static_assert(is_wide_real<element_t<View>>,
-                "attikos::gemm_backward: gradients are double, float, float16 or bfloat16");
-  auto const d = operand_of(to_const_ref(view));
-  if (d.rank != x.rank || d.batch != x.batch || d.rows != x.rows || d.cols != x.cols)
-    raise<ShapeError>("gemm_backward: ", name, " is ", d.text(), "; expected the extents of ", of,
-                      ", which is ", x.text());
-  return d;
-}
+/// The element types of a call; void for outputs that are not asked for.
+template <class A, class B, class Dout, class Da, class Db, class Dc, class Dbias>
+struct GemmBackwardTypes {};
 
-/// Refuses what rounds: a result between two representable numbers does not change with its input.
-template <class Extra>
-void refuse_without_gradient(Extra const&) {
-  if constexpr (is_without_gradient<Extra>) {
-    char const* const what = is_wrapper<ScaleOut, Extra> ? "scale_out(view) quantizes the result"
-                             : is_wrapper<ZeroPointA, Extra> ? "zero_point_a(view) is of an int8 A"
-                             : is_wrapper<ZeroPointB, Extra> ? "zero_point_b(view) is of an int8 B"
-                             : is_wrapper<ScaleA, Extra>     ? "scale_a(view) is of a quantized A"
-                             : is_wrapper<ScaleB, Extra>
-                                 ? "scale_b(view) is of a quantized B"
-                                 : "epilogue(function) has no known derivative";
-    raise<UnsupportedError>("gemm_backward: ", what,
-                            "; expected a product of double, float, float16 or bfloat16 with a ",
-                            "named activation, to which alone gradients belong");
-  }
-}
-
-/// Rows that take part in the call, checked as gemm() does.
-template <ExecutionSpace Exec, class... Extras>
-CountedRows counted_rows(GemmOperands const& given, Extras const&... extras) {
-  CountedRows counted;
-  counted.rows = given.c.rows;
-  auto const offsets = find_extra<Grouped>(extras...);
-  auto const counts = find_extra<Masked>(extras...);
-  if constexpr (is_present<decltype(offsets)>) {
-    using View = decltype(offsets.offsets);
-    static_assert(!is_present<decltype(counts)>,
-                  "attikos::gemm_backward: grouped() excludes masked()");
-    static_assert(rank_of<View> == 1 && (std::is_same_v<element_t<View>, std::int32_t> ||
-                                         std::is_same_v<element_t<View>, std::int64_t>),
-                  "attikos::gemm_backward: offsets of groups are a rank-1 tensor of int32_t or "
-                  "int64_t");
-    check_tensor<Exec, View>();
-    auto const ref = to_const_ref(offsets.offsets);
-    counted.groups = given.b.batch;
-    if (ref.extent[0] != counted.groups + 1)
-      raise<ShapeError>("gemm_backward: grouped() has ", ref.extent[0], " offsets; expected ",
-                        counted.groups + 1, ", one more than B has matrices.", given.text());
-    counted.offsets = ref.data;
-    counted.type_offsets = dtype_of<element_t<View>>;
-    counted.offsets_stride = ref.stride[0];
-  }
-  if constexpr (is_present<decltype(counts)>) {
-    using View = decltype(counts.counts);
-    static_assert(rank_of<View> == 1 && std::is_same_v<element_t<View>, std::int32_t>,
-                  "attikos::gemm_backward: counts of rows are a rank-1 tensor of int32_t");
-    check_tensor<Exec, View>();
-    auto const ref = to_const_ref(counts.counts);
-    if (ref.extent[0] != given.c.batch)
-      raise<ShapeError>("gemm_backward: masked() has ", ref.extent[0], " counts; expected ",
-                        given.c.batch, ", one for each matrix of dout.", given.text());
-    counted.counts = ref.data;
-    counted.counts_stride = ref.stride[0];
-  }
-  return counted;
-}
-
-/// A call whose matrices are checked one by one and hold numbers that have gradients.
-template <class A, class B, class T, ExecutionSpace Exec, GradientOutput DA, GradientOutput DB,
-          class... Extras>
-void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da, DB const& db,
-                       GemmOptions const& options, Extras const&... extras) {
-  constexpr bool wants_a = is_present<DA>, wants_b = is_present<DB>;
+/// A call whose tensors hold numbers that have gradients. `more`: workspace(view), if any.
+template <class A, class B, class T, class Da, class Db, class Dc, class Dbias, ExecutionSpace Exec,
+          class... Workspaces>
+void gemm_backward_run(GemmBackwardTypes<A, B, T, Da, Db, Dc, Dbias>, Exec const& exec,
+                       GemmBackwardTensors const& t, GemmOptions const& options,
+                       Workspaces const&... more) {
   char const* const op = "gemm_backward";
-  gemm_matrices(op, given, options, is_present<decltype(find_extra<Grouped>(extras...))>);
-  if (options.tile_m != 0 || options.tile_n != 0 || options.tile_k != 0)
-    raise<UnsupportedError>(op, ": tile_m, tile_n, tile_k are ", options.tile_m, ", ",
-                            options.tile_n, ", ", options.tile_k,
-                            "; expected 0, since its products have other extents");
-  CountedRows const counted = counted_rows<Exec>(given, extras...);
-  if (is_given(da) && counted.counts != nullptr && given.a.batch == 1 && given.c.batch != 1)
-    raise<UnsupportedError>(op, ": matrices of counted rows share one A; expected none for da, or ",
-                            "an A for each of them.", given.text());
-  GemmOptions factors = options;
-  using Acc = GemmAccumulator<A, B, T>;
-  factors.alpha = checked_factor<Acc>(op, "alpha", options.alpha);
-  factors.scale = checked_factor<Acc>(op, "scale", options.scale);
-  GemmOperand out_a, out_b;
-  if constexpr (wants_a) out_a = gradient_operand<Exec>("da", "A", da, given.a);
-  if constexpr (wants_b) out_b = gradient_operand<Exec>("db", "B", db, given.b);
-
-  auto const saved = find_extra<PreActivation>(extras...);
-  auto const wanted_dx = find_extra<PreActivationGradient>(extras...);
-  auto const wanted_sum = find_extra<BiasGradient>(extras...);
-  float const* factor = nullptr;
-  auto const extra_scale = find_extra<DeviceScale>(extras...);
-  if constexpr (is_present<decltype(extra_scale)>)
-    factor = gemm_number<Exec>(op, "device_scale", extra_scale.view);
-
-  GemmOperand dx = given.c, x;
-  if constexpr (is_present<decltype(saved)>)
-    x = gemm_companion<Exec>(op, "pre_activation", saved.view, given);
-  bool const activated = options.activation != Activation::none;
-  bool const missing = x.data == nullptr && dx.batch * dx.rows * dx.cols != 0;
-  if (activated && (missing || !is_present<decltype(saved)>))
-    raise<UnsupportedError>(op, ": activation is ", activation_name(options.activation),
-                            " but there is no pre_activation(view); expected what gemm() saved");
-  if constexpr (is_present<decltype(wanted_dx)>) {
-    static_assert(std::is_same_v<element_t<decltype(wanted_dx.view)>, T>,
-                  "attikos::gemm_backward: pre_activation_gradient has the element type of dout");
-    dx = gradient_operand<Exec>("pre_activation_gradient", "dout", wanted_dx.view, given.c);
-  }
-  bool has_bias = false;
-  if constexpr (is_present<decltype(wanted_sum)>) {
-    has_bias = is_given(wanted_sum.view);
-    check_output<Exec>(op, "bias_gradient", wanted_sum.view);
-    static_assert(rank_of<decltype(wanted_sum.view)> == 1 &&
-                      is_wide_real<element_t<decltype(wanted_sum.view)>>,
-                  "attikos::gemm_backward: bias_gradient has rank 1 and a floating-point type");
-    bool const along_n = options.bias_along == BiasAlong::n;
-    std::int64_t const expected = along_n ? given.c.cols : given.c.rows;
-    if (extent_of(wanted_sum.view, 0) != expected)
-      raise<ShapeError>(op, ": bias_gradient has ", extent_of(wanted_sum.view, 0),
-                        " elements; expected ", expected, ", one per ", along_n ? "column" : "row",
-                        " of dout.", given.text());
-  }
-
-  auto const wanted_c = find_extra<CGradient>(extras...);
-  GemmOperand dc;
-  double factor_c = 0;
-  if constexpr (is_present<decltype(wanted_c)>) {
-    dc = gradient_operand<Exec>("c_gradient", "dout", wanted_c.view, given.c);
-    factor_c = factors.scale * checked_factor<Acc>(op, "beta", options.beta);
-  }
-
-  constexpr bool own_dx = !is_present<decltype(wanted_dx)>;
-  auto const bytes = gemm_backward_bytes<T>(given.c, options, own_dx, has_bias);
-  auto const lease = get_workspace(op, exec, bytes.total(), extras...);
+  GemmBackwardPlan p =
+      gemm_backward_plan(t, options, !std::is_same_v<GemmAccumulator<A, B, T>, double>);
+  auto const bytes = gemm_backward_bytes<T>(t.matrices.c, options, p.own_dx, p.has_bias);
+  auto const lease = get_workspace(op, exec, bytes.total(), more...);
   Kokkos::Profiling::ScopedRegion const region(label(op, "portable"));
-  if (own_dx && activated) {
+  GemmOperand& dx = p.dx;
+  if (p.own_dx && p.activated) {
     dx.data = lease.data;
     dx.batch_stride = dx.rows * dx.cols;
     dx.row_stride = dx.cols;
     dx.col_stride = 1;
   }
-  GemmOperand const op_a = given.a.transposed(options.trans_a);
-  GemmOperand const op_b = given.b.transposed(options.trans_b);
   auto const products = [&](Explanation* log) {
-    if constexpr (wants_a) {
-      if (is_given(da))
-        gradient_product<T, B, element_t<DA>>(exec, dx.batch, dx, op_b.transposed(true),
-                                              out_a.transposed(options.trans_a), factors, factor,
-                                              counted, CountedIndex::row, log);
+    if constexpr (!std::is_void_v<Da>) {
+      if (is_wanted(t.da))
+        gradient_product<T, B, Da>(exec, dx.batch, dx, p.b.transposed(true), p.da, p.factors,
+                                   p.device_scale, p.counted, CountedIndex::row, log);
     }
-    if constexpr (wants_b) {
-      if (is_given(db))
-        gradient_product<A, T, element_t<DB>>(exec, dx.batch, op_a.transposed(true), dx,
-                                              out_b.transposed(options.trans_b), factors, factor,
-                                              counted, CountedIndex::sum, log);
+    if constexpr (!std::is_void_v<Db>) {
+      if (is_wanted(t.db))
+        gradient_product<A, T, Db>(exec, dx.batch, p.a.transposed(true), dx, p.db, p.factors,
+                                   p.device_scale, p.counted, CountedIndex::sum, log);
     }
   };
   // A kernel that was demanded and cannot run is found out before anything is written.
@@ -368,26 +181,25 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
   if (*wanted_kernel(options.kernel) != '\0') products(&unused);
 
   // Without activation the gradient is copied where it is wanted.
-  if (activated || !own_dx) {
+  if (p.activated || !p.own_dx) {
     launch_rows(exec, op,
-                ActivationGradientRow<T>{operand_rows<T const>(given.c), operand_rows<T>(dx),
-                                         x.type, x.data, x.batch_stride, x.row_stride, x.col_stride,
-                                         options.activation, counted},
+                ActivationGradientRow<T>{operand_rows<T const>(t.matrices.c), operand_rows<T>(dx),
+                                         p.x.type, p.x.data, p.x.batch_stride, p.x.row_stride,
+                                         p.x.col_stride, options.activation, p.counted},
                 dx.batch * dx.rows);
   }
-  if constexpr (is_present<decltype(wanted_c)>) {
-    using Out = element_t<decltype(wanted_c.view)>;
-    using Row = ScaledGradientRow<T, Out>;
-    if (is_given(wanted_c.view))
+  if constexpr (!std::is_void_v<Dc>) {
+    using Row = ScaledGradientRow<T, Dc>;
+    if (is_wanted(t.c_gradient))
       launch_rows(exec, op,
-                  Row{operand_rows<T const>(dx), operand_rows<Out>(dc),
-                      static_cast<typename Row::Acc>(factor_c), factor, counted},
+                  Row{operand_rows<T const>(dx), operand_rows<Dc>(p.dc),
+                      static_cast<typename Row::Acc>(p.factor_c), p.device_scale, p.counted},
                   dx.batch * dx.rows);
   }
-  if constexpr (is_present<decltype(wanted_sum)>) {
-    if (has_bias)
-      sum_bias_gradient<T>(exec, dx, options, counted, wanted_sum.view,
-                           static_cast<std::byte*>(lease.data) + bytes.gradient);
+  if constexpr (!std::is_void_v<Dbias>) {
+    if (p.has_bias)
+      sum_bias_gradient<T, Dbias>(exec, dx, options, p.counted, t.bias_gradient,
+                                  static_cast<std::byte*>(lease.data) + bytes.gradient);
   }
   products(nullptr);
 }
@@ -398,8 +210,8 @@ void gemm_backward_run(Exec const& exec, GemmOperands const& given, DA const& da
 /// this shape and type, whatever its outputs.
 template <TensorLike DOut>
 std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& options = {}) {
-  return detail::gemm_backward_bytes<element_t<DOut>>(
-             detail::operand_of(detail::to_const_ref(dout)), options, true, true)
+  return detail::gemm_backward_bytes<element_t<DOut>>(detail::operand_of(detail::any_tensor(dout)),
+                                                      options, true, true)
       .total();
 }
 
@@ -459,14 +271,44 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
   static_assert(!is_masked || rank_of<DOut> == 3,
                 "attikos::gemm_backward: with masked(), dout has rank 3");
   char const* const op = "gemm_backward";
-  GemmOperands const given{checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
-                           checked_operand<Exec>(op, "dout", dout), "dout"};
+  auto const view = [](auto const& wrapper) {
+    if constexpr (is_present<decltype(wrapper)>) {
+      return wrapper.view;
+    } else {
+      return Absent{};
+    }
+  };
+  GemmBackwardTensors t;
+  t.matrices = {checked_operand<Exec>(op, "A", a), checked_operand<Exec>(op, "B", b),
+                checked_operand<Exec>(op, "dout", dout), "dout"};
   (refuse_without_gradient(extras), ...);
   if constexpr (is_wide_real<TA> && is_wide_real<TB> && is_wide_real<T>) {
-    gemm_backward_run<TA, TB, T>(exec, given, da, db, options, extras...);
+    t.da = gradient_tensor<Exec>(da);
+    t.db = gradient_tensor<Exec>(db);
+    if constexpr (is_grouped)
+      t.offsets = gemm_offsets<Exec>(find_extra<Grouped>(extras...).offsets);
+    if constexpr (is_masked)
+      t.counts = gemm_vector<Exec, std::int32_t>(find_extra<Masked>(extras...).counts);
+    t.pre_activation = gemm_addend<Exec, rank_of<DOut>>(view(find_extra<PreActivation>(extras...)));
+    t.device_scale = gemm_vector<Exec, float>(view(find_extra<DeviceScale>(extras...)));
+    auto const d_bias = view(find_extra<BiasGradient>(extras...));
+    auto const d_c = view(find_extra<CGradient>(extras...));
+    auto const d_x = view(find_extra<PreActivationGradient>(extras...));
+    static_assert(
+        !is_present<decltype(d_x)> || std::is_same_v<gradient_element_t<decltype(d_x)>, T>,
+        "attikos::gemm_backward: pre_activation_gradient has the element type of dout");
+    t.bias_gradient = gradient_tensor<Exec>(d_bias);
+    t.c_gradient = gradient_tensor<Exec>(d_c);
+    t.pre_activation_gradient = gradient_tensor<Exec>(d_x);
+    using Types =
+        GemmBackwardTypes<TA, TB, T, gradient_element_t<DA>, gradient_element_t<DB>,
+                          gradient_element_t<decltype(d_c)>, gradient_element_t<decltype(d_bias)>>;
+    with_workspace(
+        [&](auto const&... memory) { gemm_backward_run(Types{}, exec, t, options, memory...); },
+        extras...);
   } else {
     raise<UnsupportedError>(op, ": quantized numbers have no gradient; expected A, B and dout of ",
-                            "double, float, float16 or bfloat16.", given.text());
+                            "double, float, float16 or bfloat16.", t.matrices.text());
   }
 }
 

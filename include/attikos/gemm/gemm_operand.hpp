@@ -61,18 +61,16 @@ struct GemmOperand {
   }
 };
 
-template <class T, int Rank>
-GemmOperand operand_of(TensorRef<T, Rank> const& x) {
-  static_assert(Rank == 2 || Rank == 3);
+inline GemmOperand operand_of(AnyTensor const& x) {
   GemmOperand result;
   result.data = x.data;
-  result.type = dtype_of<T>;
-  result.rank = Rank;
-  result.rows = x.extent[Rank - 2];
-  result.cols = x.extent[Rank - 1];
-  result.row_stride = x.stride[Rank - 2];
-  result.col_stride = x.stride[Rank - 1];
-  if constexpr (Rank == 3) {
+  result.type = x.type;
+  result.rank = x.rank;
+  result.rows = x.extent[x.rank - 2];
+  result.cols = x.extent[x.rank - 1];
+  result.row_stride = x.stride[x.rank - 2];
+  result.col_stride = x.stride[x.rank - 1];
+  if (x.rank == 3) {
     result.batch = x.extent[0];
     result.batch_stride = x.stride[0];
   }
@@ -84,8 +82,9 @@ template <ExecutionSpace Exec, GemmMatrix T>
 GemmOperand checked_operand(char const* operation, char const* name, T const& x) {
   if constexpr (TensorLike<T>) {
     check_tensor<Exec, T>();
-    check_extents(operation, name, x);
-    return operand_of(to_const_ref(x));
+    AnyTensor const any = any_tensor(x);
+    check_extents(operation, name, any);
+    return operand_of(any);
   } else {
     GemmOperand result;
     // Kernels read the pointers as what they are, pointers to elements.

@@ -45,7 +45,7 @@ tune::TileConfig gemm_tile(Exec const& exec, A const& a, B const& b, C const& c,
   using TB = detail::gemm_element_t<B>;
   using TC = detail::gemm_element_t<C>;
   bool const portable = explain(op::gemm, exec, a, b, c, options, extras...).kernel == "portable";
-  auto const args = detail::gemm_arguments<Exec>(a, b, c, options, extras...);
+  auto const args = detail::gemm_arguments(detail::gemm_tensors<Exec>(a, b, c, extras...), options);
   if (portable) return detail::gemm_portable_tile<TA, TB, TC>(exec, args);
   auto const tiles = detail::gemm_kernel_tiles<TA, TB, TC>(exec, args, options.kernel);
   return tiles.empty() ? tune::TileConfig{} : tiles.front();

@@ -113,9 +113,11 @@ auto rms_norm_rope_setup(char const* operation, X const& x, W const& weight, Cos
   static_assert(rank_of<W> == 1, "attikos::rms_norm_rope: weight has rank 1");
   check_tensor<Exec, W>();
   auto const rx = to_const_ref(x);
-  auto const rotation = make_rotation<Exec>(operation, cos, sin, options.style, options.rotary_dim,
-                                            options.position_offset, rx.extent[0], rx.extent[1],
-                                            transposed, extras...);
+  auto const rotation = make_rotation<element_t<Cos>>(
+      operation,
+      rotation_arguments<Exec>(cos, sin, options.style, options.rotary_dim, options.position_offset,
+                               transposed, extras...),
+      rx.extent[0], rx.extent[1]);
   NormGroups const g = rms_norm_rope_groups(operation, rx, to_const_ref(weight), rotation, options);
   return std::pair(g, RotatedHeads<element_t<Cos>>{rotation, rx.extent[1], g.groups, g.head_dim});
 }

@@ -86,9 +86,11 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
   auto const rx = to_const_ref(x);
   auto const ro = to_ref(out);
   check_extents_like(operation, out_name, ro, x_name, rx);
-  auto const rotation = make_rotation<Exec>(operation, cos, sin, options.style, options.rotary_dim,
-                                            options.position_offset, rx.extent[0], rx.extent[2],
-                                            transposed, extras...);
+  auto const rotation = make_rotation<element_t<Cos>>(
+      operation,
+      rotation_arguments<Exec>(cos, sin, options.style, options.rotary_dim, options.position_offset,
+                               transposed, extras...),
+      rx.extent[0], rx.extent[2]);
   if (rotation.dim() > rx.extent[3])
     raise<ShapeError>(operation, ": rotary_dim is ", rotation.dim(), "; expected at most ",
                       rx.extent[3], ", the head_dim of ", x_name, ", which is ", describe(rx));

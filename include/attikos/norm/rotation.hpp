@@ -127,75 +127,108 @@ struct Rotation {
   }
 };
 
-/// A table as [positions, width].
-template <ExecutionSpace Exec, TensorLike T>
-TensorRef<element_t<T> const, 2> table_ref(char const* operation, char const* name,
-                                           T const& table) {
-  check_tensor<Exec, T>();
+/// A table as [positions, width], checked.
+inline AnyTensor table_matrix(char const* operation, char const* name, AnyTensor const& table) {
   check_extents(operation, name, table);
-  constexpr int rank = rank_of<T>;
+  if (table.rank == 2) return table;
+  if (table.extent[0] != 1 || table.extent[2] != 1)
+    raise<ShapeError>(operation, ": ", name, " is ", describe(table), "; expected [1, ",
+                      table.extent[1], ", 1, ", table.extent[3], "]");
+  AnyTensor matrix = table;
+  matrix.rank = 2;
+  matrix.extent[0] = table.extent[1];
+  matrix.extent[1] = table.extent[3];
+  matrix.stride[0] = table.stride[1];
+  matrix.stride[1] = table.stride[3];
+  return matrix;
+}
+
+/// What a call says of its rotation, tables and positions without their static types.
+struct RotationArguments {
+  AnyTensor cos, sin, positions;
+  RopeStyle style = RopeStyle::half_split;
+  std::int64_t rotary_dim = 0, position_offset = 0;
+  bool transposed = false;
+};
+
+/// The same, checked for tokens [batch, seqlen], with tables of rank 2. A `rotary_dim` of 0 is the
+/// width of the tables; one that is twice their width makes them tables of half width.
+inline RotationArguments checked_rotation(char const* operation, RotationArguments const& given,
+                                          std::int64_t batch, std::int64_t seqlen) {
+  RotationArguments a = given;
+  a.cos = table_matrix(operation, "cos", given.cos);
+  a.sin = table_matrix(operation, "sin", given.sin);
+  AnyTensor const& cos = a.cos;
+  for (int r = 0; r < 2; ++r)
+    if (a.sin.extent[r] != cos.extent[r])
+      raise<ShapeError>(operation, ": sin is ", describe(a.sin),
+                        "; expected the extents of cos, which is ", describe(cos));
+  std::int64_t const length = cos.extent[0], width = cos.extent[1];
+  if (a.rotary_dim == 0) {
+    if (width % 2 != 0)
+      raise<ShapeError>(operation, ": rotary_dim is ", width, "; expected an even number. cos is ",
+                        describe(cos), "; tables of half width need options.rotary_dim");
+  } else if (a.rotary_dim < 0 || a.rotary_dim % 2 != 0 ||
+             (a.rotary_dim != width && a.rotary_dim / 2 != width)) {
+    raise<ShapeError>(operation, ": options.rotary_dim is ", a.rotary_dim,
+                      "; expected an even number that is the width of cos or twice that, or 0 for ",
+                      "the width. cos is ", describe(cos));
+  }
+  auto const positions = positions_ref(operation, a.positions, batch, seqlen);
+  if (a.position_offset < 0 || a.position_offset > length)
+    raise<ShapeError>(operation, ": position_offset is ", a.position_offset,
+                      "; expected a number in [0, ", length, "], the rows of cos, which is ",
+                      describe(cos));
+  bool const empty = batch == 0 || seqlen == 0;
+  if (positions.data == nullptr && !empty && length - a.position_offset < seqlen)
+    raise<ShapeError>(operation, ": cos has ", length, " rows; expected at least ",
+                      a.position_offset + seqlen, " for position_offset ", a.position_offset,
+                      " and seqlen ", seqlen, ". cos is ", describe(cos));
+  if (!empty && length == 0)
+    raise<ShapeError>(operation, ": cos has 0 rows; expected at least 1. cos is ", describe(cos));
+  return a;
+}
+
+/// The checked rotation of tokens [batch, seqlen] by tables of type `Table`.
+template <class Table>
+Rotation<Table> make_rotation(char const* operation, RotationArguments const& given,
+                              std::int64_t batch, std::int64_t seqlen) {
+  auto const a = checked_rotation(operation, given, batch, seqlen);
+  return {ref_of<Table const, 2>(a.cos),
+          ref_of<Table const, 2>(a.sin),
+          positions_ref(operation, a.positions, batch, seqlen),
+          a.position_offset,
+          a.style == RopeStyle::interleaved,
+          a.transposed,
+          a.rotary_dim != 0 && a.rotary_dim != a.cos.extent[1]};
+}
+
+/// A table without its static type, which is checked here.
+template <ExecutionSpace Exec, TensorLike T>
+AnyTensor any_table(T const& table) {
+  check_tensor<Exec, T>();
   static_assert(
-      rank == 2 || rank == 4,
+      rank_of<T> == 2 || rank_of<T> == 4,
       "attikos: cos and sin are [positions, rotary_dim] or [1, positions, 1, rotary_dim], "
       "with rotary_dim/2 in its place where options.rotary_dim says so");
   static_assert(is_floating_element<element_t<T>>, "attikos: cos and sin hold floating-point");
-  auto const ref = to_const_ref(table);
-  if constexpr (rank == 4) {
-    if (ref.extent[0] != 1 || ref.extent[2] != 1)
-      raise<ShapeError>(operation, ": ", name, " is ", describe(ref), "; expected [1, ",
-                        ref.extent[1], ", 1, ", ref.extent[3], "]");
-    return {ref.data, {ref.extent[1], ref.extent[3]}, {ref.stride[1], ref.stride[3]}};
-  } else {
-    return ref;
-  }
+  return any_tensor(table);
 }
 
-/// Checks tables, positions and offset for tokens [batch, seqlen]. A `rotary_dim` of 0 is the width
-/// of the tables; one that is twice their width makes them tables of half width.
+/// The rotation that a call asks for; `extras` may hold positions(view).
 template <ExecutionSpace Exec, TensorLike Cos, TensorLike Sin, class... Extras>
-Rotation<element_t<Cos>> make_rotation(char const* operation, Cos const& cos, Sin const& sin,
-                                       RopeStyle style, std::int64_t rotary_dim,
-                                       std::int64_t position_offset, std::int64_t batch,
-                                       std::int64_t seqlen, bool transposed,
-                                       Extras const&... extras) {
+RotationArguments rotation_arguments(Cos const& cos, Sin const& sin, RopeStyle style,
+                                     std::int64_t rotary_dim, std::int64_t position_offset,
+                                     bool transposed, Extras const&... extras) {
   static_assert(std::is_same_v<element_t<Cos>, element_t<Sin>>,
                 "attikos: cos and sin hold the same element type");
-  auto const rc = table_ref<Exec>(operation, "cos", cos);
-  auto const rs = table_ref<Exec>(operation, "sin", sin);
-  for (int r = 0; r < 2; ++r)
-    if (rs.extent[r] != rc.extent[r])
-      raise<ShapeError>(operation, ": sin is ", describe(rs),
-                        "; expected the extents of cos, which is ", describe(rc));
-  std::int64_t const length = rc.extent[0], width = rc.extent[1];
-  if (rotary_dim == 0) {
-    if (width % 2 != 0)
-      raise<ShapeError>(operation, ": rotary_dim is ", width, "; expected an even number. cos is ",
-                        describe(rc), "; tables of half width need options.rotary_dim");
-  } else if (rotary_dim < 0 || rotary_dim % 2 != 0 ||
-             (rotary_dim != width && rotary_dim / 2 != width)) {
-    raise<ShapeError>(operation, ": options.rotary_dim is ", rotary_dim,
-                      "; expected an even number that is the width of cos or twice that, or 0 for ",
-                      "the width. cos is ", describe(rc));
-  }
-  auto const positions = positions_ref<Exec>(operation, batch, seqlen, extras...);
-  if (position_offset < 0 || position_offset > length)
-    raise<ShapeError>(operation, ": position_offset is ", position_offset,
-                      "; expected a number in [0, ", length, "], the rows of cos, which is ",
-                      describe(rc));
-  bool const empty = batch == 0 || seqlen == 0;
-  if (positions.data == nullptr && !empty && length - position_offset < seqlen)
-    raise<ShapeError>(operation, ": cos has ", length, " rows; expected at least ",
-                      position_offset + seqlen, " for position_offset ", position_offset,
-                      " and seqlen ", seqlen, ". cos is ", describe(rc));
-  if (!empty && length == 0)
-    raise<ShapeError>(operation, ": cos has 0 rows; expected at least 1. cos is ", describe(rc));
-  return {rc,
-          rs,
-          positions,
+  return {any_table<Exec>(cos),
+          any_table<Exec>(sin),
+          any_positions<Exec>(extras...),
+          style,
+          rotary_dim,
           position_offset,
-          style == RopeStyle::interleaved,
-          transposed,
-          rotary_dim != 0 && rotary_dim != width};
+          transposed};
 }
 
 }  // namespace detail

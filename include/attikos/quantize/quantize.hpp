@@ -53,7 +53,7 @@ auto quantize_arguments(char const* operation, X const& x, S const& scale, Out c
   check_output<Exec>(operation, "out", out);
   QuantizeArguments<element_t<X>, element_t<Out>> a{as_matrices(rx), as_matrices(to_ref(out)), {}};
   auto const tensor = scale_tensor<Exec>(scale);
-  std::string const text = "x, which is " + describe(rx);
+  auto const text = [&] { return "x, which is " + describe(rx); };
   ScaledMatrix const matrix{rank_of<X>, a.x.extent[0], a.x.extent[1], a.x.extent[2]};
   a.grid = scale_grid(operation, "scale", tensor, matrix, text);
   auto const each = [](std::int64_t step, std::int32_t shift, std::int64_t extent) {
@@ -63,7 +63,7 @@ auto quantize_arguments(char const* operation, X const& x, S const& scale, Out c
   bool const each_col = each(a.grid.col, a.grid.col_shift, a.x.extent[2]);
   if (each_row && each_col)
     raise<ShapeError>(operation, ": scale has one factor for each element; expected ",
-                      scale_shape_text(matrix), ", of ", text);
+                      scale_shape_text(matrix), ", of ", text());
   if (each_col) {
     swap_matrix_dimensions(a.x);
     swap_matrix_dimensions(a.out);

@@ -19,26 +19,12 @@ constexpr std::int64_t scale_blocks(std::int64_t extent) {
 }
 
 /// A scale tensor without its static type.
-struct ScaleTensor {
-  float const* data = nullptr;
-  int rank = 0;
-  std::int64_t extent[3] = {}, stride[3] = {};
-};
-
 template <ExecutionSpace Exec, TensorLike S>
-ScaleTensor scale_tensor(S const& scale) {
+AnyTensor scale_tensor(S const& scale) {
   check_tensor<Exec, S>();
   static_assert(std::is_same_v<element_t<S>, float>, "attikos: scales are float");
   static_assert(rank_of<S> >= 1 && rank_of<S> <= 3, "attikos: scales have rank 1, 2 or 3");
-  auto const ref = to_const_ref(scale);
-  ScaleTensor result;
-  result.data = ref.data;
-  result.rank = rank_of<S>;
-  for (int r = 0; r < rank_of<S>; ++r) {
-    result.extent[r] = ref.extent[r];
-    result.stride[r] = ref.stride[r];
-  }
-  return result;
+  return any_tensor(scale);
 }
 
 /// What a scale belongs to: a matrix [rows, cols], or [batch, rows, cols] with rank 3.
@@ -77,16 +63,16 @@ inline bool scale_dimension(std::int64_t have, std::int64_t stride, std::int64_t
 }
 
 /// Strides and blocks of a scale; throws ShapeError, naming every accepted shape, if it has none of
-/// them. The shapes never mean two things: where two coincide, so do their blocks.
-inline abi::ScaleGrid scale_grid(char const* operation, char const* name, ScaleTensor const& s,
-                                 ScaledMatrix const& x, std::string const& x_text) {
+/// them. The shapes never mean two things: where two coincide, so do their blocks. `x_text()` is
+/// what a message says x is.
+template <class Text>
+abi::ScaleGrid scale_grid(char const* operation, char const* name, AnyTensor const& s,
+                          ScaledMatrix const& x, Text const& x_text) {
   abi::ScaleGrid grid;
-  grid.data = s.data;
+  grid.data = s.as<float>();
   auto const refuse = [&] {
-    std::string shape = "[";
-    for (int r = 0; r < s.rank; ++r) shape += (r == 0 ? "" : ", ") + std::to_string(s.extent[r]);
-    raise<ShapeError>(operation, ": ", name, " is ", shape, "] float32; expected ",
-                      scale_shape_text(x), ", of ", x_text);
+    raise<ShapeError>(operation, ": ", name, " is ", describe(s), "; expected ",
+                      scale_shape_text(x), ", of ", x_text());
   };
   if (s.rank == 1 && s.extent[0] == 1) return grid;
   // [batch, rows, cols], the leading dimension present where x has it.

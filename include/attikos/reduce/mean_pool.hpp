@@ -35,8 +35,8 @@ PoolLengths pool_lengths(char const* operation, std::int64_t batch, std::int64_t
   PoolLengths result{nullptr, 0, seqlen};
   auto const given = find_extra<Lengths>(extras...);
   if constexpr (is_present<decltype(given)>) {
-    auto const ref =
-        lengths_ref<Exec>(operation, "lengths", given.q, batch, "sequence of the batch");
+    auto const ref = lengths_ref(operation, "lengths", any_lengths<Exec>(given.q), batch,
+                                 "sequence of the batch");
     result.data = ref.data;
     result.stride = ref.stride[0];
   }
