@@ -2,19 +2,23 @@
 # What our own tests, examples and perf programs share; nothing of this reaches a user's target.
 include_guard(GLOBAL)
 
-# attikos_development_flags: warnings for our own programs, in which our headers count as our own code.
-add_library(attikos_development_flags INTERFACE)
+# attikos_warning_flags: warnings for our own programs, in which our headers count as our own code.
+add_library(attikos_warning_flags INTERFACE)
 set(attikos_warnings -Wall -Wextra -Wconversion)
 if(ATTIKOS_WARNINGS_AS_ERRORS)
   list(APPEND attikos_warnings -Werror)
 endif()
-target_compile_options(attikos_development_flags INTERFACE
+target_compile_options(attikos_warning_flags INTERFACE
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CXX_COMPILER_ID:GNU,Clang,AppleClang,IntelLLVM>>:${attikos_warnings};-Wpedantic>"
   # GCC's -Wconversion leaves signedness alone in C++, Clang's does not; both are to ask for the same.
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang,AppleClang,IntelLLVM>:-Wno-sign-conversion>"
   # nvcc writes line markers and stubs that -Wpedantic and -Wconversion refuse; the host build checks those.
   "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-Xcompiler=-Wall,-Wextra>")
 unset(attikos_warnings)
+
+# attikos_development_flags: the same, and the architecture they are compiled for.
+add_library(attikos_development_flags INTERFACE)
+target_link_libraries(attikos_development_flags INTERFACE attikos_warning_flags attikos_architecture_flags)
 
 # attikos_quick_to_compile: what a build for tests compiles with less optimization. The suite looks at results, and
 # templates over every type take three times as long with -O3. The examples are compiled as users compile them, and so

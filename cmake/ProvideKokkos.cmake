@@ -190,7 +190,6 @@ function(attikos_add_kokkos)
     find_package(OpenMP QUIET COMPONENTS CXX)
     attikos_kokkos_default(Kokkos_ENABLE_OPENMP ${OpenMP_CXX_FOUND})
   endif()
-  attikos_kokkos_default(Kokkos_ARCH_NATIVE ON)
   if(Kokkos_ENABLE_CUDA)
     # Built by nvcc 13.0, the View that 4.7.00 makes of mdspan loses its pointer in some kernels: on a GPU
     # deep_copy(view, value) ends in an illegal address. Kokkos itself avoids it for nvcc 12.9.

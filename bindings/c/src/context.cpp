@@ -10,6 +10,8 @@
 #include <new>
 #include <tuple>
 
+#include "entry.hpp"
+
 namespace attikos::c {
 namespace {
 
@@ -114,6 +116,15 @@ attikos_context& expect_context(char const* operation, attikos_context* context)
   return *context;
 }
 
+attikos_status create_context(std::int32_t kind, std::int32_t ordinal, void* stream,
+                              attikos_context** context) noexcept {
+  return guarded([&] {
+    if (context == nullptr)
+      fail(ATTIKOS_NULL_ARGUMENT, "context: the place for the result is null");
+    *context = new attikos_context(find_context(kind, ordinal, stream));
+  });
+}
+
 attikos_context find_context(std::int32_t kind, std::int32_t ordinal, void* stream) {
   if (kind != ATTIKOS_HOST && kind != ATTIKOS_SERIAL && kind != ATTIKOS_CUDA)
     fail(ATTIKOS_INVALID_ARGUMENT, "context: kind is ", kind, "; expected an attikos_device_kind");
@@ -163,15 +174,6 @@ void attikos_context::expect_reach([[maybe_unused]] char const* operation,
 extern "C" {
 
 using namespace attikos::c;
-
-attikos_status attikos_context_create(int32_t kind, int32_t ordinal, void* stream,
-                                      attikos_context** context) {
-  return guarded([&] {
-    if (context == nullptr)
-      fail(ATTIKOS_NULL_ARGUMENT, "context: the place for the result is null");
-    *context = new attikos_context(find_context(kind, ordinal, stream));
-  });
-}
 
 void attikos_context_destroy(attikos_context* context) { delete context; }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "context.hpp"
+#include "entry.hpp"
 
 namespace attikos::c {
 namespace {
@@ -59,11 +60,9 @@ attikos_device_info cuda_info([[maybe_unused]] std::int32_t ordinal) {
 }
 
 }  // namespace
-}  // namespace attikos::c
 
-extern "C" attikos_status attikos_get_device_info(int32_t kind, int32_t ordinal,
-                                                  attikos_device_info* info) {
-  using namespace attikos::c;
+attikos_status write_device_info(std::int32_t kind, std::int32_t ordinal,
+                                 attikos_device_info* info) noexcept {
   return guarded([&] {
     if (info == nullptr)
       fail(ATTIKOS_NULL_ARGUMENT, "get_device_info: the place for the result is null");
@@ -80,3 +79,5 @@ extern "C" attikos_status attikos_get_device_info(int32_t kind, int32_t ordinal,
     info->struct_size = size;
   });
 }
+
+}  // namespace attikos::c

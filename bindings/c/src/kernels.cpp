@@ -2,6 +2,7 @@
 #include <attikos/list_kernels.hpp>
 #include <string_view>
 
+#include "entry.hpp"
 #include "explanation.hpp"
 
 namespace attikos::c {
@@ -20,11 +21,9 @@ std::vector<KernelInfo> kernels_of(std::string_view operation) {
 }
 
 }  // namespace
-}  // namespace attikos::c
 
-extern "C" attikos_status attikos_list_kernels(char const* operation, char* text, size_t size,
-                                               size_t* length) {
-  using namespace attikos::c;
+attikos_status write_kernels(char const* operation, char* text, size_t size,
+                             size_t* length) noexcept {
   return guarded([&] {
     if (operation == nullptr)
       fail(ATTIKOS_NULL_ARGUMENT, "list_kernels: the operation is null; expected its name");
@@ -36,3 +35,5 @@ extern "C" attikos_status attikos_list_kernels(char const* operation, char* text
     result.put(lines);
   });
 }
+
+}  // namespace attikos::c

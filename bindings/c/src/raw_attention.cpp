@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Attention on raw pointers to dense arrays, for callers of functions with these signatures
 // elsewhere.
-#include <attikos/compat/cuflash.h>
-
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
 
 #include "context.hpp"
+#include "entry.hpp"
 
 namespace attikos::c {
 namespace {
 
-/// One set of dimensions, and the place that the first pointer names.
-struct RawCall {
-  std::int64_t shape[4];
-  float scale;
-  bool causal;
+/// The dimensions of all tensors, and the options.
+class Problem {
+ public:
+  explicit Problem(RawCall const& call)
+      : shape_{call.batch_size, call.num_heads, call.seq_len, call.head_dim}, call_(call) {}
 
   int check(std::initializer_list<void const*> pointers) const {
-    for (std::int64_t extent : shape) {
+    for (std::int64_t extent : shape_) {
       if (extent > 0) continue;
       remember(ATTIKOS_SHAPE_MISMATCH, "attikos: a dimension is not positive");
       return ATTIKOS_FA_INVALID_DIMENSION;
@@ -28,7 +27,7 @@ struct RawCall {
       remember(ATTIKOS_NULL_ARGUMENT, "attikos: a pointer is null");
       return ATTIKOS_FA_NULL_POINTER;
     }
-    if (!std::isfinite(scale)) {
+    if (!std::isfinite(call_.scale)) {
       remember(ATTIKOS_INVALID_ARGUMENT, "attikos: the scale is not finite");
       return ATTIKOS_FA_INVALID_ARGUMENT;
     }
@@ -36,17 +35,21 @@ struct RawCall {
   }
 
   attikos_tensor tensor(void const* data, std::int32_t dtype) const {
-    return {const_cast<void*>(data), dtype, 4, shape, nullptr};
+    return {const_cast<void*>(data), dtype, 4, shape_, nullptr};
   }
   attikos_tensor rows(void const* data) const {
-    return {const_cast<void*>(data), ATTIKOS_FLOAT32, 3, shape, nullptr};
+    return {const_cast<void*>(data), ATTIKOS_FLOAT32, 3, shape_, nullptr};
   }
   attikos_attention_options options() const {
     attikos_attention_options o = ATTIKOS_ATTENTION_OPTIONS_INIT;
-    o.softmax_scale = static_cast<double>(scale);
-    o.causal = causal ? 1 : 0;
+    o.softmax_scale = static_cast<double>(call_.scale);
+    o.causal = call_.causal ? 1 : 0;
     return o;
   }
+
+ private:
+  std::int64_t shape_[4];
+  RawCall call_;
 };
 
 attikos_context place_of(void const* memory, void* stream) {
@@ -83,97 +86,57 @@ int to_flash_attention_error(attikos_status status) noexcept {
   return ATTIKOS_FA_CUDA_ERROR;
 }
 
-int forward(std::int32_t dtype, void const* q, void const* k, void const* v, void* out, float* lse,
-            RawCall const& call, void* stream) noexcept {
-  if (int const error = call.check({q, k, v, out, lse}); error != ATTIKOS_FA_SUCCESS) return error;
+}  // namespace
+
+int raw_forward(std::int32_t dtype, RawForward const& p, RawCall const& call) noexcept {
+  Problem const problem(call);
+  if (int const error = problem.check({p.q, p.k, p.v, p.out, p.lse}); error != ATTIKOS_FA_SUCCESS)
+    return error;
   attikos_status status = ATTIKOS_SUCCESS;
   attikos_status const found = guarded([&] {
-    attikos_context context = place_of(q, stream);
-    attikos_tensor const tq = call.tensor(q, dtype);
-    attikos_tensor const tk = call.tensor(k, dtype);
-    attikos_tensor const tv = call.tensor(v, dtype);
-    attikos_tensor const to = call.tensor(out, dtype);
-    attikos_tensor const tl = call.rows(lse);
-    attikos_attention_options const options = call.options();
-    status = attikos_attention(&context, &tq, &tk, &tv, &to, &tl, &options);
+    attikos_context context = place_of(p.q, call.stream);
+    attikos_tensor const q = problem.tensor(p.q, dtype);
+    attikos_tensor const k = problem.tensor(p.k, dtype);
+    attikos_tensor const v = problem.tensor(p.v, dtype);
+    attikos_tensor const out = problem.tensor(p.out, dtype);
+    attikos_tensor const lse = problem.rows(p.lse);
+    attikos_attention_options const options = problem.options();
+    status = attikos_attention(&context, &q, &k, &v, &out, &lse, &options);
   });
   return to_flash_attention_error(found != ATTIKOS_SUCCESS ? found : status);
 }
 
-/// The same pointers as the functions below take.
-struct BackwardPointers {
-  void const *q, *k, *v, *out;
-  float const* lse;
-  void const* dout;
-  void *dq, *dk, *dv;
-};
-
-int backward(std::int32_t dtype, BackwardPointers const& p, RawCall const& call,
-             void* stream) noexcept {
-  if (int const error = call.check({p.q, p.k, p.v, p.out, p.lse, p.dout, p.dq, p.dk, p.dv});
+int raw_backward(std::int32_t dtype, RawBackward const& p, RawCall const& call) noexcept {
+  Problem const problem(call);
+  if (int const error = problem.check({p.q, p.k, p.v, p.out, p.lse, p.dout, p.dq, p.dk, p.dv});
       error != ATTIKOS_FA_SUCCESS)
     return error;
   attikos_status status = ATTIKOS_SUCCESS;
   attikos_status const found = guarded([&] {
-    attikos_context context = place_of(p.q, stream);
-    attikos_tensor const q = call.tensor(p.q, dtype);
-    attikos_tensor const k = call.tensor(p.k, dtype);
-    attikos_tensor const v = call.tensor(p.v, dtype);
-    attikos_tensor const out = call.tensor(p.out, dtype);
-    attikos_tensor const lse = call.rows(p.lse);
-    attikos_tensor const dout = call.tensor(p.dout, dtype);
-    attikos_tensor const dq = call.tensor(p.dq, dtype);
-    attikos_tensor const dk = call.tensor(p.dk, dtype);
-    attikos_tensor const dv = call.tensor(p.dv, dtype);
+    attikos_context context = place_of(p.q, call.stream);
+    attikos_tensor const q = problem.tensor(p.q, dtype);
+    attikos_tensor const k = problem.tensor(p.k, dtype);
+    attikos_tensor const v = problem.tensor(p.v, dtype);
+    attikos_tensor const out = problem.tensor(p.out, dtype);
+    attikos_tensor const lse = problem.rows(p.lse);
+    attikos_tensor const dout = problem.tensor(p.dout, dtype);
+    attikos_tensor const dq = problem.tensor(p.dq, dtype);
+    attikos_tensor const dk = problem.tensor(p.dk, dtype);
+    attikos_tensor const dv = problem.tensor(p.dv, dtype);
     attikos_attention_gradients gradients = ATTIKOS_ATTENTION_GRADIENTS_INIT;
     gradients.dq = &dq;
     gradients.dk = &dk;
     gradients.dv = &dv;
-    attikos_attention_options const options = call.options();
+    attikos_attention_options const options = problem.options();
     status =
         attikos_attention_backward(&context, &q, &k, &v, &out, &lse, &dout, &gradients, &options);
   });
   return to_flash_attention_error(found != ATTIKOS_SUCCESS ? found : status);
 }
 
-}  // namespace
 }  // namespace attikos::c
 
-extern "C" {
-
-using namespace attikos::c;
-
-int attikos_attention_forward_f32(float const* Q, float const* K, float const* V, float* O,
-                                  float* L, int batch_size, int num_heads, int seq_len,
-                                  int head_dim, float scale, bool causal, void* stream) {
-  return forward(ATTIKOS_FLOAT32, Q, K, V, O, L,
-                 {{batch_size, num_heads, seq_len, head_dim}, scale, causal}, stream);
-}
-
-int attikos_attention_forward_f16(void const* Q, void const* K, void const* V, void* O, float* L,
-                                  int batch_size, int num_heads, int seq_len, int head_dim,
-                                  float scale, bool causal, void* stream) {
-  return forward(ATTIKOS_FLOAT16, Q, K, V, O, L,
-                 {{batch_size, num_heads, seq_len, head_dim}, scale, causal}, stream);
-}
-
-int attikos_attention_backward_f32(float const* Q, float const* K, float const* V, float const* O,
-                                   float const* L, float const* dO, float* dQ, float* dK, float* dV,
-                                   int batch_size, int num_heads, int seq_len, int head_dim,
-                                   float scale, bool causal, void* stream) {
-  return backward(ATTIKOS_FLOAT32, {Q, K, V, O, L, dO, dQ, dK, dV},
-                  {{batch_size, num_heads, seq_len, head_dim}, scale, causal}, stream);
-}
-
-int attikos_attention_backward_f16(void const* Q, void const* K, void const* V, void const* O,
-                                   float const* L, void const* dO, void* dQ, void* dK, void* dV,
-                                   int batch_size, int num_heads, int seq_len, int head_dim,
-                                   float scale, bool causal, void* stream) {
-  return backward(ATTIKOS_FLOAT16, {Q, K, V, O, L, dO, dQ, dK, dV},
-                  {{batch_size, num_heads, seq_len, head_dim}, scale, causal}, stream);
-}
-
-char const* attikos_flash_attention_error_string(int error) {
+extern "C" char const* attikos_flash_attention_error_string(int error) {
   switch (error) {
     case ATTIKOS_FA_SUCCESS:
       return "success";
@@ -196,37 +159,4 @@ char const* attikos_flash_attention_error_string(int error) {
     default:
       return "unknown error";
   }
-}
-
-// The same by the names of compat/cuflash.h.
-
-int cuflash_attention_forward_f32(float const* Q, float const* K, float const* V, float* O,
-                                  float* L, int batch_size, int num_heads, int seq_len,
-                                  int head_dim, float scale, bool causal, void* stream) {
-  return attikos_attention_forward_f32(Q, K, V, O, L, batch_size, num_heads, seq_len, head_dim,
-                                       scale, causal, stream);
-}
-
-int cuflash_attention_forward_f16(void const* Q, void const* K, void const* V, void* O, float* L,
-                                  int batch_size, int num_heads, int seq_len, int head_dim,
-                                  float scale, bool causal, void* stream) {
-  return attikos_attention_forward_f16(Q, K, V, O, L, batch_size, num_heads, seq_len, head_dim,
-                                       scale, causal, stream);
-}
-
-int cuflash_attention_backward_f32(float const* Q, float const* K, float const* V, float const* O,
-                                   float const* L, float const* dO, float* dQ, float* dK, float* dV,
-                                   int batch_size, int num_heads, int seq_len, int head_dim,
-                                   float scale, bool causal, void* stream) {
-  return attikos_attention_backward_f32(Q, K, V, O, L, dO, dQ, dK, dV, batch_size, num_heads,
-                                        seq_len, head_dim, scale, causal, stream);
-}
-
-int cuflash_attention_backward_f16(void const* Q, void const* K, void const* V, void const* O,
-                                   float const* L, void const* dO, void* dQ, void* dK, void* dV,
-                                   int batch_size, int num_heads, int seq_len, int head_dim,
-                                   float scale, bool causal, void* stream) {
-  return attikos_attention_backward_f16(Q, K, V, O, L, dO, dQ, dK, dV, batch_size, num_heads,
-                                        seq_len, head_dim, scale, causal, stream);
-}
 }

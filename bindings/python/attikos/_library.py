@@ -204,6 +204,7 @@ _TEXT = [c_void_p, c_size_t, POINTER(c_size_t)]
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_version": (c_int, []),
     "attikos_version_string": (c_char_p, []),
+    "attikos_missing_instructions": (c_char_p, []),
     "attikos_status_string": (c_char_p, [c_int]),
     "attikos_last_error": (c_char_p, []),
     "attikos_context_create": (None, [c_int32, c_int32, c_void_p, POINTER(c_void_p)]),
@@ -294,6 +295,12 @@ def _load() -> ctypes.CDLL:
         else:
             entry.restype = result
     library.attikos_context_destroy.restype = None
+    if missing := library.attikos_missing_instructions().decode():
+        raise ImportError(
+            f"attikos: this processor, or its operating system, lacks instructions that {name} was compiled for "
+            f"({missing}); `pip install . -C cmake.define.ATTIKOS_ARCHITECTURE=x86-64` in the repository of Attikos "
+            "builds one for any"
+        )
     return library
 
 

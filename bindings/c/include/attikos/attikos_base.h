@@ -27,6 +27,12 @@ ATTIKOS_API int attikos_version(void);
 /** The same as text, e.g. "0.1.0". */
 ATTIKOS_API char const* attikos_version_string(void);
 
+/** Instruction sets that the library was compiled for and this processor, or its operating system, lacks, e.g.
+ * "avx2, fma"; "" where it can run. Where it is not "", attikos_context_create, attikos_get_device_info,
+ * attikos_list_kernels and the functions on raw pointers fail with a sentence about it (ATTIKOS_DEVICE_ERROR), and
+ * nothing that needs a context is called. Never null. */
+ATTIKOS_API char const* attikos_missing_instructions(void);
+
 typedef enum attikos_status {
   ATTIKOS_SUCCESS = 0,
   ATTIKOS_NULL_ARGUMENT = 1,     /**< a pointer that must not be null, or data of a tensor with elements */

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What libattikos does on a processor that lacks instructions it was compiled for: its entry linked
+// to a rest that asks for more than any processor has.
+#include <attikos/compat/cuflash.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "../../bindings/c/src/cpu.hpp"
+#include "../../bindings/c/src/entry.hpp"
+
+namespace attikos::c {
+
+// Instructions of two families.
+std::uint64_t const required_cpu_features =
+    cpu_bit(Cpu::avx2) | cpu_bit(Cpu::avx512fp16) | cpu_bit(Cpu::arm_sve2) | cpu_bit(Cpu::arm_i8mm);
+
+namespace {
+int calls = 0;
+}
+
+attikos_status create_context(std::int32_t, std::int32_t, void*, attikos_context**) noexcept {
+  ++calls;
+  return ATTIKOS_SUCCESS;
+}
+attikos_status write_device_info(std::int32_t, std::int32_t, attikos_device_info*) noexcept {
+  ++calls;
+  return ATTIKOS_SUCCESS;
+}
+attikos_status write_kernels(char const*, char*, size_t, size_t*) noexcept {
+  ++calls;
+  return ATTIKOS_SUCCESS;
+}
+int raw_forward(std::int32_t, RawForward const&, RawCall const&) noexcept { return ++calls; }
+int raw_backward(std::int32_t, RawBackward const&, RawCall const&) noexcept { return ++calls; }
+
+namespace {
+
+std::string names(std::uint64_t features, int size = 512) {
+  std::string text(static_cast<std::size_t>(size), '#');
+  name_cpu_features(features, text.data(), size);
+  return text.c_str();
+}
+
+TEST(Entry, NamesWhatIsMissing) {
+  EXPECT_EQ(attikos_missing_instructions(), names(required_cpu_features & ~cpu_features()));
+  EXPECT_STRNE(attikos_missing_instructions(), "");
+  EXPECT_EQ(names(0), "");
+  EXPECT_EQ(names(cpu_bit(Cpu::sse3)), "sse3");
+  EXPECT_EQ(names(cpu_bit(Cpu::fma) | cpu_bit(Cpu::avx2)), "fma, avx2");
+  EXPECT_EQ(names(cpu_bit(Cpu::avx512fp16) | cpu_bit(Cpu::arm_i8mm)), "avx512-fp16, i8mm");
+  EXPECT_EQ(names(cpu_bit(Cpu::fma) | cpu_bit(Cpu::avx2), 6), "fma, ");
+  EXPECT_EQ(names(~std::uint64_t{0}).find('#'), std::string::npos);
+}
+
+#if defined(__x86_64__)
+TEST(Entry, KnowsWhatTheCompilerKnowsOfTheProcessor) {
+  __builtin_cpu_init();
+  auto const has = [](Cpu feature) { return (cpu_features() & cpu_bit(feature)) != 0; };
+  EXPECT_EQ(has(Cpu::sse3), __builtin_cpu_supports("sse3") != 0);
+  EXPECT_EQ(has(Cpu::sse4_2), __builtin_cpu_supports("sse4.2") != 0);
+  EXPECT_EQ(has(Cpu::popcnt), __builtin_cpu_supports("popcnt") != 0);
+  EXPECT_EQ(has(Cpu::avx), __builtin_cpu_supports("avx") != 0);
+  EXPECT_EQ(has(Cpu::avx2), __builtin_cpu_supports("avx2") != 0);
+  EXPECT_EQ(has(Cpu::fma), __builtin_cpu_supports("fma") != 0);
+  EXPECT_EQ(has(Cpu::bmi), __builtin_cpu_supports("bmi") != 0);
+  EXPECT_EQ(has(Cpu::bmi2), __builtin_cpu_supports("bmi2") != 0);
+  EXPECT_EQ(has(Cpu::avx512f), __builtin_cpu_supports("avx512f") != 0);
+  EXPECT_EQ(has(Cpu::avx512dq), __builtin_cpu_supports("avx512dq") != 0);
+  EXPECT_EQ(has(Cpu::avx512bw), __builtin_cpu_supports("avx512bw") != 0);
+  EXPECT_EQ(has(Cpu::avx512vl), __builtin_cpu_supports("avx512vl") != 0);
+  EXPECT_EQ(has(Cpu::avx512vbmi), __builtin_cpu_supports("avx512vbmi") != 0);
+  EXPECT_EQ(has(Cpu::avx512vnni), __builtin_cpu_supports("avx512vnni") != 0);
+  EXPECT_EQ(has(Cpu::gfni), __builtin_cpu_supports("gfni") != 0);
+}
+#endif
+
+TEST(Entry, RefusesInASentence) {
+  float x[1] = {};
+  attikos_context* context = nullptr;
+  attikos_device_info info = ATTIKOS_DEVICE_INFO_INIT;
+  auto const said = [](char const* operation) {
+    return attikos_last_error() ==
+           std::string("attikos::") + operation +
+               ": this processor, or its operating system, lacks instructions that the library was "
+               "compiled for: " +
+               attikos_missing_instructions() +
+               ". A build with -DATTIKOS_ARCHITECTURE=<processor> that fits runs here";
+  };
+  EXPECT_EQ(attikos_context_create(ATTIKOS_HOST, 0, nullptr, &context), ATTIKOS_DEVICE_ERROR);
+  EXPECT_EQ(context, nullptr);
+  EXPECT_TRUE(said("context")) << attikos_last_error();
+  EXPECT_EQ(attikos_get_device_info(ATTIKOS_HOST, 0, &info), ATTIKOS_DEVICE_ERROR);
+  EXPECT_TRUE(said("get_device_info")) << attikos_last_error();
+  EXPECT_EQ(attikos_list_kernels("gemm", nullptr, 0, nullptr), ATTIKOS_DEVICE_ERROR);
+  EXPECT_TRUE(said("list_kernels")) << attikos_last_error();
+  EXPECT_EQ(attikos_attention_forward_f32(x, x, x, x, x, 1, 1, 1, 1, 1, false, nullptr),
+            ATTIKOS_FA_CUDA_ERROR);
+  EXPECT_TRUE(said("attention_forward")) << attikos_last_error();
+  EXPECT_EQ(cuflash_attention_forward_f16(x, x, x, x, x, 1, 1, 1, 1, 1, false, nullptr),
+            ATTIKOS_FA_CUDA_ERROR);
+  EXPECT_EQ(
+      attikos_attention_backward_f16(x, x, x, x, x, x, x, x, x, 1, 1, 1, 1, 1, false, nullptr),
+      ATTIKOS_FA_CUDA_ERROR);
+  EXPECT_EQ(
+      cuflash_attention_backward_f32(x, x, x, x, x, x, x, x, x, 1, 1, 1, 1, 1, false, nullptr),
+      ATTIKOS_FA_CUDA_ERROR);
+  EXPECT_TRUE(said("attention_backward")) << attikos_last_error();
+  EXPECT_EQ(calls, 0);
+}
+
+}  // namespace
+}  // namespace attikos::c
