@@ -14,6 +14,10 @@ endfunction()
 
 set(ATTIKOS_INSTALL_CMAKEDIR "${CMAKE_INSTALL_LIBDIR}/cmake/Attikos")
 
+set(ATTIKOS_HAVE_C OFF)
+if(ATTIKOS_BUILD_C AND ATTIKOS_INSTALL)  # bindings/c adds it to the export below
+  set(ATTIKOS_HAVE_C ON)
+endif()
 set(attikos_exported attikos)
 if(ATTIKOS_BUILD_CUDA_COMPANION)
   list(APPEND attikos_exported attikos_cuda)
@@ -26,7 +30,11 @@ unset(attikos_exported)
 
 # Build tree: find_package(Attikos) with Attikos_DIR=<build>.
 export(EXPORT AttikosTargets NAMESPACE Attikos:: FILE "${PROJECT_BINARY_DIR}/AttikosTargets.cmake")
-configure_file(cmake/AttikosTargetLanguage.cmake "${PROJECT_BINARY_DIR}/AttikosTargetLanguage.cmake" COPYONLY)
+set(attikos_modules cmake/AttikosTargetLanguage.cmake cmake/AttikosBuildType.cmake)  # that the package includes
+foreach(module IN LISTS attikos_modules)
+  get_filename_component(name "${module}" NAME)
+  configure_file(${module} "${PROJECT_BINARY_DIR}/${name}" COPYONLY)
+endforeach()
 attikos_write_config("${PROJECT_BINARY_DIR}" "${ATTIKOS_KOKKOS_DIR}" "${ATTIKOS_KOKKOS_KERNELS_DIR}")
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/AttikosConfigVersion.cmake"
                                  VERSION ${PROJECT_VERSION} COMPATIBILITY SameMajorVersion)
@@ -37,7 +45,7 @@ if(ATTIKOS_INSTALL)
   install(EXPORT AttikosTargets NAMESPACE Attikos:: DESTINATION "${ATTIKOS_INSTALL_CMAKEDIR}")
   install(FILES "${PROJECT_BINARY_DIR}/install-config/AttikosConfig.cmake"
                 "${PROJECT_BINARY_DIR}/AttikosConfigVersion.cmake"
-                cmake/AttikosTargetLanguage.cmake
+                ${attikos_modules}
           DESTINATION "${ATTIKOS_INSTALL_CMAKEDIR}")
   install(DIRECTORY include/attikos DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp")
   install(FILES "${PROJECT_BINARY_DIR}/include/attikos/config.hpp"
