@@ -35,6 +35,7 @@ from .errors import (
     ArgumentError,
     DeviceError,
     Error,
+    IntegerError,
     ResourceError,
     ShapeMismatchError,
     StrideError,

@@ -5,29 +5,21 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
+import math
 import sys
 import weakref
 from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from . import _dlpack, _library
+from . import _autograd, _dlpack, _library
+from ._arguments import in_callers_words, integer, spell
 from ._context import CPU, Context, Place, context_for, stream_for
 from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
-from .errors import ArgumentError, DeviceError, StrideError, UnsupportedDtypeError
+from .errors import ArgumentError, DeviceError, Error, StrideError, UnsupportedDtypeError
 
 _lib = _library.library
 Shape = tuple[int, ...]
-
-
-# How much precision float32 products may lose.
-COMPUTE = {"ieee": 0, "tf32": 1, "tf32x3": 2}
-
-
-def choice(operation: str, name: str, value: str, choices: dict[str, int]) -> int:
-    if value not in choices:
-        raise ArgumentError(f"attikos.{operation}: {name} is {value!r}; expected one of {list(choices)}")
-    return choices[value]
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:
@@ -46,7 +38,8 @@ class Operand:
     ) -> None:
         self.data, self.shape, self.strides, self.dtype = data, tuple(shape), tuple(strides), dtype
         self.place, self.kind, self.owner = place, kind, owner
-        self.writable = True
+        self.shown = self.shape  # what errors say: the caller's extents, in whatever order a call sees them
+        self.read_only: Callable[[], str] = lambda: ""  # why the memory must not be written; "" where it may
         self._tensor: _library.Tensor | None = None
 
     @property
@@ -72,7 +65,7 @@ class Operand:
         """The same memory seen with other extents and strides, `offset` elements in."""
         data = self.data + offset * self.dtype.itemsize if self.data else self.data
         other = Operand(data, shape, strides, self.dtype, self.place, self.kind, self.owner)
-        other.writable = self.writable
+        other.shown, other.read_only = self.shown, self.read_only
         return other
 
     def swap(self, first: int, second: int) -> "Operand":
@@ -83,7 +76,7 @@ class Operand:
         return self.view(tuple(shape), tuple(strides))
 
     def describe(self) -> str:
-        return f"{list(self.shape)} {self.dtype.name}"
+        return f"{list(self.shown)} {self.dtype.name}"
 
 
 class Kind:
@@ -98,11 +91,10 @@ class Array:
     where it lies, NumPy's or the CUDA array interface."""
 
     def __init__(self, shape: Shape, dtype: DType, place: Place) -> None:
-        self.shape, self.dtype, self.place = tuple(shape), dtype, place
-        self.strides = dense_strides(shape)
-        count = 1
-        for extent in shape:
-            count *= extent
+        self.shape = tuple(integer("Array", "shape", extent, 0) for extent in shape)
+        self.dtype, self.place = dtype, place
+        self.strides = dense_strides(self.shape)
+        count = integer("Array", "number of bytes", math.prod(self.shape) * dtype.itemsize) // dtype.itemsize
         self._context: Context = context_for(place)
         memory = ctypes.c_void_p()
         _lib.attikos_allocate(self._context.handle, count * dtype.itemsize, ctypes.byref(memory))
@@ -186,7 +178,7 @@ def _numpy_operand(array: Any, name: str) -> Operand:
                           f"its element's {array.itemsize}")  # fmt: skip
     strides = tuple(step // array.itemsize for step in array.strides)
     operand = Operand(array.ctypes.data, array.shape, strides, dtype, CPU, NUMPY, array)
-    operand.writable = bool(array.flags.writeable)
+    operand.read_only = lambda: "" if array.flags.writeable else "is read-only"
     return operand
 
 
@@ -216,6 +208,16 @@ def _make_torch(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]
     device = "cpu" if place == CPU else f"cuda:{place[1]}"
     array = torch.empty(shape, dtype=torch_dtype(dtype), device=device)
     return array, _torch_operand(array, "out")
+
+
+def tensor_of(operand: Operand) -> Any:
+    """The same memory as a tensor of PyTorch."""
+    if operand.kind is TORCH:
+        return operand.owner
+    device = (_dlpack.CPU if operand.place == CPU else _dlpack.CUDA, operand.place[1])
+    code = DLPACK_CODES[operand.dtype]
+    capsule = _dlpack.capsule_of(operand, operand.data, device, code, operand.shape, operand.strides, False)
+    return sys.modules["torch"].from_dlpack(capsule)
 
 
 def _make_own(shape: Shape, dtype: DType, place: Place) -> tuple[Any, Operand]:
@@ -268,7 +270,7 @@ def _dlpack_operand(array: Any, name: str) -> Operand:
     strides = tuple(tensor.strides[r] for r in range(tensor.ndim)) if tensor.strides else dense_strides(shape)
     data = (tensor.data or 0) + tensor.byte_offset
     operand = Operand(data, shape, strides, dtype, place, _kind_of_dlpack(array), (array, capsule))
-    operand.writable = not _dlpack.is_read_only(capsule)
+    operand.read_only = lambda: "is read-only" if _dlpack.is_read_only(capsule) else ""
     return operand
 
 
@@ -288,17 +290,24 @@ def _cuda_interface_operand(array: Any, name: str) -> Operand:
     if producer is not None and (0 if producer == 1 else producer) != stream_for(place):
         Context(place, 0 if producer == 1 else int(producer)).synchronize()
     operand = Operand(data, shape, strides, dtype, place, OWN, array)
-    operand.writable = not interface["data"][1]
+    operand.read_only = lambda: "is read-only" if interface["data"][1] else ""
     return operand
 
 
 NUMPY, TORCH, OWN = Kind(_make_numpy), Kind(_make_torch), Kind(_make_own)
 
 
-def operand_of(array: Any, name: str) -> Operand:
-    """What a call sees of an array; the array must live until the call is done."""
+def operand_of(operation: str, name: str, array: Any) -> Operand:
+    """What a call sees of an argument; the array must live until the call is done."""
     if isinstance(array, Operand):
         return array
+    try:
+        return _operand(array, spell(operation, name))
+    except Error as problem:
+        raise type(problem)(str(problem).replace("attikos:", f"attikos.{operation}:", 1)) from None
+
+
+def _operand(array: Any, name: str) -> Operand:
     if isinstance(array, np.ndarray):
         return _numpy_operand(array, name)
     torch = sys.modules.get("torch")
@@ -311,8 +320,14 @@ def operand_of(array: Any, name: str) -> Operand:
     if hasattr(array, "__cuda_array_interface__"):
         return _cuda_interface_operand(array, name)
     if hasattr(array, "__array_interface__") or hasattr(array, "__array__"):
-        operand = _numpy_operand(np.asarray(array), name)
-        operand.writable = operand.writable and hasattr(array, "__array_interface__")  # else maybe a copy
+        view = np.asarray(array)
+        operand = _numpy_operand(view, name)
+        copied = not hasattr(array, "__array_interface__")
+        operand.read_only = lambda: (
+            "is read-only" if not view.flags.writeable
+            else "lets its numbers be copied only" if copied
+            else ""
+        )  # fmt: skip
         return operand
     raise UnsupportedDtypeError(
         f"attikos: {name} is a {type(array).__name__}; expected an array with DLPack, "
@@ -324,19 +339,24 @@ def operand_of(array: Any, name: str) -> Operand:
 explained: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("attikos_explained", default=None)
 
 
+# What functions of libattikos run that have no explanation of their own, unless it is one portable kernel.
+_RUNS = {"attikos_gemm_backward": "runs the kernels of gemm, one for each product"}
+
+
 class Call:
     """The arrays of one call: all on one device, whose current stream it runs on."""
 
     def __init__(self, operation: str, **arrays: Any) -> None:
         self.operation = operation
-        self.operands = {n: operand_of(a, n) for n, a in arrays.items() if a is not None}
+        self.operands = {n: operand_of(operation, n, a) for n, a in arrays.items() if a is not None}
         first_name, first = next(iter(self.operands.items()))
         for name, operand in self.operands.items():
             if operand.place != first.place:
                 raise DeviceError(
-                    f"attikos.{operation}: {name} lies on {_spell(operand.place)} but {first_name} on "
-                    f"{_spell(first.place)}; expected one device"
+                    f"attikos.{operation}: {spell(operation, name)} lies on {_spell(operand.place)} but "
+                    f"{spell(operation, first_name)} on {_spell(first.place)}; expected one device"
                 )
+        _autograd.refuse(operation, {name: operand.owner for name, operand in self.operands.items()})
         self.place, self.kind = first.place, first.kind
         self.context = context_for(self.place)
         self._results: list[Any] = []
@@ -366,9 +386,11 @@ class Call:
 
     def written(self, name: str) -> Operand:
         """An array of the caller's that the call writes."""
-        operand = self.operands[name]
-        if not operand.writable:
-            raise ArgumentError(f"attikos.{self.operation}: {name} is read-only; expected an array to write to")
+        operand, why = self.operands[name], self.operands[name].read_only()
+        if why:
+            raise ArgumentError(
+                f"attikos.{self.operation}: {spell(self.operation, name)} {why}; expected an array to write to"
+            )
         return operand
 
     def run(self, function: str, *arguments: Any) -> None:
@@ -378,12 +400,27 @@ class Call:
             name = function.replace("attikos_", "attikos_explain_")
             if name in _library.FUNCTIONS:
                 told.append(self.text(name, *arguments))
+            else:
+                told.append(_RUNS.get(function, "runs portable"))
             return
-        getattr(_lib, function)(self.context.handle, *(_argument(a) for a in arguments))
+        try:
+            getattr(_lib, function)(self.context.handle, *(_argument(a) for a in arguments))
+        except Error as problem:
+            raise self._in_callers_words(function, arguments, problem) from None
 
     def text(self, function: str, *arguments: Any) -> str:
         """The answer of a function of libattikos whose last three arguments take text."""
-        return text_of(getattr(_lib, function), self.context.handle, *(_argument(a) for a in arguments))
+        try:
+            return text_of(getattr(_lib, function), self.context.handle, *(_argument(a) for a in arguments))
+        except Error as problem:
+            raise self._in_callers_words(function, arguments, problem) from None
+
+    def _in_callers_words(self, function: str, arguments: tuple[Any, ...], problem: Error) -> Error:
+        """An error of libattikos with the caller's names and extents, and all arrays as the caller gave them."""
+        shapes = {str(list(x.shape)): str(list(x.shown)) for x in arguments if isinstance(x, Operand)}
+        message = in_callers_words(self.operation, function, str(problem), shapes).rstrip(".")
+        given = {spell(self.operation, name): x.describe() for name, x in self.operands.items()}
+        return type(problem)(f"{message}. Given: " + ", ".join(f"{name} {shape}" for name, shape in given.items()))
 
     def finish(self) -> Any:
         done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
@@ -412,58 +449,3 @@ def pointer_or_none(operand: Operand | None) -> Any:
 
 def _spell(place: Place) -> str:
     return "the CPU" if place == CPU else f"cuda:{place[1]}"
-
-
-def to_device(values: np.ndarray[Any, Any], like: Operand) -> Any:
-    """An array of the host as one on the device of `like`."""
-    if like.place == CPU:
-        return values
-    torch = sys.modules.get("torch")
-    if torch is not None and like.kind is TORCH:
-        return torch.from_numpy(values).to(like.owner.device)
-    array = Array(values.shape, dtype_of(values.dtype), like.place)
-    _lib.attikos_copy(context_for(like.place).handle, array.data, values.ctypes.data, values.nbytes)
-    return array
-
-
-def to_host(x: Operand, name: str) -> np.ndarray[Any, Any]:
-    """A dense array as NumPy's own; waits for the device."""
-    if x.strides != dense_strides(x.shape) and x.shape != (1,):
-        raise StrideError(f"attikos: {name} has strides {x.strides}; expected a dense array")
-    values = np.empty(x.shape, to_numpy(x.dtype))
-    _lib.attikos_copy(context_for(x.place).handle, values.ctypes.data, x.data, values.nbytes)
-    return values
-
-
-def is_on_host(values: Any) -> bool:
-    """Whether these are numbers that are there to be looked at."""
-    return isinstance(values, (int, float, np.generic, list, tuple, np.ndarray))
-
-
-def int32_array(values: Any, like: Operand, name: str) -> Any:
-    """Lengths and offsets: an int32 array as it is; numbers on the host become one."""
-    if isinstance(values, (list, tuple)) or (isinstance(values, np.ndarray) and values.dtype.kind in "iu"):
-        numbers = np.asarray(values)
-        if numbers.size and (numbers.max() > 2**31 - 1 or numbers.min() < -(2**31)):
-            raise ArgumentError(f"attikos: {name} holds a number beyond int32")
-        return to_device(np.ascontiguousarray(numbers, np.int32), like)
-    operand = operand_of(values, name)
-    if operand.dtype is DType.int64 and like.kind is TORCH and operand.kind is TORCH:
-        return values.to(sys.modules["torch"].int32)
-    return values
-
-
-def int32_numbers(values: Any, like: Operand, name: str) -> Any:
-    """As int32_array(); one number becomes an array of one."""
-    if isinstance(values, (int, np.integer)):
-        values = [int(values)]
-    return int32_array(values, like, name)
-
-
-def float32_numbers(values: Any, like: Operand) -> Any:
-    """A factor or factors: numbers on the host become a float32 array, others stay as they are."""
-    if isinstance(values, (int, float, np.floating, np.integer)):
-        values = [float(values)]
-    if isinstance(values, (list, tuple)):
-        return to_device(np.ascontiguousarray(values, np.float32), like)
-    return values

@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Gradients in PyTorch: one autograd function for every operation that brings its own backward pass."""
+"""Gradients in PyTorch: one autograd function for every operation that brings its own backward pass, and a refusal of
+every call whose result would lack a gradient that an argument asks for."""
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import sys
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
+
+from .errors import UnsupportedError
+
+# While a recorded function runs: the arrays whose gradients it brings.
+_recorded: contextvars.ContextVar[tuple[Any, ...] | None] = contextvars.ContextVar("attikos_recorded", default=None)
 
 
 def wanted(*arrays: Any) -> bool:
@@ -20,6 +27,26 @@ def wanted(*arrays: Any) -> bool:
     )
 
 
+def refuse(operation: str, arrays: Mapping[str, Any]) -> None:
+    """Raises where PyTorch records and one of these arguments, by name, asks for a gradient that the result would
+    not carry. Every call does this with all its arrays: those that the running function was recorded for pass."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    recorded = _recorded.get()
+    if recorded is None and not torch.is_grad_enabled():
+        return
+    for name, array in arrays.items():
+        if not isinstance(array, torch.Tensor) or not array.requires_grad:
+            continue
+        if not any(array is one for one in recorded or ()):
+            spelled = getattr(operation, "names", {}).get(name, name)
+            raise UnsupportedError(
+                f"attikos.{operation}: {spelled} requires a gradient, which the result would not carry; expected "
+                f"{spelled}.detach(), or a call in torch.no_grad()"
+            )
+
+
 @functools.lru_cache(maxsize=1)
 def _function() -> Any:
     torch = sys.modules["torch"]
@@ -27,20 +54,29 @@ def _function() -> Any:
     class Recorded(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
         def forward(context: Any, run: Any, back: Any, differentiable: int, *inputs: Any) -> Any:
-            outputs = run(*inputs)
+            token = _recorded.set(inputs)
+            try:
+                outputs = run(*inputs)
+            finally:
+                _recorded.reset(token)
             many = outputs if isinstance(outputs, tuple) else (outputs,)
             context.back, context.inputs = back, len(inputs)
-            context.save_for_backward(*inputs, *many)
+            context.others = [None if isinstance(x, torch.Tensor) else x for x in inputs]
+            context.save_for_backward(*(x if isinstance(x, torch.Tensor) else None for x in inputs), *many)
             context.mark_non_differentiable(*many[differentiable:])
+            context.set_materialize_grads(False)
             return outputs
 
         @staticmethod
         @torch.autograd.function.once_differentiable  # type: ignore[misc]
         def backward(context: Any, *gradients: Any) -> Any:
+            if all(gradient is None for gradient in gradients):
+                return (None,) * (3 + context.inputs)
             saved = context.saved_tensors
-            inputs, outputs = saved[: context.inputs], saved[context.inputs :]
+            inputs = tuple(x if x is not None else y for x, y in zip(saved, context.others))
             needed = context.needs_input_grad[3:]
-            return (None, None, None, *context.back(inputs, outputs, gradients, needed))
+            found = context.back(inputs, saved[context.inputs :], gradients, needed)
+            return (None, None, None, *(g if wanted_here else None for g, wanted_here in zip(found, needed)))
 
     return Recorded
 
@@ -48,8 +84,9 @@ def _function() -> Any:
 def apply(
     run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...], differentiable: int = 1
 ) -> Any:
-    """run(*inputs) with a gradient: back(inputs, outputs, gradients, needed) gives one for every input, None
-    where none is needed. Only the first `differentiable` outputs have gradients. Inputs may be None."""
+    """run(*inputs) with a gradient: back(inputs, outputs, gradients, needed) gives one for every input, whatever
+    where none is needed. gradients holds None for outputs that nothing depends on. Only the first `differentiable`
+    outputs have gradients. Inputs may be None."""
     return _function().apply(run, back, differentiable, *inputs)
 
 

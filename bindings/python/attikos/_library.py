@@ -92,6 +92,7 @@ class GemmGradients(SizedStruct):
         ("da", TensorPointer),
         ("db", TensorPointer),
         ("d_bias", TensorPointer),
+        ("d_c", TensorPointer),
     ]
 
 

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from . import _autograd, _library
-from ._arrays import COMPUTE, Call, Operand, choice, float32_numbers, int32_array, operand_of, pointer_or_none
+from ._arguments import COMPUTE, Caller, choice, finite, flag, integer, real, spell, text, window
+from ._arrays import Call, Operand, operand_of, pointer_or_none, tensor_of
 from ._dtypes import FLOATING, DType, dtype_of
-from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+from ._host import float32_numbers, int32_array
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 
 _ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
 _DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
@@ -20,16 +21,18 @@ _DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: bool) -> None:
     """What libattikos says as well, in one sentence each and before an output is made. apart: queries and keys may
     differ in their number of dimensions."""
-    shapes = f" q is {q.describe()}, k is {k.describe()}, v is {v.describe()}."
+    names = [spell(operation, name) for name in ("q", "k", "v")]
+    shapes = " " + ", ".join(f"{name} is {x.describe()}" for name, x in zip(names, (q, k, v))) + "."
     if q.ndim not in (3, 4):
         raise ShapeMismatchError(
-            f"attikos.{operation}: q has {q.ndim} dimensions; expected 3D or 4D tensors "
+            f"attikos.{operation}: {names[0]} has {q.ndim} dimensions; expected 3D or 4D tensors "
             f"[batch, heads, seqlen, head_dim].{shapes}"
         )
+    together = "{}, {} and {}".format(*names)
     if (k.ndim != q.ndim and not apart) or v.ndim != k.ndim:
-        raise ShapeMismatchError(f"attikos.{operation}: q, k and v have one number of dimensions.{shapes}")
+        raise ShapeMismatchError(f"attikos.{operation}: {together} have one number of dimensions.{shapes}")
     if k.dtype is not q.dtype or v.dtype is not q.dtype:
-        raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of q, k and v must match.{shapes}")
+        raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of {together} must match.{shapes}")
     if q.dtype not in FLOATING and q.dtype is not DType.float8_e4m3:
         raise UnsupportedDtypeError(
             f"attikos.{operation}: unsupported dtype; expected float64, float32, float16, bfloat16 or "
@@ -51,14 +54,14 @@ def _output_dtype(operation: str, q: Operand, wanted: Any) -> DType:
     return given or DType.bfloat16
 
 
-def _lengths(lengths: Any, like: Operand, limit: int, check: bool) -> Any:
+def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int, check: bool) -> Any:
     """Lengths as an int32 array; those that lie on the host are checked here, before anything runs."""
-    array = int32_array(lengths, like, "lengths")
+    array = int32_array(operation, name, lengths, like)
     if check and isinstance(array, np.ndarray) and array.size:
         bad = np.flatnonzero((array < 0) | (array > limit))
         if bad.size:
             raise ShapeMismatchError(
-                f"attikos.attention: length {bad[0]} is {array.reshape(-1)[bad[0]]}; "
+                f"attikos.{operation}: {spell(operation, name)}: length {bad[0]} is {array.reshape(-1)[bad[0]]}; "
                 f"expected a number in [0, {limit}]"
             )
     return array
@@ -70,89 +73,103 @@ _TENSORS = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_ta
 
 
 def attention_settings(**given: Any) -> dict[str, Any]:
-    """All settings of a call, those that are not given at their defaults."""
+    """All settings of a call, those that are not given at their defaults. heads_last: the arrays of queries, keys and
+    values are [batch, seqlen, heads, head_dim], and so is the result."""
     defaults: dict[str, Any] = {
         "scale": None, "causal": False, "top_left": False, "window": (-1, -1), "softcap": 0.0,
         "algorithm": "flash", "compute": "ieee", "kernel": "", "check": True, "out_dtype": None, "splits": 0,
-        "determinism": "run_to_run", **dict.fromkeys(_TENSORS),
+        "determinism": "run_to_run", "heads_last": False, **dict.fromkeys(_TENSORS),
     }  # fmt: skip
     return {**defaults, **given}
 
 
-def prepare(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], **more: Any) -> tuple[Call, Any]:
-    """The call with all its arrays, and its options: those of decode, or of attention."""
-    oq, ok, ov = operand_of(q, "q"), operand_of(k, "k"), operand_of(v, "v")
+def seen(operation: str, name: str, x: Any, settings: dict[str, Any]) -> Operand:
+    """Queries, keys, values or an output with heads before positions, as libattikos sees them."""
+    operand = operand_of(operation, name, x)
+    return operand.swap(-3, -2) if settings["heads_last"] and operand.ndim >= 3 else operand
+
+
+def _numbers(operation: str, settings: dict[str, Any], of_decode: bool) -> Any:
+    """The options of attention or decode that are no arrays."""
+    left, right = window(operation, "window", settings["window"])
+    shared = dict(
+        softmax_scale=0.0 if settings["scale"] is None else real(operation, "scale", settings["scale"]),
+        softcap=real(operation, "softcap", settings["softcap"]),
+        window_left=left,
+        window_right=right,
+        causal=int(flag(operation, "causal", settings["causal"])),
+        causal_top_left=int(flag(operation, "top_left", settings["top_left"])),
+        kernel=text(operation, "kernel", settings["kernel"]),
+    )
+    compute = choice(operation, "compute", settings["compute"], COMPUTE)
+    algorithm = choice(operation, "algorithm", settings["algorithm"], _ALGORITHMS)
+    if not of_decode:
+        return _library.AttentionOptions(algorithm=algorithm, compute=compute, **shared)
+    return _library.DecodeOptions(
+        splits=integer(operation, "splits", settings["splits"]),
+        determinism=choice(operation, "determinism", settings["determinism"], _DETERMINISM), **shared,
+    )  # fmt: skip
+
+
+def prepare(
+    operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], of_decode: bool = False, **more: Any
+) -> tuple[Call, Any]:
+    """The call with all its arrays, and its options: those of attention, or of decode."""
+    options = _numbers(operation, settings, of_decode)
+    oq, ok, ov = (seen(operation, name, x, settings) for name, x in (("q", q), ("k", k), ("v", v)))
     paged = settings["page_table"] is not None
-    alone = operation == "decode" and settings["cu_seqlens_q"] is not None and settings["cu_seqlens_kv"] is None
+    alone = of_decode and settings["cu_seqlens_q"] is not None and settings["cu_seqlens_kv"] is None
     _check_attention(operation, oq, ok, ov, paged or alone)
-    if settings["algorithm"] not in _ALGORITHMS:
-        raise ArgumentError(
-            f"attikos.{operation}: algorithm is {settings['algorithm']!r}; expected one of {list(_ALGORITHMS)}"
-        )
-    check = settings["check"]
+    check = flag(operation, "check", settings["check"])
     arrays = {name: settings[name] for name in _TENSORS}
     limit_kv = ok.shape[-2]
+    for name in ("cu_seqlens_q", "cu_seqlens_kv", "page_table"):
+        if arrays[name] is not None:
+            arrays[name] = int32_array(operation, name, arrays[name], oq)
     if paged:
-        arrays["page_table"] = int32_array(arrays["page_table"], oq, "page_table")
-        limit_kv *= operand_of(arrays["page_table"], "page_table").shape[-1]
+        table = operand_of(operation, "page_table", arrays["page_table"])
+        if table.ndim != 2:
+            raise ShapeMismatchError(
+                f"attikos.{operation}: {spell(operation, 'page_table')} is {table.describe()}; expected "
+                "[batch, max_pages]"
+            )
+        limit_kv *= table.shape[-1]
     for name, limit in (("lengths_q", oq.shape[-2]), ("lengths_kv", limit_kv)):
         if arrays[name] is not None:
-            arrays[name] = _lengths(arrays[name], oq, limit, check)
-    for name in ("cu_seqlens_q", "cu_seqlens_kv"):
-        if arrays[name] is not None:
-            arrays[name] = int32_array(arrays[name], oq, name)
+            arrays[name] = _lengths(operation, name, arrays[name], oq, limit, check)
     for name in ("descale_q", "descale_k", "descale_v"):
         if arrays[name] is not None:
-            arrays[name] = float32_numbers(arrays[name], oq)
+            arrays[name] = float32_numbers(operation, name, arrays[name], oq)
     call = Call(operation, q=oq, k=ok, v=ov, **arrays, **more)
-    options: Any = _library.DecodeOptions() if operation == "decode" else _library.AttentionOptions()
-    values = dict(
-        softmax_scale=settings["scale"] or 0.0,
-        softcap=settings["softcap"],
-        window_left=settings["window"][0],
-        window_right=settings["window"][1],
-        causal=int(settings["causal"]),
-        causal_top_left=int(settings["top_left"]),
-        algorithm=_ALGORITHMS[settings["algorithm"]],
-        check=int(check and not call.context.capturing),
-        kernel=settings["kernel"].encode(),
-        compute=choice(operation, "compute", settings["compute"], COMPUTE),
-    )
-    if operation == "decode":
-        del values["algorithm"], values["compute"]
-        values["splits"] = settings["splits"]
-        values["determinism"] = choice(operation, "determinism", settings["determinism"], _DETERMINISM)
-    for name, value in values.items():
-        setattr(options, name, value)
+    options.check = int(check and not call.context.capturing)
     for name in _TENSORS:
         if call.get(name) is not None:
             setattr(options, name, pointer_or_none(call.get(name)))
     return call, options
 
 
-def results(
-    call: Call, settings: dict[str, Any], with_lse: bool, heads_last: bool
-) -> tuple[Operand, Operand | None]:
+def results(call: Call, settings: dict[str, Any], with_lse: bool) -> tuple[Operand, Operand | None]:
     """New arrays for the output, as the operation sees it, and for the log-sum-exp."""
     oq, ov = call["q"], call["v"]
     dtype = _output_dtype(call.operation, oq, settings["out_dtype"])
-    shape = [*oq.shape[:-1], ov.shape[-1]]
-    if heads_last:  # dense as [batch, seqlen, heads, head_dim], seen by the operation the other way round
-        shape[-3], shape[-2] = shape[-2], shape[-3]
-        out = call.result(shape, dtype).swap(-3, -2)
-    else:
-        out = call.result(shape, dtype)
+    out = _like(call, [*oq.shape[:-1], ov.shape[-1]], dtype, settings)
     lse = None
     if with_lse:
         lse = call.result(oq.shape[:-1], DType.float64 if oq.dtype is DType.float64 else DType.float32)
     return out, lse
 
 
-def _forward(
-    q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool, heads_last: bool
-) -> Any:
-    call, options = prepare("attention", q, k, v, settings)
-    out, lse = results(call, settings, with_lse, heads_last)
+def _like(call: Call, shape: Any, dtype: DType, settings: dict[str, Any]) -> Operand:
+    """A new array of this shape as the operation sees it, dense in the caller's order."""
+    if not settings["heads_last"]:
+        return call.result(shape, dtype)
+    shape = [*shape[:-3], shape[-2], shape[-3], shape[-1]]
+    return call.result(shape, dtype).swap(-3, -2)
+
+
+def _forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool) -> Any:
+    call, options = prepare(operation, q, k, v, settings)
+    out, lse = results(call, settings, with_lse)
     call.run("attikos_attention", call["q"], call["k"], call["v"], out, lse, options)
     return call.finish()
 
@@ -182,8 +199,9 @@ def attention(
     [batch, max_pages]. Lengths and offsets on a device are checked, which waits for it, unless check is False or
     a graph is captured.
 
-    return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. PyTorch tensors have gradients with
-    respect to q, k, v, bias and sinks.
+    return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp
+    have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
+    for one raise UnsupportedError.
     """
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
@@ -192,38 +210,66 @@ def attention(
         descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, compute=compute,
         kernel=kernel, check=check,
     )  # fmt: skip
-    return differentiable_attention(q, k, v, settings, return_lse, heads_last=False)
+    return differentiable_attention("attention", q, k, v, settings, return_lse)
 
 
 def differentiable_attention(
-    q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool, heads_last: bool
+    operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool
 ) -> Any:
-    """attention() of settings that are complete; heads_last: the result is [batch, seqlen, heads, head_dim]."""
-    bias, sinks = settings["bias"], settings["sinks"]
-    if not _autograd.wanted(q, k, v, bias, sinks):
-        return _forward(q, k, v, settings, return_lse, heads_last)
+    """attention() of settings that are complete, in the words of `operation`."""
+    with_lse = flag(operation, "return_lse", return_lse)
+    inputs = (q, k, v, settings["bias"], settings["sinks"])
+    if not _autograd.wanted(*inputs):
+        return _forward(operation, q, k, v, settings, with_lse)
+    if settings["page_table"] is not None:
+        for name, x in zip(("q", "k", "v", "bias", "sinks"), inputs):
+            if getattr(x, "requires_grad", False):
+                raise UnsupportedError(
+                    f"attikos.{operation}: {spell(operation, name)} requires a gradient, but a paged cache has none; "
+                    f"expected {spell(operation, name)}.detach(), or a call in torch.no_grad()"
+                )
+    if operand_of(operation, "q", q).dtype not in FLOATING:  # float8 has no gradient: refused on the way
+        return _forward(operation, q, k, v, settings, with_lse)
 
     def run(q: Any, k: Any, v: Any, bias: Any, sinks: Any) -> Any:
-        return _forward(q, k, v, {**settings, "bias": bias, "sinks": sinks}, True, heads_last)
+        return _forward(operation, q, k, v, {**settings, "bias": bias, "sinks": sinks}, True)
 
     def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
         again = {**settings, "bias": inputs[3], "sinks": inputs[4], "kernel": "", "check": False}
-        out, dout = operand_of(outputs[0], "out"), operand_of(gradients[0], "dout")
-        if heads_last:
-            out, dout = out.swap(-3, -2), dout.swap(-3, -2)
-        q, k, v = inputs[:3]
-        found = _backward(q, k, v, out, outputs[1], dout, again, d_bias=needed[3], d_sinks=needed[4])
-        return tuple(g if n else None for g, n in zip(found, needed))
+        v, out, lse, dout = inputs[2], outputs[0], outputs[1], gradients[0]
+        if dout is None:
+            dout = out.new_zeros(out.shape)
+        if gradients[1] is not None:
+            v = tensor_of(operand_of(operation, "v", v))
+            v, out, dout = _with_gradient_of_lse(v, out, dout, gradients[1], settings["heads_last"])
+        dq, dk, dv, *others = _backward(*inputs[:2], v, out, lse, dout, again, d_bias=needed[3], d_sinks=needed[4])
+        features = inputs[2].shape[-1]
+        return (dq, dk, dv if dv.shape[-1] == features else dv[..., :features], *others)
 
-    out, lse = _autograd.apply(run, back, (q, k, v, bias, sinks), differentiable=1)
-    return (out, lse) if return_lse else out
+    out, lse = _autograd.apply(run, back, inputs, differentiable=2)
+    return (out, lse) if with_lse else out
+
+
+def _with_gradient_of_lse(v: Any, out: Any, dout: Any, dlse: Any, heads_last: bool) -> tuple[Any, Any, Any]:
+    """v, out and dout by which the backward pass also brings the gradient dlse of the log-sum-exp.
+
+    ds = p * (dout * v^T - sum(dout * out) + dlse): a feature more, in which v is 0, out is -1 and dout is dlse, adds
+    dlse to the difference and nothing else.
+    """
+    dlse = (dlse.swapaxes(-1, -2) if heads_last else dlse)[..., None]
+    extra = (v.new_zeros((*v.shape[:-1], 1)), out.new_full((*out.shape[:-1], 1), -1), dlse.to(dout.dtype))
+    widened = [x.new_empty((*x.shape[:-1], x.shape[-1] + 1)) for x in (v, out, dout)]
+    for wide, x, column in zip(widened, (v, out, dout), extra):
+        wide[..., :-1], wide[..., -1:] = x, column
+    return widened[0], widened[1], widened[2]
 
 
 def _backward(
     q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, settings: dict[str, Any], d_bias: bool, d_sinks: bool
 ) -> tuple[Any, ...]:
     """dq, dk, dv, d_bias, d_sinks; the last two None unless wanted."""
-    call, options = prepare("attention_backward", q, k, v, settings, out=out, lse=lse, dout=dout)
+    output = {name: seen("attention_backward", name, x, settings) for name, x in (("out", out), ("dout", dout))}
+    call, options = prepare("attention_backward", q, k, v, settings, lse=lse, **output)
     gradients = _library.AttentionGradients()
     wanted = {"dq": "q", "dk": "k", "dv": "v"}
     if d_bias and call.get("bias") is not None:
@@ -231,7 +277,9 @@ def _backward(
     if d_sinks and call.get("sinks") is not None:
         wanted["d_sinks"] = "sinks"
     for name, of in wanted.items():
-        setattr(gradients, name, call.result(call[of].shape, call[of].dtype).pointer())
+        shape, dtype = call[of].shape, call[of].dtype
+        made = _like(call, shape, dtype, settings) if of in ("q", "k", "v") else call.result(shape, dtype)
+        setattr(gradients, name, made.pointer())
     call.run(
         "attikos_attention_backward",
         *(call[name] for name in ("q", "k", "v", "out", "lse", "dout")), gradients, options,
@@ -260,18 +308,17 @@ def attention_backward(
     return tuple(gradient for gradient in found if gradient is not None)
 
 
-def _one_scale(*given: float | None) -> float:
+def _one_scale(*given: tuple[str, Any]) -> float:
     """The scale among its spellings; None and 0 leave it open."""
-    named = [float(s) for s in given if s is not None and s != 0]
-    if any(not math.isfinite(s) for s in named):
-        raise ArgumentError(f"attikos.flash_attention: the scale is {named}; expected a finite number")
-    if len(set(named)) > 1:
-        raise ArgumentError(f"attikos.flash_attention: scale and sm_scale disagree: {named}")
-    return named[0] if named else 0.0
+    numbers = [finite("flash_attention", name, value) for name, value in given if value is not None]
+    named = {number for number in numbers if number != 0}
+    if len(named) > 1:
+        raise ArgumentError(f"attikos.flash_attention: scale and sm_scale disagree: {sorted(named)}")
+    return named.pop() if named else 0.0
 
 
-def _one_causal(*given: bool | None) -> bool:
-    named = {bool(c) for c in given if c is not None}
+def _one_causal(*given: Any) -> bool:
+    named = {flag("flash_attention", "causal", c) for c in given if c is not None}
     if len(named) > 1:
         raise ArgumentError("attikos.flash_attention: is_causal and causal disagree")
     return named.pop() if named else False
@@ -287,40 +334,49 @@ def flash_attention(
     v: Any,
     scale: float | None = None,
     is_causal: bool | None = None,
+    seq_lens: Any = None,
     *,
     causal: bool | None = None,
     sm_scale: float | None = None,
-    seq_lens: Any = None,
     check: bool = True,
 ) -> Any:
-    """Attention without storage that grows with seqlen^2; shapes and types as for attention().
+    """Attention without storage that grows with seqlen^2; shapes, types and gradients as for attention().
 
-    Serves two older signatures: (q, k, v, scale, is_causal) and (q, k, v, causal, sm_scale, seq_lens=...). A
-    bool in fourth place is `causal`, and the fifth is then `sm_scale`. Scale None or 0.0 means
-    1/sqrt(head_dim). Spellings that contradict each other raise. seq_lens: int32 [batch]; rows past a
-    sequence's length are 0.
+    Serves two older orders of arguments. A number or None in fourth place is `scale`, and a bool `is_causal` comes
+    behind it; a bool in fourth place is `causal`, and a number or None, `sm_scale`, comes behind it; either way
+    seq_lens is the sixth. Other mixtures, and spellings that contradict each other, raise ArgumentError. Scale None
+    or 0.0 means 1/sqrt(head_dim). seq_lens: integers [batch]; rows past a sequence's length are 0.
     """
     if _is_bool(scale):
-        spelled = is_causal if is_causal is None or _is_bool(is_causal) else None
-        if is_causal is not None and spelled is None:
-            factor = _one_scale(is_causal, sm_scale)
-        else:
-            factor = _one_scale(sm_scale)
-        masked = _one_causal(bool(scale), None if spelled is None else bool(spelled), causal)
+        if _is_bool(is_causal):
+            raise ArgumentError(
+                f"attikos.flash_attention: two bools, {scale} and {is_causal}, stand behind v; expected (q, k, v, scale, "
+                "is_causal, seq_lens) or (q, k, v, causal, sm_scale, seq_lens)"
+            )
+        # Names of an older order: the mask stands in the place of scale, the scale in that of is_causal.
+        factor = _one_scale(("sm_scale", is_causal), ("sm_scale", sm_scale))
+        masked = _one_causal(scale, causal)
     else:
         if is_causal is not None and not _is_bool(is_causal):
             raise ArgumentError(f"attikos.flash_attention: is_causal is {is_causal!r}; expected a bool")
-        factor, masked = _one_scale(scale, sm_scale), _one_causal(is_causal, causal)
-    return attention(
-        q, k, v, scale=factor, causal=masked, lengths_q=seq_lens, lengths_kv=seq_lens, check=check
-    )
+        factor = _one_scale(("scale", scale), ("sm_scale", sm_scale))
+        masked = _one_causal(is_causal, causal)
+    settings = attention_settings(scale=factor, causal=masked, lengths_q=seq_lens, lengths_kv=seq_lens, check=check)
+    operation = Caller("flash_attention", lengths_q="seq_lens", lengths_kv="seq_lens")
+    return differentiable_attention(operation, q, k, v, settings, False)
 
 
 def tiled_attention(q: Any, k: Any, v: Any, scale: float = 0.0, is_causal: bool = False) -> Any:
     """Attention that stores the scores and multiplies in tiles; values as flash_attention()."""
-    return attention(q, k, v, scale=scale, causal=is_causal, algorithm="tiled")
+    return with_algorithm("tiled", q, k, v, scale, is_causal)
 
 
 def naive_attention(q: Any, k: Any, v: Any, scale: float = 0.0, is_causal: bool = False) -> Any:
     """Attention that stores the scores, one dot product per element: for checking the others."""
-    return attention(q, k, v, scale=scale, causal=is_causal, algorithm="naive")
+    return with_algorithm("naive", q, k, v, scale, is_causal)
+
+
+def with_algorithm(algorithm: str, q: Any, k: Any, v: Any, scale: float, is_causal: bool) -> Any:
+    """Attention by name, with arguments that mean one thing in each place."""
+    settings = attention_settings(scale=scale, causal=is_causal, algorithm=algorithm)
+    return differentiable_attention(Caller(f"{algorithm}_attention", causal="is_causal"), q, k, v, settings, False)

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import Any
 
 from . import _autograd, _library
-from ._arrays import Call, Operand, explained, int32_array, operand_of, pointer_or_none
+from ._arguments import Caller, flag, integer, spell, text
+from ._arrays import Call, Operand, explained, operand_of, pointer_or_none
+from ._host import int32_array
 from ._dtypes import FLOATING, DType, dtype_of
 from .attention import attention_settings, prepare, results
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
@@ -32,7 +34,7 @@ def decode(
     given it makes bits batch-invariant as well. determinism "batch_invariant": the bits of a sequence do not depend
     on what else is in the batch, for which splits of 0 become 16 on a device; "run_to_run" and "unordered" leave the
     choice free, and bits repeat from call to call with either. Everything else means what it means for
-    attention(). Without gradients.
+    attention(). There are no gradients: where PyTorch records, an array that asks for one raises UnsupportedError.
     """
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
@@ -41,8 +43,9 @@ def decode(
         descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, splits=splits, kernel=kernel, check=check,
         determinism=determinism,
     )  # fmt: skip
-    call, options = prepare("decode", q, k, v, settings)
-    out, lse = results(call, settings, return_lse, heads_last=False)
+    with_lse = flag("decode", "return_lse", return_lse)
+    call, options = prepare("decode", q, k, v, settings, of_decode=True)
+    out, lse = results(call, settings, with_lse)
     call.run("attikos_decode", call["q"], call["k"], call["v"], out, lse, options)
     return call.finish()
 
@@ -52,27 +55,29 @@ _APPENDED = ("cache_lengths", "new_lengths", "cu_seqlens_q", "cu_seqlens_kv", "p
 
 
 def append_call(
-    k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cos: Any, sin: Any, interleaved: bool, rotary_dim: int,
-    queries_share_position: bool, check: bool, q: Any, kernel: str = "", **integers: Any,
+    operation: str, k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cos: Any, sin: Any, interleaved: Any,
+    rotary_dim: Any, queries_share_position: Any, check: Any, q: Any, kernel: Any = "", **integers: Any,
 ) -> tuple[Call, Any]:  # fmt: skip
     """The call of append_kv() with all its arrays, and its options but for the queries. integers: lengths, offsets
     and page table by name."""
-    first = operand_of(k_new, "k_new")
+    options = _library.AppendKvOptions(
+        interleaved=int(flag(operation, "interleaved", interleaved)),
+        queries_share_position=int(flag(operation, "queries_share_position", queries_share_position)),
+        rotary_dim=integer(operation, "rotary_dim", rotary_dim),
+        kernel=text(operation, "kernel", kernel),
+    )
+    checked = flag(operation, "check", check)
+    first = operand_of(operation, "k_new", k_new)
     if (cos is None) != (sin is None):
-        raise ArgumentError("attikos.append_kv: of cos and sin one is missing; expected both or none")
-    arrays = {name: None if x is None else int32_array(x, first, name) for name, x in integers.items()}
+        names = spell(operation, "rotary_cos"), spell(operation, "rotary_sin")
+        raise ArgumentError(f"attikos.{operation}: of {names[0]} and {names[1]} one is missing; expected both or none")
+    arrays = {name: None if x is None else int32_array(operation, name, x, first) for name, x in integers.items()}
     call = Call(
-        "append_kv", k_new=first, v_new=v_new, k_cache=k_cache, v_cache=v_cache, rotary_cos=cos, rotary_sin=sin,
+        operation, k_new=first, v_new=v_new, k_cache=k_cache, v_cache=v_cache, rotary_cos=cos, rotary_sin=sin,
         q=q, **arrays,
     )  # fmt: skip
     call.written("k_cache"), call.written("v_cache")
-    options = _library.AppendKvOptions(
-        interleaved=int(interleaved),
-        queries_share_position=int(queries_share_position),
-        check=int(check and not call.context.capturing),
-        rotary_dim=rotary_dim,
-        kernel=kernel.encode(),
-    )
+    options.check = int(checked and not call.context.capturing)
     for name in _APPENDED:
         setattr(options, name, pointer_or_none(call.get(name)))
     return call, options
@@ -104,10 +109,12 @@ def append_kv(
     q likewise with cu_seqlens_q. New keys, values and q are float64, float32, float16 or bfloat16; caches and the
     rotated queries have that dtype, or that of the cache where float32 goes into float16 or bfloat16, and 16 bits
     go into float8_e4m3, where numbers beyond its range become NaN. check: lengths that are wrong and new positions
-    that do not fit raise, which waits for the device; else they are left out. kernel: as for gemm().
+    that do not fit raise, which waits for the device; else they are left out. kernel: as for gemm(). Caches of
+    libraries that do not change arrays (JAX, ...) and read-only ones raise ArgumentError; there are no gradients, as
+    for decode().
     """
     call, options = append_call(
-        k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,
+        Caller("append_kv", rotary_cos="cos", rotary_sin="sin"), k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,
         interleaved=interleaved, rotary_dim=rotary_dim, queries_share_position=queries_share_position, check=check,
         q=q, kernel=kernel, new_lengths=new_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv,
     )  # fmt: skip
@@ -128,7 +135,7 @@ def _merged(call: Call, of: str, shape: tuple[int, ...], out_dtype: Any) -> tupl
     dtype = state.dtype if out_dtype is None else dtype_of(out_dtype, "out_dtype")
     if state.dtype not in FLOATING:
         raise UnsupportedDtypeError(
-            f"attikos.merge_states: {of} is {state.describe()}; expected float64, float32, float16 or bfloat16"
+            f"attikos.{call.operation}: {of} is {state.describe()}; expected float64, float32, float16 or bfloat16"
         )
     out = call.result(shape, dtype)
     return out, call.result(shape[:-1], DType.float64 if dtype is DType.float64 else DType.float32)
@@ -139,7 +146,7 @@ def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any 
 
     out_a and out_b [batch, heads, seqlen, dv] or with the first two dimensions joined, lse_a and lse_b without
     the last one: what attention() and decode() return with return_lse. out_dtype is theirs unless float32
-    states are to become float16 or bfloat16.
+    states are to become float16 or bfloat16. There are no gradients, as for decode().
     """
     call = Call("merge_states", out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b)
     out, lse = _merged(call, "out_a", call["out_a"].shape, out_dtype)
@@ -150,7 +157,7 @@ def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any 
 def merge_split_states(outs: Any, lses: Any, out_dtype: Any = None) -> Any:
     """merge_states() of any number of sets along dimension 0: outs [splits, batch, heads, seqlen, dv], lses
     [splits, batch, heads, seqlen]."""
-    call = Call("merge_states", outs=outs, lses=lses)
+    call = Call("merge_split_states", outs=outs, lses=lses)
     if call["outs"].ndim < 1:
         raise ShapeMismatchError(f"attikos.merge_split_states: outs is {call['outs'].describe()}")
     out, lse = _merged(call, "outs", call["outs"].shape[1:], out_dtype)

@@ -24,6 +24,10 @@ class ArgumentError(Error, ValueError):
     """A value out of its range, or two arguments that contradict each other."""
 
 
+class IntegerError(ArgumentError, UnsupportedDtypeError):
+    """Fractions or floats where lengths, offsets or indices are meant: a wrong value and a wrong element type."""
+
+
 class StrideError(ArgumentError):
     """Strides or an address that no kernel can use."""
 

@@ -14,7 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ._arrays import TORCH, Call, Operand, int32_array, is_on_host, operand_of, to_device, to_host
+from . import _autograd
+from ._arguments import INT64, Caller, flag, integer, real, spell, window
+from ._arrays import TORCH, Call, Operand, operand_of
+from ._host import int32_array, integers, is_on_host, to_device, to_host
 from .attention import attention_settings, differentiable_attention, prepare, results
 from .cache import append_call, run_append
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedError
@@ -30,35 +33,49 @@ __all__ = [
 ]
 
 
-def _refuse_dropout(dropout_p: float) -> None:
-    if dropout_p:
-        raise UnsupportedError(f"attikos.flash_attn: dropout_p is {dropout_p}; expected 0, dropout is not offered")
+_SPELLED = {"scale": "softmax_scale", "window": "window_size", "cu_seqlens_kv": "cu_seqlens_k", "page_table": "block_table",
+            "return_lse": "return_attn_probs"}  # fmt: skip
 
 
-def _window(window_size: tuple[int, int]) -> tuple[int, int]:
-    left, right = window_size
-    return (-1 if left < 0 else int(left), -1 if right < 0 else int(right))
-
-
-def _swap(x: Any, first: int, second: int) -> Any:
-    """Two dimensions exchanged without a copy, in NumPy's or PyTorch's way."""
-    return x.swapaxes(first, second) if hasattr(x, "swapaxes") else x.transpose(first, second)
-
-
-def _heads_first(x: Any) -> Any:
-    return _swap(x, -3, -2)
-
-
-def _attention(q: Any, k: Any, v: Any, return_lse: bool, **given: Any) -> Any:
-    """Attention of heads-last arrays; the result is dense in that order too."""
-    settings = attention_settings(**given)
-    return differentiable_attention(
-        _heads_first(q), _heads_first(k), _heads_first(v), settings, return_lse, heads_last=True
-    )
+def _settings(
+    operation: str, dropout_p: Any, softmax_scale: Any, causal: Any, window_size: Any, softcap: Any,
+    alibi_slopes: Any, **given: Any,
+) -> dict[str, Any]:  # fmt: skip
+    if dropout_p is not None and real(operation, "dropout_p", dropout_p) != 0:
+        raise UnsupportedError(
+            f"attikos.{operation}: dropout_p is {dropout_p}; expected 0, dropout is not offered"
+        )
+    left, right = window(operation, "window", window_size, INT64[0])
+    return attention_settings(
+        scale=softmax_scale, causal=causal, window=(max(left, -1), max(right, -1)), softcap=softcap,
+        alibi_slopes=alibi_slopes, heads_last=True, **given,
+    )  # fmt: skip
 
 
 def _answer(result: Any, return_attn_probs: bool) -> Any:
     return (*result, None) if return_attn_probs else result
+
+
+def _parts(function: str, packed: Any, name: str, dimensions: str, count: int) -> tuple[Caller, list[Any]]:
+    """The arrays that lie packed in one, along the third dimension from behind, and how errors speak of them."""
+    operand = operand_of(function, name, packed)
+    ndim = dimensions.count(",") + 1
+    if operand.ndim != ndim or operand.shape[-3] != count:
+        raise ShapeMismatchError(f"attikos.{function}: {name} is {operand.describe()}; expected [{dimensions}]")
+    before = ":, " * (ndim - 3)
+    names = dict(zip("qkv" if count == 3 else "kv", (f"{name}[{before}{i}]" for i in range(count))))
+    return Caller(function, **_SPELLED, **names), [_part(packed, operand, i) for i in range(count)]
+
+
+def _part(packed: Any, operand: Operand, index: int) -> Any:
+    """One of the arrays; a tensor of PyTorch, which knows how to give the gradients back, else the memory."""
+    if operand.kind is TORCH:
+        return packed.select(-3, index)
+    shape, strides = list(operand.shape), list(operand.strides)
+    del shape[-3], strides[-3]
+    part = operand.view(tuple(shape), tuple(strides), index * operand.strides[-3])
+    part.shown = part.shape
+    return part
 
 
 def flash_attn_func(
@@ -67,12 +84,19 @@ def flash_attn_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """q [batch, seqlen_q, heads_q, d], k and v [batch, seqlen_k, heads_k, d] -> [batch, seqlen_q, heads_q, d]."""
-    _refuse_dropout(dropout_p)
-    result = _attention(
-        q, k, v, return_attn_probs, scale=softmax_scale, causal=causal, window=_window(window_size),
-        softcap=softcap, alibi_slopes=alibi_slopes,
-    )  # fmt: skip
-    return _answer(result, return_attn_probs)
+    operation = Caller("flash_attn_func", **_SPELLED)
+    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _dense(operation, q, k, v, settings, return_attn_probs)
+
+
+def _dense(operation: Caller, q: Any, k: Any, v: Any, settings: dict[str, Any], return_attn_probs: bool) -> Any:
+    operand = operand_of(operation, "q", q)
+    if operand.ndim != 4:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: {spell(operation, 'q')} is {operand.describe()}; expected 4 dimensions [batch, seqlen, "
+            "heads, head_dim]"
+        )
+    return _answer(differentiable_attention(operation, q, k, v, settings, return_attn_probs), return_attn_probs)
 
 
 def flash_attn_kvpacked_func(
@@ -81,8 +105,9 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with keys and values in one array [batch, seqlen_k, 2, heads_k, d]."""
-    return flash_attn_func(q, kv[:, :, 0], kv[:, :, 1], dropout_p, softmax_scale, causal, window_size, softcap,
-                           alibi_slopes, deterministic, return_attn_probs)  # fmt: skip
+    operation, parts = _parts("flash_attn_kvpacked_func", kv, "kv", "batch, seqlen_k, 2, heads_k, head_dim", 2)
+    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _dense(operation, q, *parts, settings, return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -91,8 +116,9 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with queries, keys and values in one array [batch, seqlen, 3, heads, d]."""
-    return flash_attn_func(qkv[:, :, 0], qkv[:, :, 1], qkv[:, :, 2], dropout_p, softmax_scale, causal, window_size,
-                           softcap, alibi_slopes, deterministic, return_attn_probs)  # fmt: skip
+    operation, parts = _parts("flash_attn_qkvpacked_func", qkv, "qkv", "batch, seqlen, 3, heads, head_dim", 3)
+    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _dense(operation, *parts, settings, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -103,19 +129,36 @@ def flash_attn_varlen_func(
 ) -> Any:  # fmt: skip
     """Packed sequences: q [total_q, heads_q, d], k and v [total_k, heads_k, d], offsets int32 [batch + 1]; with
     a block_table [batch, max_blocks], k and v are [num_blocks, block_size, heads_k, d]."""
-    _refuse_dropout(dropout_p)
-    arguments: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q}
+    operation = Caller("flash_attn_varlen_func", **_SPELLED, lengths_kv="cu_seqlens_k")
+    numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _packed(operation, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, block_table)
+
+
+def _packed(
+    operation: Caller, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, numbers: tuple[Any, ...],
+    return_attn_probs: bool, block_table: Any = None,
+) -> Any:  # fmt: skip
+    given: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q}
+    for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
+        if offsets is None:
+            raise ArgumentError(f"attikos.{operation}: {name} is None; expected the offsets of the sequences")
     if block_table is None:
-        arguments["cu_seqlens_kv"] = cu_seqlens_k
+        given["cu_seqlens_kv"] = cu_seqlens_k
     else:
-        arguments["page_table"] = block_table
-        arguments["lengths_kv"] = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
-    result = _attention(
-        q, k, v, return_attn_probs, scale=softmax_scale, causal=causal, window=_window(window_size),
-        softcap=softcap, alibi_slopes=alibi_slopes,
-        **arguments,
-    )  # fmt: skip
-    return _answer(result, return_attn_probs)
+        like = operand_of(operation, "q", q)
+        offsets = int32_array(operation, "cu_seqlens_kv", cu_seqlens_k, like)
+        of_k = operand_of(operation, "cu_seqlens_kv", offsets)
+        of_q = operand_of(operation, "cu_seqlens_q", int32_array(operation, "cu_seqlens_q", cu_seqlens_q, like))
+        if of_k.ndim != 1 or of_k.shape != of_q.shape:
+            raise ShapeMismatchError(
+                f"attikos.{operation}: cu_seqlens_q is {of_q.describe()}, cu_seqlens_k is {of_k.describe()}; expected "
+                "[batch + 1] both"
+            )
+        if not hasattr(offsets, "__sub__"):
+            offsets = to_host(operation, "cu_seqlens_k", offsets)
+        given.update(page_table=block_table, lengths_kv=offsets[1:] - offsets[:-1])
+    settings = _settings(operation, *numbers, **given)
+    return _answer(differentiable_attention(operation, q, k, v, settings, return_attn_probs), return_attn_probs)
 
 
 def flash_attn_varlen_kvpacked_func(
@@ -125,10 +168,9 @@ def flash_attn_varlen_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with keys and values in one array [total_k, 2, heads_k, d]."""
-    return flash_attn_varlen_func(
-        q, kv[:, 0], kv[:, 1], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    operation, parts = _parts("flash_attn_varlen_kvpacked_func", kv, "kv", "total_k, 2, heads_k, head_dim", 2)
+    numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _packed(operation, q, *parts, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -137,10 +179,10 @@ def flash_attn_varlen_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with queries, keys and values in one array [total, 3, heads, d]."""
-    return flash_attn_varlen_func(
-        qkv[:, 0], qkv[:, 1], qkv[:, 2], cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale,
-        causal, window_size, softcap, alibi_slopes, deterministic, return_attn_probs,
-    )  # fmt: skip
+    operation, parts = _parts("flash_attn_varlen_qkvpacked_func", qkv, "qkv", "total, 3, heads, head_dim", 3)
+    operation.names.update(cu_seqlens_q="cu_seqlens", cu_seqlens_kv="cu_seqlens")
+    numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _packed(operation, *parts, cu_seqlens, cu_seqlens, numbers, return_attn_probs)
 
 
 def flash_attn_with_kvcache(
@@ -162,18 +204,23 @@ def flash_attn_with_kvcache(
     position of the cache in use. num_splits: at most so many parts of the cache are worked on apart;
     given, up to 16 queries have the bits that they have in any other batch.
 
-    Lengths on a device are checked, which waits for it, unless a graph is captured. No gradients, as in that
-    package.
+    Lengths on a device are checked, which waits for it, unless a graph is captured. There are no gradients, as in
+    that package: where PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that
+    do not change arrays (JAX, ...) and read-only ones take no new keys.
     """
+    _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
+                              "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip
+    with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
     request = _CacheCall(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
-    settings = attention_settings(
-        scale=softmax_scale, causal=causal, window=_window(window_size), softcap=softcap,
-        alibi_slopes=alibi_slopes, splits=max(int(num_splits), 0), **request.storage(k),
+    settings = _settings(
+        _CACHE, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes,
+        splits=max(integer(_CACHE, "splits", num_splits), 0), **request.storage(k),
     )  # fmt: skip
+    settings["heads_last"] = False  # the operands are turned already
     if k is None and v is None:
         if rotary_cos is not None or rotary_sin is not None:
             raise ArgumentError(f"attikos.{_CACHE}: rotary_cos and rotary_sin go with new k and v")
-        return request.run(request.q, settings, return_softmax_lse)
+        return request.run(request.q, settings, with_lse)
     if k is None or v is None:
         raise ArgumentError(f"attikos.{_CACHE}: of k and v one is missing; expected both or none")
     local = causal or settings["window"] != (-1, -1)
@@ -185,7 +232,7 @@ def flash_attn_with_kvcache(
     # Nothing may be written when the second step is refused.
     settings["check"] = False
     call, attention_options, function = request.prepare(queries, settings)
-    out, lse = results(call, settings, return_softmax_lse, heads_last=True)
+    out, lse = results(call, {**settings, "heads_last": True}, with_lse)
     arguments = (call["q"], call["k"], call["v"], out, lse, attention_options)
     call.text(function.replace("attikos_", "attikos_explain_"), *arguments)
     run_append(append, options)
@@ -193,7 +240,11 @@ def flash_attn_with_kvcache(
     return call.finish()
 
 
-_CACHE = "flash_attn_with_kvcache"
+_CACHE = Caller(
+    "flash_attn_with_kvcache", **{**_SPELLED, "return_lse": "return_softmax_lse"}, lengths_kv="cache_seqlens",
+    cache_lengths="cache_seqlens", k_new="k", v_new="v", splits="num_splits", interleaved="rotary_interleaved",
+    mask="cache_leftpad",
+)  # fmt: skip
 _FEW = 16  # so many queries are decoded; more of them fill a processor without splitting the cache
 
 
@@ -203,30 +254,39 @@ class _CacheCall:
     def __init__(
         self, q: Any, k_cache: Any, v_cache: Any, seqlens: Any, batch_idx: Any, leftpad: Any, block_table: Any
     ) -> None:
-        names = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
-        operands = [operand_of(array, name) for name, array in names.items()]
-        for name, operand in zip(names, operands):
-            if operand.ndim != 4:
-                raise ShapeMismatchError(
-                    f"attikos.{_CACHE}: {name} is {operand.describe()}; expected 4 dimensions, heads before the last"
-                )
-        self.q, self.k_cache, self.v_cache = (operand.swap(-3, -2) for operand in operands)
+        arrays = {"q": q, "k_cache": k_cache, "v_cache": v_cache}
+        self.q, self.k_cache, self.v_cache = (self._four(x, name).swap(-3, -2) for name, x in arrays.items())
         self.batch, self.seqlens, self.leftpad = self.q.shape[0], seqlens, leftpad
         self.table: Any = None
+        storage = "block_table" if batch_idx is None else "cache_batch_idx"
+        self.words = Caller(_CACHE, **{**_CACHE.names, "page_table": storage})
         if block_table is not None:
             if batch_idx is not None:
                 raise UnsupportedError(f"attikos.{_CACHE}: cache_batch_idx goes with caches without a block_table")
             if seqlens is None:
                 raise ShapeMismatchError(f"attikos.{_CACHE}: a block_table needs cache_seqlens")
-            self.table = operand_of(int32_array(block_table, self.q, "block_table"), "block_table")
+            self.table = operand_of(_CACHE, "page_table", int32_array(_CACHE, "page_table", block_table, self.q))
+            if self.table.ndim != 2:
+                raise ShapeMismatchError(
+                    f"attikos.{_CACHE}: block_table is {self.table.describe()}; expected [batch, max_blocks]"
+                )
         elif batch_idx is not None:
             self.table = self._indices(batch_idx)
         blocks = 1 if self.table is None else self.table.shape[-1]
         self.capacity = self.k_cache.shape[2] * blocks
 
+    @staticmethod
+    def _four(x: Any, name: str) -> Operand:
+        operand = operand_of(_CACHE, name, x)
+        if operand.ndim != 4:
+            raise ShapeMismatchError(
+                f"attikos.{_CACHE}: {name} is {operand.describe()}; expected 4 dimensions, heads before the last"
+            )
+        return operand
+
     def _indices(self, batch_idx: Any) -> Operand:
         """Sequences of the cache as pages, one to a sequence."""
-        operand = operand_of(int32_array(batch_idx, self.q, "cache_batch_idx"), "cache_batch_idx")
+        operand = operand_of(_CACHE, "cache_batch_idx", int32_array(_CACHE, "cache_batch_idx", batch_idx, self.q))
         if operand.shape != (self.batch,):
             raise ShapeMismatchError(
                 f"attikos.{_CACHE}: cache_batch_idx is {operand.describe()}; expected [{self.batch}]"
@@ -238,25 +298,27 @@ class _CacheCall:
 
     def _checked(self, name: str, values: Any, limit: int) -> Any:
         """Numbers on the host as an int32 array; each is to lie in [0, limit]."""
-        numbers = np.broadcast_to(np.asarray(values), (self.batch,)) if np.ndim(values) == 0 else np.asarray(values)
-        if numbers.dtype.kind not in "iu" or numbers.shape != (self.batch,):
+        numbers = integers(_CACHE, name, values)
+        if numbers.ndim == 0:
+            numbers = np.broadcast_to(numbers, (self.batch,))
+        if numbers.shape != (self.batch,):
             raise ShapeMismatchError(
-                f"attikos.{_CACHE}: {name} is {values}; expected one integer or {self.batch} of them"
+                f"attikos.{_CACHE}: {name} is {list(numbers.shape)}; expected one integer or {self.batch} of them"
             )
         for n in numbers:
             if not 0 <= n <= limit:
                 raise ShapeMismatchError(f"attikos.{_CACHE}: {name} has {n}; expected numbers in [0, {limit}]")
-        return numbers.astype(np.int32)
+        return np.ascontiguousarray(numbers)
 
     def storage(self, k_new: Any) -> dict[str, Any]:
         """Lengths of the keys that take part, the page table, and a mask for padding on the left."""
         found: dict[str, Any] = {"page_table": self.table}
-        new = 0 if k_new is None else int(k_new.shape[1])
+        new = 0 if k_new is None else self._four(k_new, "k").shape[1]
         if k_new is not None and self.seqlens is None:
             raise ArgumentError(f"attikos.{_CACHE}: new k and v need cache_seqlens")
         if self.seqlens is not None:
             if not is_on_host(self.seqlens) and new and not hasattr(self.seqlens, "__add__"):
-                self.seqlens = to_host(operand_of(self.seqlens, "cache_seqlens"), "cache_seqlens")
+                self.seqlens = to_host(_CACHE, "cache_seqlens", self.seqlens)
             if is_on_host(self.seqlens):
                 self.seqlens = self._checked("cache_seqlens", self.seqlens, self.capacity - new)
             found["lengths_kv"] = self.seqlens + new if new else self.seqlens
@@ -272,7 +334,7 @@ class _CacheCall:
             return (positions[None] >= self.leftpad[:, None])[:, None, None]
         first = self.leftpad
         if not is_on_host(first):
-            first = to_host(operand_of(first, "cache_leftpad"), "cache_leftpad")
+            first = to_host(_CACHE, "cache_leftpad", first)
         first = self._checked("cache_leftpad", first, self.capacity)
         return to_device((np.arange(self.capacity)[None] >= first[:, None])[:, None, None], self.q)
 
@@ -280,17 +342,14 @@ class _CacheCall:
         self, k: Any, v: Any, rotary_cos: Any, rotary_sin: Any, interleaved: bool, queries_share_position: bool
     ) -> tuple[Call, Any]:
         """The step that writes k and v into the caches, and its options but for the queries."""
-        new = {name: operand_of(x, name) for name, x in (("k", k), ("v", v))}
-        for name, operand in new.items():
-            if operand.ndim != 4:
-                raise ShapeMismatchError(f"attikos.{_CACHE}: {name} is {operand.describe()}; expected 4 dimensions")
+        new = {name: self._four(x, name) for name, x in (("k", k), ("v", v))}
         half = 0
         if rotary_cos is not None or rotary_sin is not None:
             if rotary_cos is None or rotary_sin is None:
                 raise ArgumentError(f"attikos.{_CACHE}: of rotary_cos and rotary_sin one is missing")
-            half = self._half_width(operand_of(rotary_cos, "rotary_cos"))
+            half = self._half_width(operand_of(_CACHE, "rotary_cos", rotary_cos))
         return append_call(
-            new["k"].swap(-3, -2), new["v"].swap(-3, -2), self.k_cache, self.v_cache, cache_lengths=self.seqlens,
+            self.words, new["k"].swap(-3, -2), new["v"].swap(-3, -2), self.k_cache, self.v_cache, cache_lengths=self.seqlens,
             page_table=self.table, cos=rotary_cos, sin=rotary_sin, interleaved=interleaved, rotary_dim=2 * half,
             queries_share_position=queries_share_position, check=True, q=self.q,
         )  # fmt: skip
@@ -309,12 +368,12 @@ class _CacheCall:
 
     def prepare(self, q: Operand, settings: dict[str, Any]) -> tuple[Call, Any, str]:
         few = q.shape[-2] <= _FEW
-        operation = "decode" if few else "attention"
-        call, options = prepare(operation, q, self.k_cache, self.v_cache, settings)
-        return call, options, "attikos_" + operation
+        reading = Caller(_CACHE, **{**self.words.names, "k": "k_cache", "v": "v_cache"})
+        call, options = prepare(reading, q, self.k_cache, self.v_cache, settings, of_decode=few)
+        return call, options, "attikos_decode" if few else "attikos_attention"
 
     def run(self, q: Operand, settings: dict[str, Any], return_lse: bool) -> Any:
         call, options, function = self.prepare(q, settings)
-        out, lse = results(call, settings, return_lse, heads_last=True)
+        out, lse = results(call, {**settings, "heads_last": True}, return_lse)
         call.run(function, call["q"], call["k"], call["v"], out, lse, options)
         return call.finish()

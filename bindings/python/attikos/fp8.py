@@ -7,11 +7,11 @@ import importlib.util
 import sys
 from typing import Any
 
-import numpy as np
-
-from . import _library
-from ._arrays import NUMPY, TORCH, Call, Operand, float32_numbers, operand_of
+from . import _autograd, _library
+from ._arguments import Caller, choice
+from ._arrays import NUMPY, TORCH, Call, Operand, operand_of
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
+from ._host import float32_numbers
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 from .rows import merge_leading
 
@@ -31,7 +31,9 @@ def as_float8(x: Operand) -> Operand:
     """uint8 storage seen as what it holds."""
     if x.dtype is not DType.uint8:
         return x
-    return Operand(x.data, x.shape, x.strides, DType.float8_e4m3, x.place, x.kind, x.owner)
+    seen = Operand(x.data, x.shape, x.strides, DType.float8_e4m3, x.place, x.kind, x.owner)
+    seen.shown = x.shown
+    return seen
 
 
 def _matrices(operation: str, x: Operand) -> Operand:
@@ -66,8 +68,6 @@ _GRANULARITIES = ("tensor", "row", "column", "1x128", "128x1", "128x128")
 
 
 def _scale_shape(granularity: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    if granularity not in _GRANULARITIES:
-        raise ArgumentError(f"attikos.quantize: granularity is {granularity!r}; expected one of {_GRANULARITIES}")
     if granularity == "tensor":
         return ()
     rows, cols = shape[-2:]
@@ -87,8 +87,9 @@ def quantize(
     nearest, ties to even; finite ones saturate, zeros stay zeros. Scales come from finite elements alone: infinities
     become NaN in float8_e4m3, stay in float8_e5m2 and become +-127 in int8, NaN stays NaN (0 in int8).
     """
+    choice("quantize", "granularity", granularity, dict.fromkeys(_GRANULARITIES, 0))
     kind = dtype_of(dtype, "dtype")
-    first = operand_of(x, "x")
+    first = operand_of("quantize", "x", x)
     if first.dtype not in FLOATING or kind not in FLOAT8 | {DType.int8}:
         raise UnsupportedDtypeError(
             f"attikos.quantize: x is {first.describe()}, dtype is {kind.name}; expected a floating type, and "
@@ -96,7 +97,7 @@ def quantize(
         )
     if first.ndim not in (2, 3):
         raise ShapeMismatchError(f"attikos.quantize: x is {first.describe()}; expected 2 or 3 dimensions")
-    call = Call("quantize", x=first, scale=None if scale is None else float32_numbers(scale, first))
+    call = Call("quantize", x=first, scale=None if scale is None else float32_numbers("quantize", "scale", scale, first))
     out = call.result(first.shape, kind)
     if scale is not None:
         call.run("attikos_quantize_with_scale", first, call["scale"], out)
@@ -109,8 +110,8 @@ def quantize(
 
 def dequantize(x: Any, scale: Any, out_dtype: Any = DType.float32) -> Any:
     """scale * x for elements of 8 bits; scale a number or factors in one of the shapes that quantize() writes."""
-    first = operand_of(x, "x")
-    call = Call("dequantize", x=first, scale=float32_numbers(scale, first))
+    first = operand_of("dequantize", "x", x)
+    call = Call("dequantize", x=first, scale=float32_numbers("dequantize", "scale", scale, first))
     out = call.result(first.shape, dtype_of(out_dtype, "out_dtype"))
     call.run("attikos_dequantize", first, call["scale"], out)
     return call.finish()
@@ -118,7 +119,8 @@ def dequantize(x: Any, scale: Any, out_dtype: Any = DType.float32) -> Any:
 
 def dequantize_fp8(x: Any, scale: Any, output_dtype: Any = DType.float16) -> Any:
     """scale * x for E4M3 elements (or uint8 storage of them)."""
-    call = Call("dequantize_fp8", x=x, scale=_scale_array(scale))
+    first = operand_of("dequantize_fp8", "x", x)
+    call = Call("dequantize_fp8", x=first, scale=float32_numbers("dequantize_fp8", "scale", scale, first))
     ox = as_float8(call["x"])
     out = call.result(ox.shape, dtype_of(output_dtype, "output_dtype"))
     target = _matrices("dequantize_fp8", out)
@@ -126,13 +128,9 @@ def dequantize_fp8(x: Any, scale: Any, output_dtype: Any = DType.float16) -> Any
     return call.finish()
 
 
-def _scale_array(scale: Any) -> Any:
-    return np.asarray(scale, np.float32) if isinstance(scale, (float, int)) else scale
-
-
 def _quantized(name: str, x: Any, scale: Any) -> tuple[Any, Any]:
     """An operand as float8 with its scale; floats are quantized here."""
-    operand = operand_of(x, name)
+    operand = operand_of("fp8_gemm", name, x)
     if operand.dtype in FLOATING:
         if scale is not None:
             raise ArgumentError(f"attikos.fp8_gemm: {name} is {operand.describe()}, not quantized, but has a scale")
@@ -143,7 +141,7 @@ def _quantized(name: str, x: Any, scale: Any) -> tuple[Any, Any]:
         )
     if scale is None:
         raise ArgumentError(f"attikos.fp8_gemm: {name} is quantized but {name}_scale is missing")
-    return x, _scale_array(scale)
+    return x, float32_numbers("fp8_gemm", f"{name}_scale", scale, operand)
 
 
 def fp8_gemm(
@@ -152,21 +150,24 @@ def fp8_gemm(
     """a * b in float8: [M, K] times [K, N] with float32 sums, as float16, bfloat16 or float32.
 
     Floating operands are quantized here, with one scale each; float8 (E4M3) operands and their uint8 storage
-    come with their scales: one number, or factors per row, per column or block as libattikos takes them.
+    come with their scales: one number, or factors per row, per column or block as libattikos takes them. There are
+    no gradients: where PyTorch records, an array that asks for one raises UnsupportedError.
     """
+    _autograd.refuse("fp8_gemm", {"a": a, "b": b, "a_scale": a_scale, "b_scale": b_scale})
     dtype = dtype_of(output_dtype, "output_dtype")
     if dtype not in _OUTPUTS:
         raise UnsupportedDtypeError(
             f"attikos.fp8_gemm: output_dtype is {dtype.name}; expected float16, bfloat16 or float32"
         )
-    shapes = operand_of(a, "a"), operand_of(b, "b")
+    shapes = operand_of("fp8_gemm", "a", a), operand_of("fp8_gemm", "b", b)
     text = f"a is {shapes[0].describe()}, b is {shapes[1].describe()}"
     if shapes[0].ndim != 2 or shapes[1].ndim != 2:
         raise ShapeMismatchError(f"attikos.fp8_gemm: expected 2D tensors; {text}")
     if shapes[0].shape[1] != shapes[1].shape[0]:
         raise ShapeMismatchError(f"attikos.fp8_gemm: incompatible dimensions; {text}")
     (a, a_scale), (b, b_scale) = _quantized("a", a, a_scale), _quantized("b", b, b_scale)
-    call = Call("fp8_gemm", a=a, b=b, a_scale=a_scale, b_scale=b_scale)
+    operation = Caller("fp8_gemm", scale_a="a_scale", scale_b="b_scale")
+    call = Call(operation, a=a, b=b, a_scale=a_scale, b_scale=b_scale)
     for name in ("a_scale", "b_scale"):
         if call[name].dtype is not DType.float32:
             raise UnsupportedDtypeError(f"attikos.fp8_gemm: {name} is {call[name].describe()}; expected float32")

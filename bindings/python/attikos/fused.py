@@ -6,22 +6,23 @@ from __future__ import annotations
 from typing import Any
 
 from . import _autograd, _library
-from ._arrays import Call, int32_array, operand_of, pointer_or_none
+from ._arguments import choice, flag, integer, real
+from ._arrays import Call, operand_of, pointer_or_none
 from ._dtypes import FLOATING
-from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
-from .matmul import activation_number
+from ._host import int32_array
+from .errors import ShapeMismatchError, UnsupportedDtypeError
 
-GATES = ("silu", "gelu", "gelu_tanh")
+GATES = {"silu": 4, "gelu": 2, "gelu_tanh": 3}  # as activations of gemm() are numbered
 
 
 def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values: Any) -> tuple[Call, Any]:
-    first = operand_of(next(iter(arrays.values())), next(iter(arrays)))
+    first = operand_of(operation, *next(iter(arrays.items())))
     if first.dtype not in FLOATING:
         raise UnsupportedDtypeError(
             f"attikos.{operation}: x is {first.describe()}; expected float64, float32, float16 or bfloat16"
         )
     if positions is not None:
-        positions = int32_array(positions, first, "positions")
+        positions = int32_array(operation, "positions", positions, first)
     call = Call(operation, **arrays, positions=positions)
     options = _library.RopeOptions(**values)
     options.positions = pointer_or_none(call.get("positions"))
@@ -36,9 +37,12 @@ def rope(
 
     cos and sin [positions, rotary_dim] or [1, positions, 1, rotary_dim], of the type of x or, beside 16-bit
     elements, float32; half as wide, with one entry to a pair of features, where rotary_dim is given.
-    positions: int32 [batch] (of the first token) or [batch, seqlen].
+    positions: int32 [batch] (of the first token) or [batch, seqlen]. x has gradients; cos and sin have none: where
+    PyTorch records, one that asks for it raises UnsupportedError.
     """
-    values = {"interleaved": int(interleaved), "position_offset": position_offset, "rotary_dim": rotary_dim}
+    values = {"interleaved": int(flag("rope", "interleaved", interleaved)),
+              "position_offset": integer("rope", "position_offset", position_offset),
+              "rotary_dim": integer("rope", "rotary_dim", rotary_dim)}  # fmt: skip
 
     def run(x: Any, function: str = "attikos_rope") -> Any:
         call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)
@@ -55,17 +59,20 @@ def fused_rmsnorm_rope(
     """rope(x / sqrt(mean(x^2) + eps) * weight) in one kernel, of the shape and dtype of x.
 
     x [batch, seq_len, hidden_dim], weight [hidden_dim], cos and sin [seq_len, head_dim] or
-    [1, seq_len, 1, head_dim], head_dim even; pairs are half-split. num_heads defaults to
-    hidden_dim / head_dim.
+    [1, seq_len, 1, head_dim], head_dim even; pairs are half-split. Weight and tables are of the dtype of x or, beside
+    16 bits, float32. num_heads defaults to hidden_dim / head_dim. x and weight have gradients, cos and sin as for
+    rope().
     """
     operation = "fused_rmsnorm_rope"
-    shapes = {name: operand_of(a, name) for name, a in (("x", x), ("weight", weight), ("cos", cos), ("sin", sin))}
+    arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
+    shapes = {name: operand_of(operation, name, array) for name, array in arrays.items()}
     ox = shapes["x"]
     if ox.ndim != 3:
         raise ShapeMismatchError(
             f"attikos.{operation}: x is {ox.describe()}; expected [batch, seq_len, hidden_dim]"
         )
-    if num_heads is not None and num_heads <= 0:
+    heads = 0 if num_heads is None else integer(operation, "num_heads", num_heads)
+    if num_heads is not None and heads <= 0:
         raise ShapeMismatchError(f"attikos.{operation}: num_heads is {num_heads}; expected a positive number")
     for name in ("cos", "sin"):
         rows = shapes[name].shape
@@ -75,7 +82,7 @@ def fused_rmsnorm_rope(
                 f"attikos.{operation}: {name} is {shapes[name].describe()}; expected [{ox.shape[1]}, head_dim] "
                 f"or [1, {ox.shape[1]}, 1, head_dim]"
             )
-    values = {"eps": eps, "num_heads": num_heads or 0}
+    values = {"eps": real(operation, "eps", eps), "num_heads": heads}
 
     def run(x: Any, weight: Any) -> Any:
         arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
@@ -102,10 +109,8 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     activation silu, gelu (erf) or gelu_tanh.
     """
     operation = "fused_gated_mlp"
-    if activation not in GATES:
-        raise ArgumentError(f"attikos.{operation}: activation is {activation!r}; expected one of {list(GATES)}")
-    number = activation_number(operation, activation)
-    ox, gate = operand_of(x, "x"), operand_of(gate_weight, "gate_weight")
+    number = choice(operation, "activation", activation, GATES)
+    ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
     if ox.dtype not in FLOATING:
         raise UnsupportedDtypeError(
             f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"

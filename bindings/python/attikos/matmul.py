@@ -8,26 +8,22 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _library
-from ._arrays import (
-    COMPUTE, NUMPY, TORCH, Call, Operand, choice, float32_numbers, int32_numbers, operand_of, pointer_or_none,
-)  # fmt: skip
+from ._arguments import COMPUTE, Caller, choice, flag, integer, real, spell, text
+from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
-from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+from ._host import float32_numbers, int32_numbers
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 
 _ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 
 
 def activation_number(operation: str, name: str | None) -> int:
-    key = "none" if name is None else name
-    if key not in _ACTIVATIONS:
-        raise ArgumentError(f"attikos.{operation}: activation is {name!r}; expected one of {list(_ACTIVATIONS)}")
-    return _ACTIVATIONS[key]
+    return choice(operation, "activation", "none" if name is None else name, _ACTIVATIONS)
 
 
 _ACCUMULATE = {"promoted": 0, "fast": 1}
-# What goes into an option struct as a tensor, float32 or int32 where it is given as numbers.
+# What goes into an option struct as a float32 tensor where it is given as numbers; the others are int32.
 _FACTORS = ("scale_a", "scale_b", "scale_out")
-_INTEGERS = ("zero_point_a", "zero_point_b", "group_offsets", "row_counts")
 
 
 def _output_dtype(operation: str, a: Operand, b: Operand, wanted: Any, shapes: str) -> DType:
@@ -69,40 +65,56 @@ def _result_shape(operation: str, a: Operand, b: Operand, trans_a: bool, trans_b
     return (next((x for x in batches if x != 1), 1), m, n)
 
 
-def _product(
-    operation: str, a: Any, b: Any, out_dtype: Any, *, alpha: float = 1.0, beta: float = 0.0,
-    trans_a: bool = False, trans_b: bool = False, c: Any = None, bias: Any = None, residual: Any = None,
-    activation: str | None = None, scale: float = 1.0, kernel: str = "", compute: str = "ieee",
-    accumulate: str = "promoted", return_pre_activation: bool = False, **tensors: Any,
+def _options(
+    operation: str, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any, activation: Any, compute: Any,
+    kernel: Any, accumulate: Any = "promoted",
 ) -> Any:  # fmt: skip
-    if beta != 0 and c is None:
-        raise ArgumentError(f"attikos.{operation}: beta is {beta} but there is no c")
-    first = operand_of(a, "a")
-    for name, value in tensors.items():
-        if value is not None:
-            convert = int32_numbers(value, first, name) if name in _INTEGERS else float32_numbers(value, first)
-            tensors[name] = convert
-    arrays = {"c": c if beta != 0 else None, "bias": bias, "residual": residual, **tensors}
-    call = Call(operation, a=first, b=b, **arrays)
-    oa, ob = call["a"], call["b"]
-    grouped = call.get("group_offsets") is not None
-    shape = _result_shape(operation, oa, ob, trans_a, trans_b, grouped)
-    dtype = _output_dtype(operation, oa, ob, out_dtype, f" a is {oa.describe()}, b is {ob.describe()}.")
-    partial = grouped or call.get("row_counts") is not None  # some rows may be left as they are
-    out = call.result(shape, dtype, zeros=partial and beta == 0)
-    if beta != 0:
-        _copy_into(operation, call, out, call["c"])
-    options = _library.GemmOptions(
-        alpha=alpha,
-        beta=beta,
-        scale=scale,
-        trans_a=int(trans_a),
-        trans_b=int(trans_b),
+    """The options that are no arrays."""
+    return _library.GemmOptions(
+        alpha=real(operation, "alpha", alpha),
+        beta=real(operation, "beta", beta),
+        scale=real(operation, "scale", scale),
+        trans_a=int(flag(operation, "trans_a", trans_a)),
+        trans_b=int(flag(operation, "trans_b", trans_b)),
         activation=activation_number(operation, activation),
-        kernel=kernel.encode(),
+        kernel=text(operation, "kernel", kernel),
         compute=choice(operation, "compute", compute, COMPUTE),
         accumulate=choice(operation, "accumulate", accumulate, _ACCUMULATE),
     )
+
+
+def _converted(operation: str, name: str, value: Any, like: Operand) -> Any:
+    """One of the arrays that may be given as numbers."""
+    if value is None or name in _FACTORS:
+        return float32_numbers(operation, name, value, like)
+    if name == "group_offsets" and str(getattr(value, "dtype", "")).rpartition(".")[2] == "int64":
+        operand = operand_of(operation, name, value)  # 64 bits are taken as they are
+        if operand.place == like.place:
+            return operand
+    return int32_numbers(operation, name, value, like)
+
+
+def _product(
+    operation: str, a: Any, b: Any, out_dtype: Any = None, *, alpha: Any = 1.0, beta: Any = 0.0, trans_a: Any = False,
+    trans_b: Any = False, c: Any = None, bias: Any = None, residual: Any = None, activation: Any = None,
+    scale: Any = 1.0, kernel: Any = "", compute: Any = "ieee", accumulate: Any = "promoted",
+    return_pre_activation: bool = False, **tensors: Any,
+) -> Any:  # fmt: skip
+    options = _options(operation, alpha, beta, scale, trans_a, trans_b, activation, compute, kernel, accumulate)
+    if options.beta != 0 and c is None:
+        raise ArgumentError(f"attikos.{operation}: beta is {beta} but there is no c")
+    first = operand_of(operation, "a", a)
+    tensors = {name: _converted(operation, name, value, first) for name, value in tensors.items()}
+    arrays = {"c": c if options.beta != 0 else None, "bias": bias, "residual": residual, **tensors}
+    call = Call(operation, a=first, b=b, **arrays)
+    oa, ob = call["a"], call["b"]
+    grouped = call.get("group_offsets") is not None
+    shape = _result_shape(operation, oa, ob, bool(options.trans_a), bool(options.trans_b), grouped)
+    dtype = _output_dtype(operation, oa, ob, out_dtype, f" a is {oa.describe()}, b is {ob.describe()}.")
+    partial = grouped or call.get("row_counts") is not None  # some rows may be left as they are
+    out = call.result(shape, dtype, zeros=partial and options.beta == 0)
+    if options.beta != 0:
+        _copy_into(operation, call, out, call["c"])
     for name in ("bias", "residual", *tensors):
         if call.get(name) is not None:
             setattr(options, name, pointer_or_none(call.get(name)))
@@ -113,13 +125,61 @@ def _product(
     return call.finish()
 
 
+def _differentiable_product(
+    operation: str, a: Any, b: Any, out_dtype: Any = None, *, c: Any = None, bias: Any = None, residual: Any = None,
+    beta: Any = 0.0, kernel: Any = "", accumulate: Any = "promoted", return_pre_activation: bool = False,
+    group_offsets: Any = None, row_counts: Any = None, quantized: dict[str, Any] | None = None, **settings: Any,
+) -> Any:  # fmt: skip
+    """_product(), recorded where PyTorch wants it. settings are those that the gradients depend on; what is quantized
+    has none."""
+    rows = {"group_offsets": group_offsets, "row_counts": row_counts}
+    quantized = {name: value for name, value in (quantized or {}).items() if value is not None}
+    flag(operation, "return_pre_activation", return_pre_activation)
+
+    def run(a: Any, b: Any, bias: Any, residual: Any, c: Any, pre_activation: bool = return_pre_activation) -> Any:
+        return _product(
+            operation, a, b, out_dtype, beta=beta, c=c, bias=bias, residual=residual, kernel=kernel,
+            accumulate=accumulate, return_pre_activation=pre_activation, **settings, **rows, **quantized,
+        )  # fmt: skip
+
+    inputs = (a, b, bias, residual, c)
+    if quantized or not _autograd.wanted(*inputs):
+        return run(*inputs)
+    if not {operand_of(operation, "a", a).dtype, operand_of(operation, "b", b).dtype} <= FLOATING:
+        return run(*inputs)
+    if row_counts is not None and a.requires_grad and (a.ndim < 3 or a.shape[0] != b.shape[0]):
+        raise UnsupportedError(
+            f"attikos.{operation}: a requires a gradient but is shared by matrices of counted rows; expected one a for "
+            "each of them, or a.detach()"
+        )
+    if c is not None and beta == 0:
+        inputs = (a, b, bias, residual, None)
+    bends = settings.get("activation") not in (None, "none")
+
+    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        wanted = {"da": needed[0], "db": needed[1], "d_bias": needed[2], "d_c": needed[4]}
+        saved = outputs[1] if bends else None
+        found: dict[str, Any] = {}
+        for dout, pre in ((gradients[0], saved), *((g, None) for g in gradients[1:])):
+            if dout is None or not any(wanted.values()):
+                continue
+            own = settings if dout is gradients[0] else {**settings, "activation": None}
+            more = _gradients("gemm_backward", *inputs[:2], dout, wanted, pre, beta=beta, **rows, **own)
+            found = {name: found[name] + x if name in found else x for name, x in more.items()}
+        return (found.get("da"), found.get("db"), found.get("d_bias"), gradients[0], found.get("d_c"))
+
+    both = bends or return_pre_activation
+    result = _autograd.apply(lambda *given: run(*given, both), back, inputs, differentiable=2)
+    return result[0] if both and not return_pre_activation else result
+
+
 def _copy_into(operation: str, call: Call, out: Operand, c: Operand) -> None:
     """C is read and written: the result starts as a copy, so that the caller's c stays as it is."""
     if c.shape != out.shape or c.dtype is not out.dtype:
-        raise ShapeMismatchError(
-            f"attikos.{operation}: c is {c.describe()}; expected {out.describe()}"
-        ) if c.shape != out.shape else UnsupportedDtypeError(
-            f"attikos.{operation}: c is {c.describe()}; expected {out.describe()}"
+        error = ShapeMismatchError if c.shape != out.shape else UnsupportedDtypeError
+        raise error(
+            f"attikos.{operation}: c is {c.describe()}; expected {out.describe()}, where a is {call['a'].describe()} "
+            f"and b is {call['b'].describe()}"
         )
     if call.kind is NUMPY:
         np.copyto(out.owner, np.asarray(c.owner))
@@ -152,32 +212,17 @@ def gemm(
     int32, int8, float32, float16 or bfloat16 for int8. scale_out divides a result of 8 bits before it is
     rounded as quantize() rounds: finite results saturate, infinities and NaN show. compute (ieee, tf32, tf32x3) and
     accumulate (promoted, fast) say how much precision may go.
-    return_pre_activation adds what goes into the activation, for gemm_backward(). Where PyTorch records, a, b,
-    bias and residual have gradients, unless there are scales or zero points.
+    return_pre_activation adds what goes into the activation, for gemm_backward(). Where PyTorch records, a, b, c,
+    bias and residual have gradients; beside scales, zero points and elements of 8 bits one that is asked for raises
+    UnsupportedError.
     """
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
-    settings = dict(alpha=alpha, trans_a=trans_a, trans_b=trans_b, activation=activation, scale=scale,
-                    compute=compute)  # fmt: skip
-
-    def run(a: Any, b: Any, bias: Any, residual: Any, pre_activation: bool = return_pre_activation) -> Any:
-        return _product(
-            "gemm", a, b, out_dtype, beta=beta, c=c, bias=bias, residual=residual, kernel=kernel,
-            accumulate=accumulate, return_pre_activation=pre_activation, **settings, **quantized,
-        )  # fmt: skip
-
-    inputs = (a, b, bias, residual)
-    if not _autograd.wanted(*inputs) or any(x is not None for x in quantized.values()):
-        return run(*inputs)
-
-    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
-        pre_activation = outputs[1] if len(outputs) > 1 else None
-        found = gemm_backward(*inputs[:2], gradients[0], bias=needed[2], pre_activation=pre_activation, **settings)
-        return (found[0], found[1], found[2] if needed[2] else None, gradients[0] if needed[3] else None)
-
-    bends = activation not in (None, "none")
-    result = _autograd.apply(lambda *given: run(*given, bends or return_pre_activation), back, inputs)
-    return result[0] if bends and not return_pre_activation else result
+    return _differentiable_product(
+        "gemm", a, b, out_dtype, c=c, bias=bias, residual=residual, beta=beta, kernel=kernel, accumulate=accumulate,
+        return_pre_activation=return_pre_activation, quantized=quantized, alpha=alpha, trans_a=trans_a,
+        trans_b=trans_b, activation=activation, scale=scale, compute=compute,
+    )  # fmt: skip
 
 
 def grouped_gemm(
@@ -186,10 +231,13 @@ def grouped_gemm(
 ) -> Any:  # fmt: skip
     """Rows [offsets[g], offsets[g + 1]) of a [total, k] times matrix g of b [groups, k, n]: a new array
     [total, n], with 0 in rows of no group. offsets: int32 or int64 [groups + 1], ascending, may lie on the device.
-    Types and scales as for gemm()."""
-    return _product(
-        "grouped_gemm", a, b, out_dtype, trans_b=trans_b, bias=bias, activation=activation, scale_a=scale_a,
-        scale_b=scale_b, accumulate=accumulate, kernel=kernel, group_offsets=offsets,
+    Types, scales and gradients as for gemm(); those of b and bias are sums over the rows of a group."""
+    if offsets is None:
+        raise ArgumentError("attikos.grouped_gemm: offsets is None; expected the first row of every group")
+    return _differentiable_product(
+        Caller("grouped_gemm", group_offsets="offsets"), a, b, out_dtype, trans_b=trans_b, bias=bias,
+        activation=activation, quantized={"scale_a": scale_a, "scale_b": scale_b}, accumulate=accumulate,
+        kernel=kernel, group_offsets=offsets,
     )  # fmt: skip
 
 
@@ -199,59 +247,79 @@ def masked_gemm(
 ) -> Any:  # fmt: skip
     """The first counts[g] rows of matrix g of a [groups, m, k] times matrix g of b [groups, k, n]: a new array
     [groups, m, n], with 0 in the other rows, which are not read. counts: int32 [groups], may lie on the device.
-    Types and scales as for gemm()."""
-    return _product(
-        "masked_gemm", a, b, out_dtype, trans_b=trans_b, bias=bias, activation=activation, scale_a=scale_a,
-        scale_b=scale_b, accumulate=accumulate, kernel=kernel, row_counts=counts,
+    Types, scales and gradients as for gemm()."""
+    if counts is None:
+        raise ArgumentError("attikos.masked_gemm: counts is None; expected a number of rows for every matrix")
+    return _differentiable_product(
+        Caller("masked_gemm", row_counts="counts"), a, b, out_dtype, trans_b=trans_b, bias=bias,
+        activation=activation, quantized={"scale_a": scale_a, "scale_b": scale_b}, accumulate=accumulate,
+        kernel=kernel, row_counts=counts,
     )  # fmt: skip
 
 
 def gemm_backward(
-    a: Any, b: Any, dout: Any, *, alpha: float = 1.0, trans_a: bool = False, trans_b: bool = False,
+    a: Any, b: Any, dout: Any, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False, trans_b: bool = False,
     bias: bool = False, activation: str | None = None, pre_activation: Any = None, scale: float = 1.0,
-    compute: str = "ieee", kernel: str = "",
+    compute: str = "ieee", kernel: str = "", offsets: Any = None, counts: Any = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """(da, db) of gemm(), and with `bias` the gradient of the bias, from the gradient of its result.
+    """(da, db) of gemm(), and with `bias` the gradient of the bias, from the gradient of its result; with beta other
+    than 0 that of c comes last.
 
     a, b and the options are those of gemm(); with an activation, pre_activation is what gemm() returned with
     return_pre_activation. da and db have the shapes of a and b, summed over the batch where they have none. The
-    gradient of the residual is dout.
+    gradient of the residual is dout. With offsets or counts the call is that of grouped_gemm() or masked_gemm(): rows
+    that do not count have gradients of 0 and are not read.
     """
-    call = Call("gemm_backward", a=a, b=b, dout=dout, pre_activation=pre_activation)
-    options = _library.GemmOptions(
-        alpha=alpha,
-        scale=scale,
-        trans_a=int(trans_a),
-        trans_b=int(trans_b),
-        activation=activation_number("gemm_backward", activation),
-        compute=choice("gemm_backward", "compute", compute, COMPUTE),
-        kernel=kernel.encode(),
-    )
-    options.pre_activation = pointer_or_none(call.get("pre_activation"))
+    operation = Caller("gemm_backward", group_offsets="offsets", row_counts="counts")
+    wanted = {"da": True, "db": True, "d_bias": flag(operation, "bias", bias),
+              "d_c": real(operation, "beta", beta) != 0}  # fmt: skip
+    found = _gradients(
+        operation, a, b, dout, wanted, pre_activation, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b,
+        activation=activation, scale=scale, compute=compute, kernel=kernel, group_offsets=offsets, row_counts=counts,
+    )  # fmt: skip
+    return tuple(found.values())
+
+
+def _gradients(
+    operation: str, a: Any, b: Any, dout: Any, wanted: dict[str, bool], pre_activation: Any, *, alpha: Any = 1.0,
+    beta: Any = 0.0, trans_a: Any = False, trans_b: Any = False, activation: Any = None, scale: Any = 1.0,
+    compute: Any = "ieee", kernel: Any = "", group_offsets: Any = None, row_counts: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Those of da, db, d_bias and d_c that are wanted."""
+    options = _options(operation, alpha, beta, scale, trans_a, trans_b, activation, compute, kernel)
+    first = operand_of(operation, "a", a)
+    rows = {"group_offsets": group_offsets, "row_counts": row_counts}
+    rows = {name: _converted(operation, name, value, first) for name, value in rows.items()}
+    call = Call(operation, a=first, b=b, dout=dout, pre_activation=pre_activation, **rows)
+    for name in ("pre_activation", *rows):
+        setattr(options, name, pointer_or_none(call.get(name)))
     given = call["dout"]
+    shapes = {"da": (call["a"].shape, call["a"].dtype), "db": (call["b"].shape, call["b"].dtype),
+              "d_bias": (given.shape[-1:], given.dtype), "d_c": (given.shape, given.dtype)}  # fmt: skip
+    partial = any(call.get(name) is not None for name in rows)  # some rows may be left as they are
+    names = [name for name, yes in wanted.items() if yes]
     gradients = _library.GemmGradients()
-    for name in ("a", "b"):
-        setattr(gradients, "d" + name, call.result(call[name].shape, call[name].dtype).pointer())
-    if bias:
-        gradients.d_bias = call.result(given.shape[-1:], given.dtype).pointer()
+    for name in names:
+        setattr(gradients, name, call.result(*shapes[name], zeros=partial).pointer())
     call.run("attikos_gemm_backward", call["a"], call["b"], given, gradients, options)
-    found: tuple[Any, ...] = call.finish()
-    return found
+    found = call.finish()
+    return dict(zip(names, found if isinstance(found, tuple) else (found,)))
 
 
 def tensor_core_gemm(a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Any:
-    """alpha * a * b + beta * c in float32 from float16 (or bfloat16, float32) matrices, summed in float32."""
-    dtype = operand_of(a, "a").dtype
+    """alpha * a * b + beta * c in float32 from float16 (or bfloat16, float32) matrices, summed in float32; gradients
+    as for gemm()."""
+    dtype = operand_of("tensor_core_gemm", "a", a).dtype
     if dtype not in (DType.float16, DType.bfloat16, DType.float32):
         raise UnsupportedDtypeError(
             f"attikos.tensor_core_gemm: a is {dtype.name}; expected float16, bfloat16 or float32"
         )
-    return _product("tensor_core_gemm", a, b, DType.float32, alpha=alpha, beta=beta, c=c)
+    return _differentiable_product("tensor_core_gemm", a, b, DType.float32, alpha=alpha, beta=beta, c=c)
 
 
 def tensor_core_gemm_int8(a: Any, b: Any) -> Any:
     """a * b of int8 matrices as int32, exact modulo 2^32."""
-    dtype = operand_of(a, "a").dtype
+    dtype = operand_of("tensor_core_gemm_int8", "a", a).dtype
     if dtype is not DType.int8:
         raise UnsupportedDtypeError(f"attikos.tensor_core_gemm_int8: a is {dtype.name}; expected int8")
     return _product("tensor_core_gemm_int8", a, b, DType.int32)
@@ -268,9 +336,9 @@ def triton_matmul(
     """a * b of two matrices of one floating type, which the result has too.
 
     The block sizes are given all or none, positive and within the problem; they are checked, and the tiles
-    are those of the kernel that takes the call. use_autotune changes nothing either.
+    are those of the kernel that takes the call. use_autotune changes nothing either. Gradients as for gemm().
     """
-    oa, ob = operand_of(a, "a"), operand_of(b, "b")
+    oa, ob = operand_of("triton_matmul", "a", a), operand_of("triton_matmul", "b", b)
     if oa.ndim != 2 or ob.ndim != 2:
         raise ShapeMismatchError(
             f"attikos.triton_matmul: expected 2D tensors; a is {oa.describe()}, b is {ob.describe()}"
@@ -284,8 +352,5 @@ def triton_matmul(
     if oa.shape[1] == ob.shape[0]:  # else the product itself says what is wrong
         limits = {"block_m": oa.shape[0], "block_n": ob.shape[1], "block_k": oa.shape[1]}
         for name, size in given.items():
-            if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or not 0 < size <= limits[name]:
-                raise ArgumentError(
-                    f"attikos.triton_matmul: {name} is {size}; expected an integer in [1, {limits[name]}]"
-                )
-    return _product("triton_matmul", oa, ob, None)
+            integer("triton_matmul", name, size, 1, limits[name])
+    return _differentiable_product("triton_matmul", a, b)

@@ -128,8 +128,10 @@ class FusedGatedMLP(Module):
 
 def _of_type(weight: Any, x: Any) -> Any:
     """The weight in the element type of x; gradients flow through."""
-    dtype = operand_of(x, "x").dtype
-    if operand_of(weight, "weight").dtype is dtype:
+    dtype = operand_of("Module", "x", x).dtype
+    if torch is not None and not isinstance(x, torch.Tensor):
+        weight = weight.detach()
+    if operand_of("Module", "weight", weight).dtype is dtype:
         return weight
     if torch is not None and isinstance(weight, torch.Tensor):
         return weight.to(getattr(torch, dtype.name))

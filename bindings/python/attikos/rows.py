@@ -6,9 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from . import _autograd
-from ._arrays import Call, Operand, dense_strides, int32_array, operand_of
+from ._arguments import integer, real
+from ._arrays import Call, Operand, dense_strides, operand_of
 from ._dtypes import FLOATING
+from ._host import int32_array
 from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
+
+
+# What the number of an operation is called, where it is no eps.
+_NUMBERS = dict.fromkeys(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), "scale")
 
 
 def merge_leading(operation: str, x: Operand) -> Operand:
@@ -28,10 +34,11 @@ def merge_leading(operation: str, x: Operand) -> Operand:
 
 
 def _row_call(operation: str, function: str, number: float, x: Any, **vectors: Any) -> Any:
+    number = real(operation, _NUMBERS.get(operation, "eps"), number)
     call = Call(operation, x=x, **vectors)
     ox = call["x"]
     if ox.ndim < 1:
-        raise ShapeMismatchError(f"attikos.{operation}: x has no dimensions; expected at least 1")
+        raise ShapeMismatchError(f"attikos.{operation}: x is {ox.describe()}; expected at least 1 dimension")
     if ox.dtype not in FLOATING:
         raise UnsupportedDtypeError(
             f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
@@ -93,6 +100,7 @@ def log_softmax(x: Any, scale: float = 1.0) -> Any:
 
 def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, vectors: int) -> Any:
     """dx in the shape of x, then `vectors` gradients in the shape of weight."""
+    number = real(operation, "eps", number)
     call = Call(operation, x=x, weight=weight, dout=dout)
     ox, given = call["x"], call["dout"]
     if given.shape != ox.shape:
@@ -117,6 +125,7 @@ def layer_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-5) -> An
 
 def _row_backward(operation: str, number: float, x: Any, dout: Any, x_name: str) -> Any:
     """dx in the shape of x, or of the result that stands for x."""
+    number = real(operation, _NUMBERS.get(operation, "eps"), number)
     call = Call(operation, **{x_name: x, "dout": dout})
     ox, given = call[x_name], call["dout"]
     if given.shape != ox.shape or ox.ndim < 1:
@@ -157,7 +166,7 @@ def mean_pool(x: Any, lengths: Any = None) -> Any:
         if ox.ndim != 3:
             raise ShapeMismatchError(f"attikos.mean_pool: x is {ox.describe()}; expected [batch, seqlen, hidden]")
         if lengths is not None:
-            call = Call("mean_pool", x=ox, lengths=int32_array(lengths, ox, "lengths"))
+            call = Call("mean_pool", x=ox, lengths=int32_array("mean_pool", "lengths", lengths, ox))
         out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
         call.run("attikos_mean_pool", ox, call.get("lengths"), out)
         return call.finish()
@@ -171,13 +180,14 @@ def mean_pool(x: Any, lengths: Any = None) -> Any:
 def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None) -> Any:
     """dx [batch, seqlen, hidden] of mean_pool() from dout [batch, hidden]: dout / length at the positions that
     count, else 0."""
-    first = operand_of(dout, "dout")
+    first = operand_of("mean_pool_backward", "dout", dout)
+    seqlen = integer("mean_pool_backward", "seqlen", seqlen)
     if first.ndim != 2 or seqlen < 0:
         raise ShapeMismatchError(
             f"attikos.mean_pool_backward: dout is {first.describe()}, seqlen is {seqlen}; expected [batch, hidden] "
             "and a number of positions"
         )
-    given = None if lengths is None else int32_array(lengths, first, "lengths")
+    given = None if lengths is None else int32_array("mean_pool_backward", "lengths", lengths, first)
     call = Call("mean_pool_backward", dout=first, lengths=given)
     dx = call.result((first.shape[0], seqlen, first.shape[1]), first.dtype)
     call.run("attikos_mean_pool_backward", first, call.get("lengths"), dx)

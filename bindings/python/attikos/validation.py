@@ -9,6 +9,7 @@ from typing import Any, Callable
 
 import numpy as np
 
+from . import _autograd
 from ._dtypes import DType, dtype_of, to_numpy
 
 
@@ -17,6 +18,7 @@ def reference_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(q, torch.Tensor):
         return _torch_attention(torch, q, k, v, causal)
+    _autograd.refuse("reference_attention", {"q": q, "k": k, "v": v})
     convert = np.asarray if isinstance(q, np.ndarray) else np.from_dlpack
     wide = [convert(x).astype(np.float64) for x in (q, k, v)]
     scores = wide[0] @ np.swapaxes(wide[1], -1, -2) / math.sqrt(max(wide[0].shape[-1], 1))

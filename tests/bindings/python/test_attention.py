@@ -87,7 +87,7 @@ class Attention(unittest.TestCase):
                      f(q, k, v, scale=0.0, is_causal=False), f(q, k, v, sm_scale=None)):  # fmt: skip
             np.testing.assert_array_equal(same, plain)
         for same in (f(q, k, v, True), f(q, k, v, 0.0, True), f(q, k, v, is_causal=True), f(q, k, v, np.True_),
-                     f(q, k, v, True, True), f(q, k, v, is_causal=True, causal=True)):  # fmt: skip
+                     f(q, k, v, is_causal=True, causal=True), f(q, k, v, True, None), f(q, k, v, None, True)):  # fmt: skip
             np.testing.assert_array_equal(same, masked)
         for same in (f(q, k, v, 0.5), f(q, k, v, sm_scale=0.5), f(q, k, v, False, 0.5), f(q, k, v, 0.5, sm_scale=0.5)):
             np.testing.assert_array_equal(same, scaled)
@@ -96,9 +96,17 @@ class Attention(unittest.TestCase):
         for wrong in (lambda: f(q, k, v, 0.5, sm_scale=0.25), lambda: f(q, k, v, True, causal=False),
                       lambda: f(q, k, v, is_causal=True, causal=False), lambda: f(q, k, v, True, 0.5, sm_scale=0.1),
                       lambda: f(q, k, v, 0.5, 0.5), lambda: f(q, k, v, True, False),
-                      lambda: f(q, k, v, float("nan"))):  # fmt: skip
-            with self.assertRaises(ValueError):
+                      lambda: f(q, k, v, True, True), lambda: f(q, k, v, None, 0.5), lambda: f(q, k, v, 0.0, 0.5),
+                      lambda: f(q, k, v, float("nan")), lambda: f(q, k, v, True, float("inf"))):  # fmt: skip
+            with self.assertRaises(attikos.ArgumentError):
                 wrong()
+        lengths = [5]
+        padded = f(q, k, v, seq_lens=lengths)
+        self.assertFalse(np.array_equal(padded, plain))
+        for same in (f(q, k, v, False, None, lengths), f(q, k, v, None, False, lengths), f(q, k, v, 0.25, None, lengths),
+                     f(q, k, v, False, 0.0, lengths)):  # fmt: skip
+            np.testing.assert_array_equal(same, padded)
+        np.testing.assert_array_equal(f(q, k, v, True, 0.5, lengths), f(q, k, v, 0.5, True, lengths))
 
     def test_variants_by_name(self):
         q, k, v = arrays(np.float32, (1, 2, 33, 16), (1, 2, 33, 16), (1, 2, 33, 16))

@@ -143,7 +143,7 @@ class Decode(unittest.TestCase):
         cache = [np.stack([x] * 3) for x in (k, v)]
         cu_q, cu_kv, table = np.array([0, 2, 3, 6]), np.array([0, 20, 20, 40]), np.zeros((3, 1), np.int32)
         for error, message, call in (
-            (attikos.ArgumentError, "cu_seqlens of q are null; expected both, or those of q alone",
+            (attikos.ArgumentError, "cu_seqlens_q are null; expected both, or those of q alone",
              lambda: attikos.decode(q, k, v, cu_seqlens_kv=cu_kv)),
             (attikos.UnsupportedError, "keys are packed or paged, not both",
              lambda: attikos.decode(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv, page_table=table)),

@@ -81,6 +81,26 @@ class Rows(unittest.TestCase):
         zeros, g = np.zeros((2, 5)), np.ones((2, 5))
         np.testing.assert_array_equal(attikos.l2_normalize_backward(zeros, g, 0.5), 2 * g)
 
+    def test_float_weights_beside_half(self):
+        """What forward passes take, backward passes take too: the gradient of a weight has its type."""
+        angle = self.rng.standard_normal((3, 8))
+        tables = [np.concatenate([f(angle)] * 2, 1).astype(np.float32) for f in (np.cos, np.sin)]
+        for dtype in oracles.FLOATING[2:]:
+            x, dout = self.normal(dtype, 2, 3, 32), self.normal(dtype, 2, 3, 32)
+            weight = self.normal(np.float32, 32)
+            rounded = weight.astype(dtype)
+            wide = rounded.astype(np.float32)
+            for back in (attikos.rms_norm_backward, attikos.layer_norm_backward):
+                narrow, both = back(x, rounded, dout), back(x, wide, dout)
+                np.testing.assert_array_equal(both[0], narrow[0])  # the same numbers
+                for one, other in zip(both[1:], narrow[1:]):
+                    self.assertEqual(one.dtype, np.float32)
+                    np.testing.assert_array_equal(one.astype(dtype), other)
+                self.assertFalse(np.array_equal(back(x, weight, dout)[0], narrow[0]))
+            one, other = (attikos.fused_rmsnorm_rope(x, w, *tables) for w in (wide, rounded))
+            np.testing.assert_array_equal(one, other)
+            self.assertFalse(np.array_equal(attikos.fused_rmsnorm_rope(x, weight, *tables), other))
+
     def test_mean_pool(self):
         """dx = dout / length: one quotient, or a reciprocal and a product."""
         for dtype in oracles.FLOATING:
@@ -170,6 +190,59 @@ class Gemm(unittest.TestCase):
                     axes = tuple(range(g.ndim - 1))
                     sums = (x.sum(axes) for x in (dx, np.abs(dx), error))
                     check(dbias, *sums, 13 * (batch or 1), "dbias")
+
+    def test_groups_and_counts(self):
+        """The very numbers of a call for each matrix; rows that do not count are not read and have 0."""
+        rng = np.random.default_rng(4)
+        for dtype in oracles.FLOATING:
+            def normal(*shape, dtype=dtype):
+                return rng.standard_normal(shape).astype(np.float32).astype(dtype)
+
+            for activation in (None, "gelu"):
+                options = dict(activation=activation, alpha=0.5, scale=2.0, bias=True, beta=3.0)
+                for trans_b in (False, True):
+                    what = f"{np.dtype(dtype)} {activation} {trans_b}"
+                    b = normal(3, 7, 6) if trans_b else normal(3, 6, 7)
+                    a, dout, pre = normal(11, 6), normal(11, 7), normal(11, 7)
+                    begin, end = [1, 5, 5], [5, 5, 10]
+                    for x in (a, dout, pre):
+                        x[0] = x[10] = np.nan
+                    da, db, dbias, dc = attikos.gemm_backward(
+                        a, b, dout, pre_activation=pre, trans_b=trans_b, offsets=[1, 5, 5, 10], **options
+                    )
+                    parts = [slice(*rows) for rows in zip(begin, end)]
+                    self.check_parts((a, b, dout, pre), (da, db, dbias, dc), parts, trans_b, options, what)
+                    for x in (da, dc):
+                        self.assertTrue((oracles.wide(x)[[0, 10]] == 0).all(), what)
+                    a, dout, pre = normal(3, 5, 6), normal(3, 5, 7), normal(3, 5, 7)
+                    counts = [4, 0, 5]
+                    for g, n in enumerate(counts):
+                        a[g, n:] = dout[g, n:] = pre[g, n:] = np.nan
+                    da, db, dbias, dc = attikos.gemm_backward(
+                        a, b, dout, pre_activation=pre, trans_b=trans_b, counts=counts, **options
+                    )
+                    parts = [(g, slice(0, n)) for g, n in enumerate(counts)]
+                    self.check_parts((a, b, dout, pre), (da, db, dbias, dc), parts, trans_b, options, what)
+                    for x in (da, dc):
+                        self.assertTrue((oracles.wide(x)[0, 4:] == 0).all() and (oracles.wide(x)[1] == 0).all(), what)
+
+    def check_parts(self, given, found, parts, trans_b, options, what):
+        a, b, dout, pre = given
+        sums = np.zeros(dout.shape[-1])
+        for g, rows in enumerate(parts):
+            da, db, dbias, dc = attikos.gemm_backward(
+                a[rows], b[g], dout[rows], pre_activation=pre[rows], trans_b=trans_b, **options
+            )
+            for got, want in ((found[0][rows], da), (found[3][rows], dc)):
+                np.testing.assert_array_equal(got, want, what)
+            # the same sums in another order: of at most 5 terms of the sizes that the parts have
+            size = np.abs(oracles.wide(a[rows])).T @ np.abs(oracles.wide(dout[rows])) if len(a[rows]) else 0
+            bound = 16 * oracles.unit(oracles.accumulator(a.dtype)) * (size.T if trans_b and np.ndim(size) else size)
+            bound = bound + 4 * oracles.unit(a.dtype) * (np.abs(oracles.wide(db)) + (np.max(size) if np.ndim(size) else 0))
+            oracles.check(self, found[1][g], oracles.wide(db), bound + 1e-300, what)
+            sums += oracles.wide(dbias)
+        bound = 8 * oracles.unit(a.dtype) * (1 + np.abs(sums) + 2 * np.nansum(np.abs(oracles.wide(dout)), tuple(range(dout.ndim - 1))))
+        oracles.check(self, found[2], sums, bound, what)
 
     def test_finite_differences(self):
         rng = np.random.default_rng(1)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Numbers on the host that become arrays of a call: lengths, offsets, indices, factors."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from . import _library
+from ._arguments import INT32, integer, real, spell
+from ._arrays import TORCH, Array, Operand, dense_strides, operand_of
+from ._context import CPU, context_for
+from ._dtypes import DType, dtype_of, to_numpy
+from .errors import ArgumentError, IntegerError, StrideError
+
+_lib = _library.library
+
+
+def to_device(values: np.ndarray[Any, Any], like: Operand) -> Any:
+    """An array of the host as one on the device of `like`."""
+    if like.place == CPU:
+        return values
+    torch = sys.modules.get("torch")
+    if torch is not None and like.kind is TORCH:
+        return torch.from_numpy(values).to(like.owner.device)
+    array = Array(values.shape, dtype_of(values.dtype), like.place)
+    _lib.attikos_copy(context_for(like.place).handle, array.data, values.ctypes.data, values.nbytes)
+    return array
+
+
+def to_host(operation: str, name: str, values: Any) -> np.ndarray[Any, Any]:
+    """A dense array as NumPy's own; waits for the device."""
+    x = operand_of(operation, name, values)
+    if x.strides != dense_strides(x.shape) and x.shape != (1,):
+        raise StrideError(
+            f"attikos.{operation}: {spell(operation, name)} has strides {x.strides}; expected a dense array"
+        )
+    copy = np.empty(x.shape, to_numpy(x.dtype))
+    _lib.attikos_copy(context_for(x.place).handle, copy.ctypes.data, x.data, copy.nbytes)
+    return copy
+
+
+def is_on_host(values: Any) -> bool:
+    """Whether these are numbers that are there to be looked at."""
+    return isinstance(values, (int, float, np.generic, list, tuple, np.ndarray))
+
+
+def integers(operation: str, name: str, values: Any) -> np.ndarray[Any, Any]:
+    """Whole numbers that int32 holds; nothing wraps and no fraction is cut."""
+    spelled = spell(operation, name)
+    try:
+        numbers = np.asarray(values)
+    except ValueError:  # ragged
+        numbers = np.asarray(values, object)
+    if numbers.size == 0:
+        return np.zeros(numbers.shape, np.int32)
+    if numbers.dtype.kind == "O" and all(isinstance(n, int) for n in numbers.flat):
+        raise ArgumentError(f"attikos.{operation}: {spelled} is {values!r}; expected numbers that int32 holds")
+    if numbers.dtype.kind not in "iu":
+        raise IntegerError(f"attikos.{operation}: {spelled} is {values!r}; expected integers")
+    for bad in numbers[(numbers > INT32[1]) | (numbers < INT32[0])].reshape(-1)[:1]:
+        raise ArgumentError(f"attikos.{operation}: {spelled} holds {bad}; expected numbers that int32 holds")
+    return np.asarray(numbers, np.int32, order="C")
+
+
+def int32_array(operation: str, name: str, values: Any, like: Operand) -> Any:
+    """Lengths, offsets and indices as an array that libattikos takes: numbers on the host become one of int32, and
+    so do PyTorch's integers, where those beyond int32 stay at its ends, outside of every range."""
+    if isinstance(values, (list, tuple, np.ndarray)):
+        return to_device(integers(operation, name, values), like)
+    operand = operand_of(operation, name, values)
+    if operand.dtype not in (DType.int32, DType.int64, DType.int8, DType.uint8):
+        raise IntegerError(f"attikos.{operation}: {spell(operation, name)} is {operand.describe()}; expected integers")
+    if operand.dtype is not DType.int32 and like.kind is TORCH and operand.kind is TORCH:
+        wide = values.clamp(*INT32) if operand.dtype is DType.int64 else values
+        return wide.to(sys.modules["torch"].int32)
+    return values
+
+
+def int32_numbers(operation: str, name: str, values: Any, like: Operand) -> Any:
+    """As int32_array(); one number becomes an array of one."""
+    if isinstance(values, (int, np.integer, np.bool_)):
+        values = [integer(operation, name, values, *INT32)]
+    return int32_array(operation, name, values, like)
+
+
+def float32_numbers(operation: str, name: str, values: Any, like: Operand) -> Any:
+    """A factor or factors: numbers on the host become a float32 array, others stay as they are."""
+    if isinstance(values, (int, float, np.floating, np.integer, np.bool_)):
+        values = [real(operation, name, values)]
+    if not isinstance(values, (list, tuple)):
+        return values
+    numbers = np.asarray(values)
+    if numbers.size and numbers.dtype.kind not in "iuf":
+        raise ArgumentError(f"attikos.{operation}: {spell(operation, name)} is {values!r}; expected numbers")
+    if (np.abs(numbers[np.isfinite(numbers)]) > np.finfo(np.float32).max).any():
+        raise ArgumentError(
+            f"attikos.{operation}: {spell(operation, name)} is {values!r}; expected numbers that float32 holds"
+        )
+    return to_device(np.ascontiguousarray(numbers, np.float32), like)

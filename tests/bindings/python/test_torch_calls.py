@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What all public functions have in common on PyTorch's tensors: each floating argument either has a gradient, the right
+one, or asking for it raises."""
+
+import importlib.util
+import unittest
+
+import attikos
+import numpy as np
+from calls import NARROW, annotated, examples, outputs
+
+torch = None
+if importlib.util.find_spec("torch"):
+    import torch
+
+
+def setUpModule():
+    if torch is None:
+        raise unittest.SkipTest("PyTorch is not installed")
+
+
+def tensor(array):
+    """The same elements as a tensor."""
+    if array.dtype not in NARROW:
+        return torch.from_numpy(array.copy())
+    names = {"bfloat16": "bfloat16", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+    bits = torch.from_numpy(array.view({1: np.uint8, 2: np.int16}[array.dtype.itemsize]).copy())
+    return bits.view(getattr(torch, names[array.dtype.name]))
+
+
+def tensors(example):
+    return {name: tensor(array) for name, array in example.arrays.items()}
+
+
+def floats(result):
+    return [x for x in outputs(result) if torch.is_tensor(x) and x.is_floating_point()]
+
+
+class Gradients(unittest.TestCase):
+    def test_every_floating_array(self):
+        """One or the other, for each array of each call; and where gradients are not recorded, the call works."""
+        brought, refused = 0, 0
+        for example in examples():
+            for name in example.floating():
+                what = f"{example.name}({name})"
+                given = tensors(example)
+                given[name].requires_grad_()
+                if name not in example.brings:
+                    with self.assertRaises(attikos.UnsupportedError, msg=what) as caught:
+                        example.function(**given, **example.settings)
+                    for word in (f"attikos.{example.name}: ", name, "detach()"):
+                        self.assertIn(word, str(caught.exception), what)
+                    self.assertIsNone(given[name].grad_fn, what)
+                    with torch.no_grad():
+                        example.function(**given, **example.settings)
+                    refused += 1
+                    continue
+                results = floats(example.function(**given, **example.settings))
+                self.assertTrue(results, what)
+                for out in results:
+                    self.assertTrue(out.requires_grad, what)
+                self.check(example, name, given[name], results, what)
+                with torch.no_grad():
+                    self.assertFalse(any(x.requires_grad for x in floats(example.function(**given, **example.settings))))
+                brought += 1
+        self.assertGreater(brought, 60)
+        self.assertGreater(refused, 90)
+
+    def check(self, example, name, x, results, what):
+        """The slope along one direction from central differences; each result has a part in it."""
+        generator = torch.Generator().manual_seed(3)
+        weights = [torch.randn(out.shape, generator=generator, dtype=torch.float64) for out in results]
+        direction = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+
+        def at(step):
+            moved = {**tensors(example), name: (x.detach().double() + step * direction).to(x.dtype)}
+            with torch.no_grad():
+                found = floats(example.function(**moved, **example.settings))
+            return [float((w * out.double()).sum()) for w, out in zip(weights, found)]
+
+        # the calls in float32 are linear in each array, so that a large step costs nothing
+        step, bound = (1e-5, 1e-7) if x.dtype == torch.float64 else (0.5, 1e-4)
+        slopes = [(a - b) / (2 * step) for a, b in zip(at(step), at(-step))]
+        for out, w, slope in zip(results, weights, slopes):
+            (found,) = torch.autograd.grad((out.double() * w).sum(), x, retain_graph=True, allow_unused=True)
+            got = 0.0 if found is None else float((found.double() * direction).sum())
+            self.assertAlmostEqual(got, slope, delta=bound * (1 + abs(slope)), msg=what)
+        total = sum((out.double() * w).sum() for out, w in zip(results, weights))
+        (found,) = torch.autograd.grad(total, x)
+        self.assertEqual((found.shape, found.dtype), (x.shape, x.dtype), what)
+        slope = sum(slopes)
+        self.assertAlmostEqual(float((found.double() * direction).sum()), slope, delta=bound * (1 + abs(slope)), msg=what)
+
+    def test_every_number(self):
+        """Numbers that are tensors have no gradient either."""
+        count = 0
+        for example in examples():
+            for name in annotated(example.function, "float"):
+                if example.name == "reference_attention":
+                    continue
+                value = torch.tensor(float(example.settings.get(name, 0.5)), requires_grad=True)
+                settings = {**example.settings, name: value}
+                with self.assertRaises(attikos.UnsupportedError, msg=f"{example.name}({name})") as caught:
+                    example.function(**tensors(example), **settings)
+                self.assertIn("detach()", str(caught.exception))
+                self.assertIn(name, str(caught.exception))
+                count += 1
+        self.assertGreater(count, 60)
+
+    def test_results_of_other_libraries(self):
+        """A result of NumPy's carries no gradient, whatever the function."""
+        for example in examples():
+            first = next(iter(example.arrays))
+            for name in example.floating():
+                if name == first:
+                    continue
+                given = {**example.copies(), name: tensor(example.arrays[name]).requires_grad_()}
+                with self.assertRaises(attikos.UnsupportedError, msg=f"{example.name}({name})"):
+                    example.function(**given, **example.settings)
+
+    def test_arrays_of_several_libraries(self):
+        """What asks for a gradient has it beside arrays of NumPy."""
+        for example in examples():
+            first = next(iter(example.arrays))
+            if first not in example.brings or example.name == "reference_attention":
+                continue
+            given = {**example.copies(), first: tensor(example.arrays[first]).requires_grad_()}
+            sum(x.sum() for x in floats(example.function(**given, **example.settings))).backward()
+            all_tensors = tensors(example)
+            all_tensors[first].requires_grad_()
+            sum(x.sum() for x in floats(example.function(**all_tensors, **example.settings))).backward()
+            self.assertTrue(torch.equal(given[first].grad, all_tensors[first].grad), example.name)
+
+    def test_inside_of_other_functions(self):
+        """A call in the forward or backward pass of somebody else's function is theirs to differentiate."""
+
+        class Decoded(torch.autograd.Function):
+            @staticmethod
+            def forward(context, q, k, v):
+                return attikos.decode(q, k, v)
+
+            @staticmethod
+            def backward(context, dout):
+                return dout, None, None
+
+        q = torch.randn(1, 2, 3, 4, requires_grad=True)
+        k = torch.randn(1, 2, 5, 4)
+        Decoded.apply(q, k, k).sum().backward()
+        self.assertTrue(torch.equal(q.grad, torch.ones_like(q)))
+
+
+if __name__ == "__main__":
+    unittest.main()
