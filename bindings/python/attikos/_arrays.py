@@ -194,8 +194,14 @@ def _torch_operand(array: Any, name: str) -> Operand:
     if array.device.type not in ("cpu", "cuda"):
         raise DeviceError(f"attikos: {name} lies on {array.device}; expected cpu or cuda")
     place = CPU if array.device.type == "cpu" else ("cuda", array.device.index or 0)
-    return Operand(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype_of(array.dtype, name),
-                   place, TORCH, array)  # fmt: skip
+    dtype = dtype_of(array.dtype, name)
+    lazy = array.is_neg() or array.is_conj()
+    if lazy:  # the memory holds other numbers than the tensor: PyTorch negates or conjugates when it reads
+        array = array.resolve_conj().resolve_neg()
+    operand = Operand(array.data_ptr(), tuple(array.shape), tuple(array.stride()), dtype, place, TORCH, array)
+    if lazy:
+        operand.read_only = lambda: "is a view whose numbers PyTorch negates or conjugates when it reads them"
+    return operand
 
 
 def torch_dtype(dtype: DType) -> Any:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What all public functions have in common on PyTorch's tensors: each floating argument either has a gradient, the right
-one, or asking for it raises."""
+one, or asking for it raises; tensors that PyTorch negates when it reads them are read so."""
 
 import importlib.util
 import unittest
@@ -34,6 +34,10 @@ def tensors(example):
 
 def floats(result):
     return [x for x in outputs(result) if torch.is_tensor(x) and x.is_floating_point()]
+
+
+def bits(x):
+    return x.resolve_neg().reshape(-1).view(torch.uint8)
 
 
 class Gradients(unittest.TestCase):
@@ -147,6 +151,43 @@ class Gradients(unittest.TestCase):
         k = torch.randn(1, 2, 5, 4)
         Decoded.apply(q, k, k).sum().backward()
         self.assertTrue(torch.equal(q.grad, torch.ones_like(q)))
+
+
+class LazyBits(unittest.TestCase):
+    """A tensor with the negative bit, as the imaginary part of a conjugate has it, has memory of the other sign."""
+
+    def test_every_floating_array(self):
+        for example in examples():
+            want = outputs(example.function(**tensors(example), **example.settings))
+            for name in example.floating():
+                array = tensor(example.arrays[name])
+                if array.element_size() == 1:
+                    continue  # PyTorch does not negate float8
+                given = {**tensors(example), name: torch._neg_view(-array)}
+                what = f"{example.name}({name})"
+                self.assertTrue(given[name].is_neg(), what)
+                if name in example.written:
+                    with self.assertRaisesRegex(attikos.ArgumentError, f"{example.name}: {name} is a view", msg=what):
+                        example.function(**given, **example.settings)
+                    continue
+                got = outputs(example.function(**given, **example.settings))
+                for one, other in zip(got, want):
+                    self.assertTrue(torch.equal(bits(one), bits(other)), what)
+
+    def test_conjugates(self):
+        z = torch.randn(6, 6, dtype=torch.complex64)
+        for part in (z.conj().imag, z.conj().real, z.mH.imag):
+            copy = part.clone().resolve_neg()
+            self.assertTrue(torch.equal(attikos.gemm(part, part), attikos.gemm(copy, copy)))
+            self.assertTrue(torch.equal(attikos.softmax(part), attikos.softmax(copy)))
+            one, other = part.view(1, 1, 6, 6) if part.is_contiguous() else part[None, None], copy[None, None]
+            self.assertTrue(torch.equal(attikos.attention(one, one, one), attikos.attention(other, other, other)))
+
+    def test_gradients_that_come_negated(self):
+        x = torch.randn(4, 5, requires_grad=True)
+        (found,) = torch.autograd.grad(attikos.softmax(x), x, torch._neg_view(torch.ones(4, 5).cumsum(0)))
+        (want,) = torch.autograd.grad(attikos.softmax(x), x, -torch.ones(4, 5).cumsum(0))
+        self.assertTrue(torch.equal(found, want))
 
 
 if __name__ == "__main__":
