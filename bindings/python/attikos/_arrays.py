@@ -259,6 +259,28 @@ class _Convertible:
         self.finish = lambda: convert(array)
 
 
+# Libraries whose arrays never change: values may be shared, folded into programs or cached.
+_IMMUTABLE = {"jax": "JAX", "jaxlib": "JAX", "tensorflow": "TensorFlow", "mlx": "MLX", "pyarrow": "Arrow"}
+
+
+def _why_read_only(array: Any) -> str:
+    """What an array of another library says against being written, in any of the ways there are to say it."""
+    for kind in type(array).__mro__:
+        library = _IMMUTABLE.get(str(kind.__module__).partition(".")[0])
+        if library is not None:
+            return f"is an array of {library}, which does not change arrays"
+    if getattr(getattr(array, "flags", None), "writeable", True) is False:
+        return "is read-only"
+    for protocol in ("__array_interface__", "__cuda_array_interface__"):
+        try:
+            data = getattr(array, protocol)["data"]
+        except Exception:  # noqa: BLE001: whatever it is, the array does not speak this protocol here
+            continue
+        if isinstance(data, tuple) and data[1]:
+            return "is read-only"
+    return ""
+
+
 def _dlpack_operand(array: Any, name: str) -> Operand:
     place = _place(array.__dlpack_device__(), name)
     arguments: dict[str, Any] = {}
@@ -276,7 +298,7 @@ def _dlpack_operand(array: Any, name: str) -> Operand:
     strides = tuple(tensor.strides[r] for r in range(tensor.ndim)) if tensor.strides else dense_strides(shape)
     data = (tensor.data or 0) + tensor.byte_offset
     operand = Operand(data, shape, strides, dtype, place, _kind_of_dlpack(array), (array, capsule))
-    operand.read_only = lambda: "is read-only" if _dlpack.is_read_only(capsule) else ""
+    operand.read_only = lambda: "is read-only" if _dlpack.is_read_only(capsule) else _why_read_only(array)
     return operand
 
 
@@ -296,7 +318,7 @@ def _cuda_interface_operand(array: Any, name: str) -> Operand:
     if producer is not None and (0 if producer == 1 else producer) != stream_for(place):
         Context(place, 0 if producer == 1 else int(producer)).synchronize()
     operand = Operand(data, shape, strides, dtype, place, OWN, array)
-    operand.read_only = lambda: "is read-only" if interface["data"][1] else ""
+    operand.read_only = lambda: _why_read_only(array)
     return operand
 
 
@@ -332,7 +354,7 @@ def _operand(array: Any, name: str) -> Operand:
         operand.read_only = lambda: (
             "is read-only" if not view.flags.writeable
             else "lets its numbers be copied only" if copied
-            else ""
+            else _why_read_only(array)
         )  # fmt: skip
         return operand
     raise UnsupportedDtypeError(

@@ -60,17 +60,15 @@ def context_for(place: Place) -> Context:
 
 def _pointer(stream: Any) -> int:
     """cudaStream_t of an integer or of another library's stream object."""
-    if isinstance(stream, int):
-        return stream
+    found = stream if isinstance(stream, int) and not isinstance(stream, bool) else None
     for attribute in ("cuda_stream", "ptr", "handle"):  # PyTorch, CuPy, cuda.core
-        value = getattr(stream, attribute, None)
-        if value is not None:
-            return int(value)
+        found = getattr(stream, attribute, None) if found is None else found
     protocol = getattr(stream, "__cuda_stream__", None)
-    if protocol is not None:
-        _, pointer = protocol() if callable(protocol) else protocol
-        return int(pointer)
-    raise DeviceError(f"attikos: {stream!r} is no CUDA stream; expected a stream object or its address")
+    if found is None and protocol is not None:
+        _, found = protocol() if callable(protocol) else protocol
+    if found is None or not 0 <= int(found) < 2**64:
+        raise DeviceError(f"attikos: {stream!r} is no CUDA stream; expected a stream object or its address")
+    return int(found)
 
 
 @contextlib.contextmanager

@@ -3,10 +3,14 @@
 
 import ctypes
 import gc
+import importlib.util
+import subprocess
+import sys
 import threading
 import unittest
 
 import attikos
+import attikos.flash_attn
 import ml_dtypes
 import numpy as np
 from attikos import _dlpack
@@ -158,9 +162,115 @@ class Arrays(unittest.TestCase):
     def test_streams(self):
         with attikos.stream(0):
             np.testing.assert_array_equal(attikos.gemm(self.a, self.a, trans_b=True), self.expected)
-        with self.assertRaises(attikos.DeviceError):
-            with attikos.stream("no stream"):
-                pass
+        for wrong in ("no stream", 2**64, -1, True, 0.5):
+            with self.assertRaises(attikos.DeviceError):
+                with attikos.stream(wrong):
+                    pass
+
+    def test_sizes(self):
+        for shape in ((2**62, 8), (2**32, 2**32), (-1,), (2.5,), (True,)):
+            with self.assertRaises(attikos.ArgumentError):
+                attikos.Array(shape, attikos.DType.float32, ("cpu", 0))
+
+
+def immutable(library):
+    """An array type as that library's own look from outside: no read-only mark, not even in its DLPack capsule."""
+
+    class Values(DlpackOnly):
+        @property
+        def shape(self):
+            return self.array.shape
+
+    Values.__module__ = library
+    return Values
+
+
+class OldReadOnly(OldDlpack):
+    """DLPack of before version 1 cannot say it; what else the array speaks can."""
+
+    def __init__(self, array, **marks):
+        super().__init__(array)
+        self.shape = array.shape
+        for name, value in marks.items():
+            setattr(self, name, value)
+
+
+class CannotSay(OldDlpack):
+    """An array whose other protocols fail."""
+
+    @property
+    def __cuda_array_interface__(self):
+        raise RuntimeError("not on this device")
+
+    shape = property(lambda self: self.array.shape)
+
+
+class ReadOnly(unittest.TestCase):
+    """Arrays of the caller's are written by append_kv() and flash_attn_with_kvcache() alone."""
+
+    def setUp(self):
+        rng = np.random.default_rng(0)
+        self.new = [rng.standard_normal((1, 1, 2, 4)).astype(np.float32) for _ in range(2)]
+        self.caches = [np.zeros((1, 1, 5, 4), np.float32) for _ in range(2)]
+
+    def refused(self, wrap, words):
+        """Neither cache may be one that is not to be written, and nothing is."""
+        for which in range(2):
+            caches = [wrap(x) if i == which else x for i, x in enumerate(self.caches)]
+            name = ("k_cache", "v_cache")[which]
+            for call in (
+                lambda caches=caches: attikos.append_kv(*self.new, *caches),
+                lambda caches=caches: attikos.flash_attn.flash_attn_with_kvcache(
+                    self.new[0][:, :, :1], *caches, *(x.swapaxes(1, 2)[:, :1] for x in self.new), cache_seqlens=[0]
+                ),
+            ):
+                with self.assertRaisesRegex(attikos.ArgumentError, f"{name} .*{words}.*expected an array to write to"):
+                    call()
+        for x in self.caches:
+            np.testing.assert_array_equal(x, np.zeros_like(x))
+
+    def test_libraries_that_change_no_array(self):
+        for module in ("jaxlib._jax", "jaxlib.xla_extension", "jax._src.array", "mlx.core", "pyarrow.lib",
+                       "tensorflow.python.framework.ops"):  # fmt: skip
+            self.refused(immutable(module), "does not change arrays")
+            derived = type("Mine", (immutable(module),), {"__module__": "mine"})
+            self.refused(derived, "does not change arrays")
+        for read in (immutable("jaxlib._jax"), DlpackOnly):  # to be read, they are as good as any
+            out = attikos.softmax(read(self.new[0]))
+            np.testing.assert_array_equal(np.from_dlpack(out), attikos.softmax(self.new[0]))
+
+    def test_marks(self):
+        frozen = [x.copy() for x in self.caches]
+        for x in frozen:
+            x.flags.writeable = False
+
+        def freeze(x):
+            return frozen[0] if x is self.caches[0] else frozen[1]
+
+        self.refused(freeze, "is read-only")
+        self.refused(lambda x: DlpackOnly(freeze(x)), "is read-only")
+        self.refused(lambda x: InterfaceOnly(freeze(x)), "is read-only")
+        self.refused(lambda x: OldReadOnly(x, flags=freeze(x).flags), "is read-only")
+        self.refused(lambda x: OldReadOnly(x, __array_interface__=freeze(x).__array_interface__), "is read-only")
+        mark = {"data": (1, True)}
+        self.refused(lambda x: OldReadOnly(x, __cuda_array_interface__=mark), "is read-only")
+        copied = type("Copied", (), {"__init__": lambda self, x: setattr(self, "x", x), "shape": (1, 1, 5, 4),
+                                     "__array__": lambda self, dtype=None, copy=None: self.x.copy()})  # fmt: skip
+        self.refused(copied, "copied only")
+        for wrap in (OldReadOnly, CannotSay, lambda x: OldReadOnly(x, flags=x.flags), DlpackOnly, InterfaceOnly):
+            caches = [x.copy() for x in self.caches]
+            attikos.append_kv(*self.new, *(wrap(x) for x in caches))
+            for new, cache in zip(self.new, caches):
+                np.testing.assert_array_equal(cache[:, :, :2], new)
+
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
+    def test_jax(self):
+        import jax.numpy as jnp
+
+        self.refused(jnp.asarray, "JAX, which does not change arrays")
+        out = attikos.softmax(jnp.asarray(self.new[0]))
+        self.assertIsInstance(out, type(jnp.zeros(1)))
+        np.testing.assert_array_equal(np.asarray(out), attikos.softmax(self.new[0]))
 
 
 if __name__ == "__main__":
