@@ -8,6 +8,7 @@ import contextvars
 import ctypes
 import sys
 import threading
+import weakref
 from typing import Any, Iterator
 
 from . import _library
@@ -23,7 +24,7 @@ _chosen_stream: contextvars.ContextVar[Any] = contextvars.ContextVar("attikos_st
 
 
 class Context:
-    """An attikos_context; freed with this object."""
+    """An attikos_context; freed with this object, or with the process: nothing is called while Python ends."""
 
     def __init__(self, place: Place, stream: int) -> None:
         handle = ctypes.c_void_p()
@@ -32,10 +33,7 @@ class Context:
         self.handle = handle
         self.place = place
         self.stream = stream
-
-    def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            _lib.attikos_context_destroy(self.handle)
+        weakref.finalize(self, _lib.attikos_context_destroy, handle).atexit = False
 
     def synchronize(self) -> None:
         _lib.attikos_synchronize(self.handle)

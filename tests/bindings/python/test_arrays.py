@@ -172,6 +172,16 @@ class Arrays(unittest.TestCase):
             with self.assertRaises(attikos.ArgumentError):
                 attikos.Array(shape, attikos.DType.float32, ("cpu", 0))
 
+    def test_nothing_is_printed_when_python_ends(self):
+        """Not even where something outlives the package's own names, as references of C libraries do."""
+        code = (
+            "import ctypes, sys, attikos, numpy; x = numpy.ones((2, 2)); attikos.gemm(x, x)\n"
+            "for name in [n for n in sys.modules if n.startswith('attikos')]:\n"
+            "    ctypes.pythonapi.Py_IncRef(ctypes.py_object(sys.modules[name]))\n"
+        )
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
 
 def immutable(library):
     """An array type as that library's own look from outside: no read-only mark, not even in its DLPack capsule."""
