@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""RMSNorm with rotary embedding, gated MLP, and their modules."""
+"""RMSNorm with rotary embedding, and the gated MLP."""
 
-import sys
 import unittest
-
-sys.modules["torch"] = None  # modules of NumPy arrays; test_torch.py has those of tensors
 
 import attikos
 import numpy as np
@@ -126,40 +123,6 @@ class GatedMlp(unittest.TestCase):
                 attikos.fused_gated_mlp(x, gate, wrong)
         with self.assertRaises(attikos.UnsupportedDtypeError):
             attikos.fused_gated_mlp(x, gate.astype(np.float16), gate)
-
-
-class Modules(unittest.TestCase):
-    def test_rms_norm_rope(self):
-        module = attikos.FusedRMSNormRoPE(48, 16, eps=1e-5)
-        cos, sin = tables(7, 16, np.float32)
-        x = normal(np.float32, 2, 7, 48)
-        module.weight[...] = normal(np.float32, 48)
-        weight = np.asarray(module.weight)
-        np.testing.assert_array_equal(module(x, cos, sin), attikos.fused_rmsnorm_rope(x, weight, cos, sin, 1e-5, 3))
-        half = module(x.astype(np.float16), cos, sin)
-        self.assertEqual(half.dtype, np.float16)
-        for hidden, head in ((48, 15), (48, 32), (0, 2), (48, 0)):
-            with self.assertRaises(ValueError):
-                attikos.FusedRMSNormRoPE(hidden, head)
-
-    def test_gated_mlp(self):
-        module = attikos.FusedGatedMLP(24, 13, "gelu")
-        x = normal(np.float32, 2, 5, 24)
-        expected = attikos.fused_gated_mlp(x, np.asarray(module.gate_weight), np.asarray(module.up_weight), "gelu")
-        np.testing.assert_array_equal(module(x), expected)
-        self.assertEqual([name for name, _ in module.named_parameters()], ["gate_weight", "up_weight"])
-        self.assertEqual(len(list(module.parameters())), 2)
-        with self.assertRaises(ValueError):
-            attikos.FusedGatedMLP(24, 13, "relu")
-
-    def test_state(self):
-        first, second = attikos.FusedGatedMLP(8, 4), attikos.FusedGatedMLP(8, 4)
-        x = normal(np.float32, 3, 8)
-        self.assertFalse(np.array_equal(first(x), second(x)))
-        second.load_state_dict(first.state_dict())
-        np.testing.assert_array_equal(first(x), second(x))
-        self.assertTrue(first.training)
-        self.assertFalse(first.eval().training)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch tensors on every device that both libraries know: results, gradients, streams, graphs, modules."""
 
+import copy
 import importlib.util
+import pickle
+import time
 import unittest
 
 import ml_dtypes
@@ -247,6 +250,119 @@ class Gradients(unittest.TestCase):
             fresh.load_state_dict(module.state_dict())
             self.assertTrue(torch.equal(module(x), fresh(x)), device)
             self.assertFalse(torch.equal(module(x), two), device)
+
+
+class Modules(unittest.TestCase):
+    MAKE = {
+        "FusedRMSNormRoPE": lambda **more: attikos.FusedRMSNormRoPE(48, 16, **more),
+        "FusedGatedMLP": lambda **more: attikos.FusedGatedMLP(48, 5, **more),
+        "FP8Linear": lambda **more: attikos.FP8Linear(48, 5, True, **more),
+    }
+
+    def test_types_devices_and_seeds(self):
+        for name, make in self.MAKE.items():
+            for device in devices():
+                for dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+                    for parameter in make(device=device, dtype=dtype).parameters():
+                        self.assertEqual((parameter.device.type, parameter.dtype), (device, dtype), name)
+            self.assertEqual(next(make().parameters()).dtype, torch.float32)
+            torch.set_default_dtype(torch.float64)
+            try:
+                self.assertEqual(next(make().parameters()).dtype, torch.float64, name)
+            finally:
+                torch.set_default_dtype(torch.float32)
+            self.assertEqual(next(make(device="meta").parameters()).device.type, "meta")
+            with self.assertRaises(attikos.UnsupportedDtypeError):
+                make(dtype=torch.int32)
+            weights = []
+            for seed in (1, 1, 2):
+                torch.manual_seed(seed)
+                weights.append(torch.cat([p.detach().flatten() for p in make().parameters()]))
+            self.assertTrue(torch.equal(weights[0], weights[1]), name)
+            self.assertEqual(torch.equal(weights[0], weights[2]), name == "FusedRMSNormRoPE")
+
+    def test_text(self):
+        self.assertEqual([repr(make()) for make in self.MAKE.values()], [
+            "FusedRMSNormRoPE(hidden_dim=48, head_dim=16, eps=1e-06)",
+            "FusedGatedMLP(hidden_dim=48, intermediate_dim=5, activation='silu')",
+            "FP8Linear(in_features=48, out_features=5, bias=True)",
+        ])  # fmt: skip
+
+    def test_pickles(self):
+        x = normal("cpu", torch.float32, 2, 7, 48)
+        angles = normal("cpu", torch.float32, 7, 8, seed=1).repeat(1, 2)
+        for name, make in self.MAKE.items():
+            module, more = make(), (angles.cos(), angles.sin()) if name == "FusedRMSNormRoPE" else ()
+            want = module(x, *more)
+            for again in (pickle.loads(pickle.dumps(module)), copy.deepcopy(module)):
+                self.assertTrue(torch.equal(again(x, *more), want), name)
+        layer = attikos.FP8Linear(256, 128)
+        layer(normal("cpu", torch.float32, 3, 256))
+        self.assertLess(len(pickle.dumps(layer)), 1.1 * 4 * 256 * 128)
+        self.assertEqual(list(layer.state_dict()), ["weight"])
+
+    def test_half_beside_float_weights(self):
+        """The module's weight is not rounded to the type of what it scales."""
+        module = attikos.FusedRMSNormRoPE(48, 16)
+        with torch.no_grad():
+            module.weight.copy_(normal("cpu", torch.float32, 48, seed=3))
+        x = normal("cpu", torch.bfloat16, 2, 7, 48)
+        angles = normal("cpu", torch.float32, 7, 8, seed=1).repeat(1, 2)
+        out = module(x, angles.cos(), angles.sin())
+        self.assertEqual(out.dtype, torch.bfloat16)
+        self.assertTrue(torch.equal(out, attikos.fused_rmsnorm_rope(x, module.weight.detach(), angles.cos(), angles.sin())))
+        out.float().square().sum().backward()
+        self.assertEqual(module.weight.grad.dtype, torch.float32)
+        self.assertGreater(float(module.weight.grad.abs().min()), 0)
+
+    def test_the_weight_is_watched(self):
+        """A quantized weight belongs to one tensor, its memory and its version; ids and addresses come again."""
+        for device in devices():
+            x = normal(device, torch.float32, 5, 64)
+
+            def expected(layer, x=x):
+                return attikos.fp8_gemm(x, layer.weight.detach().T)
+
+            layer = attikos.FP8Linear(64, 48, device=device)
+            layer(x)
+            kept = layer._kept
+            layer(x)
+            self.assertIs(layer._kept, kept)
+            others = [normal(device, torch.float32, 48, 64, seed=s) for s in range(2)]
+            for _ in range(20):  # memory that is given up is soon handed out again: A, B, then C where A was
+                layer(x)
+                address = layer.weight.data_ptr()
+                layer.weight.data = others[0].clone()
+                layer.weight.data = others[1].clone()
+                same = layer.weight.data_ptr() == address
+                self.assertTrue(torch.equal(layer(x), expected(layer)), f"{device} {same}")
+                others.reverse()
+            for _ in range(20):
+                layer(x)
+                layer.weight = torch.nn.Parameter(others[0].clone())
+                layer.weight = torch.nn.Parameter(others[1].clone())
+                self.assertTrue(torch.equal(layer(x), expected(layer)), device)
+                others.reverse()
+            layer.weight.data = layer.weight.data.flip(0)
+            self.assertTrue(torch.equal(layer(x), expected(layer)), device)
+            with torch.inference_mode():
+                made = attikos.FP8Linear(64, 48, device=device)
+                made(x)
+                made.weight.mul_(2)
+                self.assertTrue(torch.equal(made(x), expected(made)), device)
+                self.assertTrue(torch.equal(layer(x), expected(layer)), device)
+
+    def test_watching_takes_no_longer_for_larger_weights(self):
+        for device in devices():
+            layer = attikos.FP8Linear(4096, 4096, device=device)
+            kept = [layer.quantized_weight() for _ in range(2)]
+            self.assertIs(kept[0][0], kept[1][0])
+            times = []
+            for _ in range(50):
+                begin = time.perf_counter()
+                layer.quantized_weight()
+                times.append(time.perf_counter() - begin)
+            self.assertLess(min(times), 1e-3, device)  # a pass over the 64 MB takes ten times as long
 
 
 class Streams(unittest.TestCase):
