@@ -12,7 +12,7 @@ from typing import Any, Callable
 import numpy as np
 
 from ._dtypes import DType
-from .validation import random_arrays, reference_attention
+from .validation import causal_keyword, random_arrays, reference_attention
 
 
 def _wait() -> None:
@@ -77,7 +77,7 @@ class BenchmarkRunner:
         for m, n, k in sizes:
             a, b = random_arrays([(m, k), (k, n)], dtype, self.device)
             flops = 2.0 * m * n * k
-            results.append(self._measure(_library_of(a), (m, n, k), flops, lambda x, y: x @ y, a, b))
+            results.append(self._measure(_library_of(a), (m, n, k), flops, _product, a, b))
             results.append(self._measure("Attikos", (m, n, k), flops, triton_fn, a, b))
             for blocks in block_configs or []:
                 result = self._measure("Attikos", (m, n, k), flops, triton_fn, a, b, **blocks)
@@ -96,15 +96,15 @@ class BenchmarkRunner:
         causal: bool = False,
         dtype: Any = DType.float16,
     ) -> list[BenchmarkResult]:
-        """Times flash_fn(q, k, v, causal=...) against attention with stored scores."""
-        results = []
+        """Times flash_fn(q, k, v, causal=...), or is_causal=... where it says so, against attention with stored scores."""
+        results, mask = [], {causal_keyword(flash_fn): causal}
         for length in seq_lengths:
             size = (batch_size, num_heads, length, head_dim)
             q, k, v = random_arrays([size] * 3, dtype, self.device)
             flops = 4.0 * batch_size * num_heads * length * length * head_dim * (0.5 if causal else 1.0)
             name = _library_of(q)
             results.append(self._measure(name, size, flops, reference_attention, q, k, v, causal=causal))
-            results.append(self._measure("FlashAttention", size, flops, flash_fn, q, k, v, causal=causal))
+            results.append(self._measure("FlashAttention", size, flops, flash_fn, q, k, v, **mask))
         self.results += results
         return results
 
@@ -132,6 +132,16 @@ class BenchmarkRunner:
 
     def clear_results(self) -> None:
         self.results.clear()
+
+
+def _product(a: Any, b: Any) -> Any:
+    """As one would multiply with that library: on a host 16-bit numbers by way of float32, since their own products
+    are loops over elements."""
+    if isinstance(a, np.ndarray):
+        return (a.astype(np.float32) @ b.astype(np.float32)).astype(a.dtype) if a.dtype.itemsize == 2 else a @ b
+    if a.device.type == "cpu" and a.element_size() == 2:
+        return (a.float() @ b.float()).to(a.dtype)
+    return a @ b
 
 
 def _library_of(array: Any) -> str:

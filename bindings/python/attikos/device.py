@@ -10,6 +10,7 @@ import sys
 from typing import Any, Callable
 
 from . import _library
+from ._arguments import integer
 from ._context import has_cuda
 from .attention import flash_attention
 from .errors import DeviceError
@@ -95,7 +96,8 @@ def _from_torch(torch: Any, ordinal: int) -> GPUCapabilities:
 
 def detect_gpu(device_id: int = 0) -> GPUCapabilities:
     """Facts about a CUDA device; DeviceError where there is none. detect_host() tells of the processor."""
-    if has_cuda():
+    device_id = integer("detect_gpu", "device_id", device_id)
+    if has_cuda() and 0 <= device_id < _library.library.attikos_cuda_device_count():
         return _from_library(_library.CUDA, device_id)
     torch = sys.modules.get("torch")  # a library without CUDA beside a PyTorch with it
     if torch is not None and torch.cuda.is_available() and 0 <= device_id < torch.cuda.device_count():
@@ -163,18 +165,18 @@ class AdaptiveKernelSelector:
             self.capabilities = detect_host()
 
     def get_matmul_config(self) -> dict[str, Any]:
-        """Tile sizes that triton_matmul() takes for large matrices, and the device they are for."""
+        """Tile sizes for large matrices: triton_matmul(a, b, **get_matmul_config())."""
         arch = self.capabilities.arch
         sizes = (128, 256, 64) if arch in (GPUArch.HOPPER, GPUArch.BLACKWELL) else (128, 128, 32)
         if arch is GPUArch.HOST:
             sizes = (64, 64, 256)
-        return {"arch": arch.value, **dict(zip(("block_m", "block_n", "block_k"), sizes))}
+        return dict(zip(("block_m", "block_n", "block_k"), sizes))
 
     def get_attention_config(self) -> dict[str, Any]:
-        """Tile sizes along queries and keys, and the device they are for."""
+        """Tile sizes along queries and keys."""
         arch = self.capabilities.arch
         sizes = (128, 128) if arch in (GPUArch.HOPPER, GPUArch.BLACKWELL) else (64, 64)
-        return {"arch": arch.value, "block_m": sizes[0], "block_n": sizes[1]}
+        return {"block_m": sizes[0], "block_n": sizes[1]}
 
     def select_matmul_kernel(self) -> Callable[..., Any]:
         return triton_matmul

@@ -3,8 +3,10 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import math
+import time
 import unittest
 
 import attikos
@@ -29,6 +31,9 @@ class Device(unittest.TestCase):
         for base in (RuntimeError, attikos.DeviceError):
             with self.assertRaises(base):
                 attikos.detect_gpu()
+            for wrong in (2**32, -1):
+                with self.assertRaises(base):
+                    attikos.detect_gpu(wrong)
         self.assertFalse(attikos.supports_fp8())
         features = attikos.check_hopper_features()
         self.assertEqual(set(features), {"tma_available", "fp8_available", "wgmma_available", "arch", "compute_capability"})
@@ -47,8 +52,9 @@ class Device(unittest.TestCase):
         self.assertEqual(blocks, attikos.get_matmul_config())
         self.assertEqual(selector.get_attention_config(), attikos.get_attention_config())
         a = np.ones((512, 512), np.float32)
-        sizes = {name: size for name, size in blocks.items() if name.startswith("block")}
-        self.assertEqual(selector.select_matmul_kernel()(a, a, **sizes)[0, 0], 512)
+        self.assertEqual(selector.select_matmul_kernel()(a, a, **blocks)[0, 0], 512)
+        self.assertEqual(attikos.triton_matmul(a, a, **attikos.get_matmul_config())[0, 0], 512)
+        self.assertEqual(set(attikos.get_attention_config()), {"block_m", "block_n"})
         q = np.ones((1, 1, 4, 8), np.float32)
         self.assertEqual(selector.select_attention_kernel()(q, q, q).shape, q.shape)
         self.assertIs(attikos.get_optimal_matmul(), selector.select_matmul_kernel())
@@ -67,6 +73,38 @@ class Validation(unittest.TestCase):
                 )
                 self.assertIs(good, True)
                 self.assertLess(largest, 1e-2)
+
+    def test_every_function_of_this_package(self):
+        """In every type that has a tolerance to fall under: bfloat16's own rounding is larger than the default one."""
+        for dtype in ("float16", "bfloat16", "float32", "float64"):
+            for m, n, k in ((64, 64, 64), (300, 200, 500)):
+                for function in (attikos.triton_matmul, attikos.gemm, lambda a, b: attikos.gemm(a, b, kernel="portable")):
+                    good, _ = attikos.validate_matmul(function, m, n, k, dtype=dtype, device="cpu")
+                    self.assertTrue(good, f"{dtype} {m}")
+                good, _ = attikos.validate_matmul(lambda a, b: attikos.gemm(a, b, 1.02), m, n, k, dtype=dtype, device="cpu")
+                self.assertFalse(good, dtype)
+            for function in (attikos.flash_attention, attikos.tiled_attention, attikos.naive_attention,
+                             attikos.reference_attention,
+                             lambda q, k, v, is_causal: attikos.attention(q, k, v, causal=is_causal)):  # fmt: skip
+                for causal in (False, True):
+                    good, _ = attikos.validate_attention(
+                        function, 2, 2, 70, 32, causal=causal, dtype=dtype, device="cpu"
+                    )
+                    self.assertTrue(good, f"{dtype} {function}")
+
+    def test_products_of_16_bits_take_no_minutes(self):
+        """NumPy's own product of float16 is a loop over elements, a hundred times as long as one of float32."""
+        begin = time.perf_counter()
+        for dtype in ("float16", "bfloat16"):
+            attikos.validate_matmul(attikos.gemm, 512, 512, 512, dtype=dtype, device="cpu")
+            runner = attikos.BenchmarkRunner(device="cpu", warmup=0, rep=10)
+            runner.benchmark_matmul(lambda a, b: a, [(1024, 1024, 1024)], dtype=dtype)
+        self.assertLess(time.perf_counter() - begin, 5)
+
+    def test_no_such_device(self):
+        if not attikos.has_cuda() and importlib.util.find_spec("torch"):
+            with self.assertRaises(attikos.DeviceError):
+                attikos.validate_matmul(attikos.gemm, 4, 4, 4, device="cuda")
 
     def test_wrong_functions_fail(self):
         good, largest = attikos.validate_matmul(lambda a, b: attikos.gemm(a, b, 1.1), 8, 8, 8, device="cpu")
@@ -115,7 +153,9 @@ class Benchmark(unittest.TestCase):
         self.assertEqual([r.block_config for r in products], [None, None, blocks[0]])
         attention = runner.benchmark_attention(attikos.flash_attention, [16, 32], 1, 2, 8, causal=True, dtype="float32")
         self.assertEqual([r.size for r in attention], [(1, 2, 16, 8)] * 2 + [(1, 2, 32, 8)] * 2)
-        for result in products + attention:
+        stored = runner.benchmark_attention(attikos.tiled_attention, [16], 1, 2, 8, causal=True, dtype="float32")
+        runner.results = runner.results[: -len(stored)]
+        for result in products + attention + stored:
             self.assertIsInstance(result, attikos.BenchmarkResult)
             self.assertTrue(result.time_ms > 0 and result.tflops > 0 and result.memory_mb > 0)
         self.assertEqual(runner.results, products + attention)
