@@ -8,7 +8,7 @@ work is queued on the caller's stream.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._arrays import Array
 from ._context import has_cuda, stream
@@ -73,15 +73,88 @@ from .validation import reference_attention, validate_attention, validate_matmul
 __version__: str = _loaded.attikos_version_string().decode()
 
 # Modules are torch.nn.Modules where PyTorch is installed; it is imported when one of them is first asked for.
-_MODULES = ("FP8Linear", "FusedGatedMLP", "FusedRMSNormRoPE")
+if TYPE_CHECKING:
+    from .nn import FP8Linear, FusedGatedMLP, FusedRMSNormRoPE
 
-__all__ = sorted(
-    [*_MODULES, "__version__", *(n for n in dir() if not n.startswith("_") and n not in ("annotations", "Any"))]
-)
+__all__ = [
+    "AdaptiveKernelSelector",
+    "ArgumentError",
+    "Array",
+    "BenchmarkResult",
+    "BenchmarkRunner",
+    "DType",
+    "DeviceError",
+    "Error",
+    "FP8Linear",
+    "FusedGatedMLP",
+    "FusedRMSNormRoPE",
+    "GPUArch",
+    "GPUCapabilities",
+    "IntegerError",
+    "ResourceError",
+    "ShapeMismatchError",
+    "StrideError",
+    "UnsupportedDtypeError",
+    "UnsupportedError",
+    "__version__",
+    "append_kv",
+    "attention",
+    "attention_backward",
+    "benchmark_fn",
+    "check_hopper_features",
+    "decode",
+    "dequantize",
+    "dequantize_fp8",
+    "detect_gpu",
+    "detect_host",
+    "explain",
+    "flash_attention",
+    "fp8_gemm",
+    "fused_gated_mlp",
+    "fused_rmsnorm_rope",
+    "gemm",
+    "gemm_backward",
+    "get_attention_config",
+    "get_matmul_config",
+    "get_optimal_attention",
+    "get_optimal_matmul",
+    "grouped_gemm",
+    "has_cuda",
+    "l2_normalize",
+    "l2_normalize_backward",
+    "layer_norm",
+    "layer_norm_backward",
+    "list_kernels",
+    "log_softmax",
+    "log_softmax_backward",
+    "masked_gemm",
+    "mean_pool",
+    "mean_pool_backward",
+    "merge_split_states",
+    "merge_states",
+    "naive_attention",
+    "print_gpu_info",
+    "quantize",
+    "quantize_fp8",
+    "reference_attention",
+    "rms_norm",
+    "rms_norm_backward",
+    "rope",
+    "softmax",
+    "softmax_backward",
+    "stream",
+    "supports_fp8",
+    "tensor_core_gemm",
+    "tensor_core_gemm_int8",
+    "tiled_attention",
+    "triton_matmul",
+    "validate_attention",
+    "validate_matmul",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in ("FP8Linear", "FusedGatedMLP", "FusedRMSNormRoPE"):
         from . import nn
 
         return getattr(nn, name)
