@@ -137,6 +137,29 @@ class Functions(unittest.TestCase):
             with self.assertRaises(NotImplementedError):
                 call()
 
+    def test_the_order_of_arguments_of_version_3(self):
+        """There softmax_scale and causal stand where dropout_p and softmax_scale stand here."""
+        kv, qkv = np.stack([self.k, self.v], 2), normal(2, 7, 3, 4, 16)
+        flat = [x.reshape(-1, *x.shape[2:]) for x in (self.q, self.k, self.v)]
+        offsets = ([0, 9, 18], [0, 13, 26], 9, 13)
+        calls = {
+            "flash_attn_func": (self.q, self.k, self.v),
+            "flash_attn_kvpacked_func": (self.q, kv),
+            "flash_attn_qkvpacked_func": (qkv,),
+            "flash_attn_varlen_func": (*flat, *offsets),
+            "flash_attn_varlen_kvpacked_func": (flat[0], kv.reshape(-1, 2, 2, 16), *offsets),
+            "flash_attn_varlen_qkvpacked_func": (qkv.reshape(-1, 3, 4, 16), [0, 7, 14], 7),
+        }
+        for name, arguments in calls.items():
+            for more in ((None, True), (None, False), (0.0, np.True_), (None, None, 0.5), (True,), (False, 0.5)):
+                with self.assertRaises(attikos.ArgumentError, msg=f"{name}{more}"):
+                    getattr(fa, name)(*arguments, *more)
+            with self.assertRaises(attikos.UnsupportedError):
+                getattr(fa, name)(*arguments, 0.25, True)
+            np.testing.assert_array_equal(
+                getattr(fa, name)(*arguments, None, causal=True), getattr(fa, name)(*arguments, 0.0, None, True)
+            )
+
     def test_signatures(self):
         tail = ["dropout_p", "softmax_scale", "causal", "window_size", "softcap", "alibi_slopes", "deterministic",
                 "return_attn_probs"]  # fmt: skip
