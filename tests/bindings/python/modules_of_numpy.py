@@ -113,6 +113,14 @@ class Linear(unittest.TestCase):
         with self.assertRaises(attikos.ShapeMismatchError):
             layer(normal(6, 23))
 
+    def test_infinities_show(self):
+        layer = attikos.FP8Linear(16, 8)
+        x = normal(4, 16)
+        x[1, 3] = np.inf
+        self.assertEqual(np.isnan(layer(x)).any(axis=1).tolist(), [False, True, False, False])
+        layer.weight[5, 0] = -np.inf
+        self.assertTrue(np.isnan(layer(normal(4, 16))[:, 5]).all())
+
     def test_the_kept_weight_is_never_stale(self):
         layer = attikos.FP8Linear(16, 8)
         x = normal(4, 16)
