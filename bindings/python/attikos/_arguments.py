@@ -63,6 +63,8 @@ def _is_bool(value: Any) -> bool:
 
 def integer(operation: str, name: str, value: Any, low: int = INT64[0], high: int = INT64[1]) -> int:
     """A whole number in [low, high]; numbers of NumPy and of other libraries are taken, bools and fractions not."""
+    if type(value) is int and low <= value <= high:
+        return value
     try:
         number = None if _is_bool(value) else operator.index(value)
     except TypeError:
@@ -78,6 +80,8 @@ def integer(operation: str, name: str, value: Any, low: int = INT64[0], high: in
 
 def real(operation: str, name: str, value: Any) -> float:
     """A number as a float; what is no single number, or a bool, is refused, and so is what asks for a gradient."""
+    if type(value) is float:
+        return value
     _autograd.refuse(operation, {name: value})
     try:
         if _is_bool(value) or isinstance(value, (str, bytes)) or getattr(value, "ndim", 0):
@@ -98,6 +102,8 @@ def finite(operation: str, name: str, value: Any) -> float:
 
 def flag(operation: str, name: str, value: Any) -> bool:
     """A bool; 0 and 1 stand for one, other numbers do not."""
+    if value is True or value is False:
+        return bool(value)
     if not _is_bool(value):
         try:
             if operator.index(value) not in (0, 1):
@@ -129,6 +135,8 @@ def choice(operation: str, name: str, value: Any, choices: dict[str, int]) -> in
 
 def window(operation: str, name: str, value: Any, low: int = -1) -> tuple[int, int]:
     """How many keys before and behind a query it sees, -1 for all."""
+    if value == (-1, -1) and type(value) is tuple:
+        return -1, -1
     try:
         left, right = value
     except (TypeError, ValueError):

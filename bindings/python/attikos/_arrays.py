@@ -384,7 +384,8 @@ class Call:
                     f"attikos.{operation}: {spell(operation, name)} lies on {_spell(operand.place)} but "
                     f"{spell(operation, first_name)} on {_spell(first.place)}; expected one device"
                 )
-        _autograd.refuse(operation, {name: operand.owner for name, operand in self.operands.items()})
+        if _autograd.watching():
+            _autograd.refuse(operation, {name: operand.owner for name, operand in self.operands.items()})
         self.place, self.kind = first.place, first.kind
         self.context = context_for(self.place)
         self._results: list[Any] = []

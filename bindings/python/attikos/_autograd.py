@@ -27,15 +27,18 @@ def wanted(*arrays: Any) -> bool:
     )
 
 
+def watching() -> bool:
+    """Whether a call has to look for arguments that ask for gradients."""
+    torch = sys.modules.get("torch")
+    return torch is not None and (_recorded.get() is not None or torch.is_grad_enabled())
+
+
 def refuse(operation: str, arrays: Mapping[str, Any]) -> None:
     """Raises where PyTorch records and one of these arguments, by name, asks for a gradient that the result would
     not carry. Every call does this with all its arrays: those that the running function was recorded for pass."""
-    torch = sys.modules.get("torch")
-    if torch is None:
+    if not watching():
         return
-    recorded = _recorded.get()
-    if recorded is None and not torch.is_grad_enabled():
-        return
+    torch, recorded = sys.modules["torch"], _recorded.get()
     for name, array in arrays.items():
         if not isinstance(array, torch.Tensor) or not array.requires_grad:
             continue

@@ -43,6 +43,9 @@ FLOAT8 = frozenset({DType.float8_e4m3, DType.float8_e5m2})
 _NAMES = {member.name: member for member in DType}
 _NAMES.update({"half": DType.float16, "float8_e4m3fn": DType.float8_e4m3, "bool_": DType.bool})
 
+# Dtypes of NumPy and PyTorch that were asked for before: their names are made anew each time.
+_FOUND: dict[Any, DType] = {}
+
 # (code, bits) of DLPack 1.1.
 DLPACK_CODES: dict[DType, tuple[int, int]] = {
     DType.float64: (2, 64), DType.float32: (2, 32), DType.float16: (2, 16), DType.bfloat16: (4, 16),
@@ -56,6 +59,9 @@ def dtype_of(spec: Any, name: str = "dtype") -> DType:
     """The element type meant by a name, a NumPy, PyTorch or JAX dtype, or a DType."""
     if isinstance(spec, DType):
         return spec
+    keep = isinstance(spec, np.dtype) or type(spec).__module__ == "torch"
+    if keep and spec in _FOUND:
+        return _FOUND[spec]
     if isinstance(spec, np.dtype):
         text = spec.name if spec.isnative else str(spec)
     elif isinstance(spec, type) and issubclass(spec, np.generic):
@@ -69,6 +75,8 @@ def dtype_of(spec: Any, name: str = "dtype") -> DType:
         raise UnsupportedDtypeError(
             f"attikos: {name} is {spec}; expected one of {', '.join(member.name for member in DType)}"
         )
+    if keep:
+        _FOUND[spec] = _NAMES[text]
     return _NAMES[text]
 
 

@@ -21,6 +21,10 @@ _DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: bool) -> None:
     """What libattikos says as well, in one sentence each and before an output is made. apart: queries and keys may
     differ in their number of dimensions."""
+    known = q.dtype in FLOATING or q.dtype is DType.float8_e4m3
+    together = (k.ndim == q.ndim or apart) and v.ndim == k.ndim and k.dtype is q.dtype and v.dtype is q.dtype
+    if known and together and q.ndim in (3, 4):
+        return
     names = [spell(operation, name) for name in ("q", "k", "v")]
     shapes = " " + ", ".join(f"{name} is {x.describe()}" for name, x in zip(names, (q, k, v))) + "."
     if q.ndim not in (3, 4):
@@ -28,16 +32,14 @@ def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: 
             f"attikos.{operation}: {names[0]} has {q.ndim} dimensions; expected 3D or 4D tensors "
             f"[batch, heads, seqlen, head_dim].{shapes}"
         )
-    together = "{}, {} and {}".format(*names)
+    all_three = "{}, {} and {}".format(*names)
     if (k.ndim != q.ndim and not apart) or v.ndim != k.ndim:
-        raise ShapeMismatchError(f"attikos.{operation}: {together} have one number of dimensions.{shapes}")
+        raise ShapeMismatchError(f"attikos.{operation}: {all_three} have one number of dimensions.{shapes}")
     if k.dtype is not q.dtype or v.dtype is not q.dtype:
-        raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of {together} must match.{shapes}")
-    if q.dtype not in FLOATING and q.dtype is not DType.float8_e4m3:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: unsupported dtype; expected float64, float32, float16, bfloat16 or "
-            f"float8_e4m3.{shapes}"
-        )
+        raise UnsupportedDtypeError(f"attikos.{operation}: the dtypes of {all_three} must match.{shapes}")
+    raise UnsupportedDtypeError(
+        f"attikos.{operation}: unsupported dtype; expected float64, float32, float16, bfloat16 or float8_e4m3.{shapes}"
+    )
 
 
 def _output_dtype(operation: str, q: Operand, wanted: Any) -> DType:
@@ -228,7 +230,7 @@ def differentiable_attention(
                     f"attikos.{operation}: {spell(operation, name)} requires a gradient, but a paged cache has none; "
                     f"expected {spell(operation, name)}.detach(), or a call in torch.no_grad()"
                 )
-    if operand_of(operation, "q", q).dtype not in FLOATING:  # float8 has no gradient: refused on the way
+    if q.element_size() == 1:  # float8 has no gradient: refused on the way
         return _forward(operation, q, k, v, settings, with_lse)
 
     def run(q: Any, k: Any, v: Any, bias: Any, sinks: Any) -> Any:
@@ -350,8 +352,8 @@ def flash_attention(
     if _is_bool(scale):
         if _is_bool(is_causal):
             raise ArgumentError(
-                f"attikos.flash_attention: two bools, {scale} and {is_causal}, stand behind v; expected (q, k, v, scale, "
-                "is_causal, seq_lens) or (q, k, v, causal, sm_scale, seq_lens)"
+                f"attikos.flash_attention: two bools, {scale} and {is_causal}, stand behind v; expected "
+                "(q, k, v, scale, is_causal, seq_lens) or (q, k, v, causal, sm_scale, seq_lens)"
             )
         # Names of an older order: the mask stands in the place of scale, the scale in that of is_causal.
         factor = _one_scale(("sm_scale", is_causal), ("sm_scale", sm_scale))
@@ -362,8 +364,10 @@ def flash_attention(
         factor = _one_scale(("scale", scale), ("sm_scale", sm_scale))
         masked = _one_causal(is_causal, causal)
     settings = attention_settings(scale=factor, causal=masked, lengths_q=seq_lens, lengths_kv=seq_lens, check=check)
-    operation = Caller("flash_attention", lengths_q="seq_lens", lengths_kv="seq_lens")
-    return differentiable_attention(operation, q, k, v, settings, False)
+    return differentiable_attention(_FLASH_ATTENTION, q, k, v, settings, False)
+
+
+_FLASH_ATTENTION = Caller("flash_attention", lengths_q="seq_lens", lengths_kv="seq_lens")
 
 
 def tiled_attention(q: Any, k: Any, v: Any, scale: float = 0.0, is_causal: bool = False) -> Any:

@@ -96,7 +96,8 @@ class BenchmarkRunner:
         causal: bool = False,
         dtype: Any = DType.float16,
     ) -> list[BenchmarkResult]:
-        """Times flash_fn(q, k, v, causal=...), or is_causal=... where it says so, against attention with stored scores."""
+        """Times flash_fn(q, k, v, causal=...), or is_causal=... where it says so, against attention with stored
+        scores."""
         results, mask = [], {causal_keyword(flash_fn): causal}
         for length in seq_lengths:
             size = (batch_size, num_heads, length, head_dim)

@@ -114,9 +114,10 @@ def append_kv(
     for decode().
     """
     call, options = append_call(
-        Caller("append_kv", rotary_cos="cos", rotary_sin="sin"), k_new, v_new, k_cache, v_cache, cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin,
-        interleaved=interleaved, rotary_dim=rotary_dim, queries_share_position=queries_share_position, check=check,
-        q=q, kernel=kernel, new_lengths=new_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv,
+        Caller("append_kv", rotary_cos="cos", rotary_sin="sin"), k_new, v_new, k_cache, v_cache,
+        cache_lengths=cache_lengths, page_table=page_table, cos=cos, sin=sin, interleaved=interleaved,
+        rotary_dim=rotary_dim, queries_share_position=queries_share_position, check=check, q=q, kernel=kernel,
+        new_lengths=new_lengths, cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv,
     )  # fmt: skip
     if call.get("q") is None:
         run_append(call, options)

@@ -23,11 +23,12 @@ from .rows import (
 _EXPLAINED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        gemm, gemm_backward, grouped_gemm, masked_gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul, attention,
-        attention_backward, flash_attention, tiled_attention, naive_attention, decode, append_kv, merge_states,
-        merge_split_states, fused_gated_mlp, fused_rmsnorm_rope, rope, rms_norm, rms_norm_backward, layer_norm,
-        layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
-        log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8, fp8_gemm,
+        gemm, gemm_backward, grouped_gemm, masked_gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul,
+        attention, attention_backward, flash_attention, tiled_attention, naive_attention, decode, append_kv,
+        merge_states, merge_split_states, fused_gated_mlp, fused_rmsnorm_rope, rope, rms_norm, rms_norm_backward,
+        layer_norm, layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
+        log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8,
+        fp8_gemm,
         *(getattr(flash_attn, name) for name in flash_attn.__all__),
     )
 }  # fmt: skip

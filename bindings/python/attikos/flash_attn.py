@@ -33,8 +33,11 @@ __all__ = [
 ]
 
 
-_SPELLED = {"scale": "softmax_scale", "window": "window_size", "cu_seqlens_kv": "cu_seqlens_k", "page_table": "block_table",
-            "return_lse": "return_attn_probs"}  # fmt: skip
+# What the package calls what attention() calls otherwise.
+_SPELLED = {
+    "scale": "softmax_scale", "window": "window_size", "cu_seqlens_kv": "cu_seqlens_k", "page_table": "block_table",
+    "return_lse": "return_attn_probs",
+}  # fmt: skip
 
 
 def _settings(
@@ -84,18 +87,21 @@ def flash_attn_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """q [batch, seqlen_q, heads_q, d], k and v [batch, seqlen_k, heads_k, d] -> [batch, seqlen_q, heads_q, d]."""
-    operation = Caller("flash_attn_func", **_SPELLED)
-    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _dense(operation, q, k, v, settings, return_attn_probs)
+    settings = _settings(_FUNC, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    return _dense(_FUNC, q, k, v, settings, return_attn_probs)
+
+
+_FUNC = Caller("flash_attn_func", **_SPELLED)
 
 
 def _dense(operation: Caller, q: Any, k: Any, v: Any, settings: dict[str, Any], return_attn_probs: bool) -> Any:
-    operand = operand_of(operation, "q", q)
-    if operand.ndim != 4:
-        raise ShapeMismatchError(
-            f"attikos.{operation}: {spell(operation, 'q')} is {operand.describe()}; expected 4 dimensions [batch, seqlen, "
-            "heads, head_dim]"
-        )
+    if getattr(q, "ndim", None) != 4:
+        operand = operand_of(operation, "q", q)
+        if operand.ndim != 4:
+            raise ShapeMismatchError(
+                f"attikos.{operation}: {spell(operation, 'q')} is {operand.describe()}; expected 4 dimensions "
+                "[batch, seqlen, heads, head_dim]"
+            )
     return _answer(differentiable_attention(operation, q, k, v, settings, return_attn_probs), return_attn_probs)
 
 
@@ -349,9 +355,9 @@ class _CacheCall:
                 raise ArgumentError(f"attikos.{_CACHE}: of rotary_cos and rotary_sin one is missing")
             half = self._half_width(operand_of(_CACHE, "rotary_cos", rotary_cos))
         return append_call(
-            self.words, new["k"].swap(-3, -2), new["v"].swap(-3, -2), self.k_cache, self.v_cache, cache_lengths=self.seqlens,
-            page_table=self.table, cos=rotary_cos, sin=rotary_sin, interleaved=interleaved, rotary_dim=2 * half,
-            queries_share_position=queries_share_position, check=True, q=self.q,
+            self.words, new["k"].swap(-3, -2), new["v"].swap(-3, -2), self.k_cache, self.v_cache,
+            cache_lengths=self.seqlens, page_table=self.table, cos=rotary_cos, sin=rotary_sin, interleaved=interleaved,
+            rotary_dim=2 * half, queries_share_position=queries_share_position, check=True, q=self.q,
         )  # fmt: skip
 
     def _half_width(self, cos: Operand) -> int:

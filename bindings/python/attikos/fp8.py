@@ -97,7 +97,8 @@ def quantize(
         )
     if first.ndim not in (2, 3):
         raise ShapeMismatchError(f"attikos.quantize: x is {first.describe()}; expected 2 or 3 dimensions")
-    call = Call("quantize", x=first, scale=None if scale is None else float32_numbers("quantize", "scale", scale, first))
+    factor = None if scale is None else float32_numbers("quantize", "scale", scale, first)
+    call = Call("quantize", x=first, scale=factor)
     out = call.result(first.shape, kind)
     if scale is not None:
         call.run("attikos_quantize_with_scale", first, call["scale"], out)

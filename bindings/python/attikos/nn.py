@@ -213,7 +213,8 @@ class FP8Linear(Module):
         super().__init__()
         in_features, out_features = _positive("FP8Linear", in_features=in_features, out_features=out_features)
         self.in_features, self.out_features, self.output_dtype = in_features, out_features, output_dtype
-        self._kept: tuple[Callable[[Any], bool], Any, Any] | None = None  # whether it holds, weight in float8, its scale
+        # Whether it still holds, the weight in float8, its scale.
+        self._kept: tuple[Callable[[Any], bool], Any, Any] | None = None
         _add_parameter(self, "weight", (out_features, in_features), device, dtype)
         if bias:
             _add_parameter(self, "bias", (out_features,), device, dtype)
