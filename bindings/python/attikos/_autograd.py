@@ -71,15 +71,30 @@ def _function() -> Any:
             return outputs
 
         @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[misc]
         def backward(context: Any, *gradients: Any) -> Any:
             if all(gradient is None for gradient in gradients):
                 return (None,) * (3 + context.inputs)
             saved = context.saved_tensors
             inputs = tuple(x if x is not None else y for x, y in zip(saved, context.others))
             needed = context.needs_input_grad[3:]
-            found = context.back(inputs, saved[context.inputs :], gradients, needed)
-            return (None, None, None, *(g if wanted_here else None for g, wanted_here in zip(found, needed)))
+            with torch.no_grad():
+                found = context.back(inputs, saved[context.inputs :], gradients, needed)
+            found = [g if yes else None for g, yes in zip(found, needed)]
+            if torch.is_grad_enabled():  # the backward pass is being recorded
+                anchors = [x for x in (*gradients, *saved) if x is not None and x.requires_grad]
+                found = [x if x is None or not anchors else Once.apply(anchors[0], x) for x in found]
+            return (None, None, None, *found)
+
+    class Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
+        """A gradient, which is a function of what the call was given but has no derivative itself."""
+
+        @staticmethod
+        def forward(context: Any, anchor: Any, gradient: Any) -> Any:
+            return gradient.detach()
+
+        @staticmethod
+        def backward(context: Any, given: Any) -> Any:
+            raise UnsupportedError("attikos: there are no second derivatives; expected gradients of the first order")
 
     return Recorded
 

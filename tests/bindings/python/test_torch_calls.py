@@ -135,6 +135,22 @@ class Gradients(unittest.TestCase):
             sum(x.sum() for x in floats(example.function(**all_tensors, **example.settings))).backward()
             self.assertTrue(torch.equal(given[first].grad, all_tensors[first].grad), example.name)
 
+    def test_second_derivatives(self):
+        """A gradient that is recorded itself says what it lacks when it is asked, and works until then."""
+        for example in examples():
+            for name in example.brings:
+                if example.name == "reference_attention":
+                    continue
+                given = tensors(example)
+                given[name].requires_grad_()
+                results = floats(example.function(**given, **example.settings))
+                plain = torch.autograd.grad(sum(x.sum() for x in results), given[name], retain_graph=True)[0]
+                self.assertFalse(plain.requires_grad, example.name)
+                (found,) = torch.autograd.grad(sum(x.sum() for x in results), given[name], create_graph=True)
+                self.assertTrue(torch.equal(found, plain), example.name)
+                with self.assertRaisesRegex(attikos.UnsupportedError, "second derivatives", msg=f"{example.name}({name})"):
+                    (found.square().sum() + results[0].sum()).backward()
+
     def test_inside_of_other_functions(self):
         """A call in the forward or backward pass of somebody else's function is theirs to differentiate."""
 
