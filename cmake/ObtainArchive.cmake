@@ -44,6 +44,61 @@ function(attikos_check_manifest folder manifest what)
   endif()
 endfunction()
 
+# attikos_find_pip(<out>): the command of a pip, or empty. -I, because the Python that builds a wheel is shown
+# packages of its own, without pip (PYTHONPATH; pip's, uv's and build's isolation): -I looks past that, and where
+# even then there is no pip, as in an environment made for the build, another Python on PATH may have it.
+function(attikos_find_pip out)
+  set(${out} "" PARENT_SCOPE)
+  find_program(ATTIKOS_PYTHON NAMES python3 python DOC "Python with pip, used to download archives")
+  mark_as_advanced(ATTIKOS_PYTHON)
+  if(NOT ATTIKOS_PYTHON)
+    return()
+  endif()
+  set(candidates "${ATTIKOS_PYTHON}")
+  file(TO_CMAKE_PATH "$ENV{PATH}" folders)
+  foreach(folder IN LISTS folders)
+    list(APPEND candidates "${folder}/python3" "${folder}/python")
+  endforeach()
+  list(REMOVE_DUPLICATES candidates)
+  foreach(candidate IN LISTS candidates)
+    if(EXISTS "${candidate}")
+      execute_process(COMMAND "${candidate}" -I -m pip --version RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
+      if(code EQUAL 0)
+        set(${out} "${candidate}" -I -m pip PARENT_SCOPE)
+        return()
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+# attikos_obtain_build_requirements(<out-dir-var> <whose> <pip>...): a folder for PYTHONPATH with what source archives
+# need for their metadata to be read.
+function(attikos_obtain_build_requirements out whose)
+  set(folder "${ATTIKOS_DEPS_DIR}/archive-build-requirements")
+  set(${out} "${folder}" PARENT_SCOPE)
+  set(requirements "${CMAKE_CURRENT_FUNCTION_LIST_DIR}/archive_build_requirements.txt")
+  file(SHA256 "${requirements}" stamp_text)
+  set(stamp "${folder}/.attikos-obtained")
+  if(EXISTS "${stamp}")
+    file(READ "${stamp}" found)
+    if(found STREQUAL stamp_text)
+      return()
+    endif()
+  endif()
+  file(REMOVE_RECURSE "${folder}" "${folder}.part")
+  execute_process(
+    COMMAND ${ARGN} install --target "${folder}.part" --no-deps --only-binary ":all:" --require-hashes --no-cache-dir
+            --disable-pip-version-check --retries 2 --progress-bar off --quiet -r "${requirements}"
+    RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log TIMEOUT 600)
+  if(NOT code EQUAL 0)
+    attikos_last_lines(reason "${log}")
+    message(FATAL_ERROR "Attikos: could not obtain with pip what ${whose} needs to be downloaded "
+                        "(archive_build_requirements.txt).\npip said: ${reason}")
+  endif()
+  file(RENAME "${folder}.part" "${folder}")
+  file(WRITE "${stamp}" "${stamp_text}")
+endfunction()
+
 # attikos_obtain_pypi(<out-dir-var>
 #   NAME <project> VERSION <version> FILE <file name on PyPI> SHA256 <hash>
 #   ROOT <top folder inside the archive> PATHS <path below ROOT>... AS <folder below ATTIKOS_DEPS_DIR>
@@ -88,24 +143,28 @@ function(attikos_obtain_pypi out)
     set(arg_DISCARD_ARCHIVE FALSE)  # it is the user's
   endif()
   if(NOT have STREQUAL arg_SHA256)
-    find_program(ATTIKOS_PYTHON NAMES python3 python DOC "Python with pip, used to download archives")
-    mark_as_advanced(ATTIKOS_PYTHON)
-    if(NOT ATTIKOS_PYTHON)
+    attikos_find_pip(pip)
+    if(NOT pip)
       message(FATAL_ERROR
-        "Attikos: no python3 to download ${arg_NAME} ${arg_VERSION} with. ${arg_OTHERWISE}")
+        "Attikos: no Python with pip to download ${arg_NAME} ${arg_VERSION} with. Put ${arg_FILE} (SHA-256 "
+        "${arg_SHA256}) into a folder and name it with -DATTIKOS_ARCHIVE_DIR=<folder>, or: ${arg_OTHERWISE}")
     endif()
     message(STATUS "Attikos: downloading ${arg_FILE}")
     file(MAKE_DIRECTORY "${archives}")
     set(requirements "${archives}/${arg_NAME}.txt")
     file(WRITE "${requirements}" "${arg_NAME}==${arg_VERSION} --hash=sha256:${arg_SHA256}\n")
+    set(environment "")
     if(arg_FILE MATCHES "\\.whl$")
       set(kind --only-binary "${arg_NAME}")
     else()
-      set(kind --no-binary "${arg_NAME}")
+      attikos_obtain_build_requirements(site "${arg_NAME} ${arg_VERSION}" ${pip})
+      set(environment "PYTHONPATH=${site}")
+      set(kind --no-binary "${arg_NAME}" --no-build-isolation)
     endif()
     execute_process(
-      COMMAND "${ATTIKOS_PYTHON}" -m pip download --no-deps ${kind} --require-hashes --no-cache-dir
-              --disable-pip-version-check --retries 2 --progress-bar off -d "${archives}" -r "${requirements}"
+      COMMAND "${CMAKE_COMMAND}" -E env ${environment} ${pip} download --no-deps ${kind} --require-hashes
+              --no-cache-dir --disable-pip-version-check --retries 2 --progress-bar off -d "${archives}"
+              -r "${requirements}"
       RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log TIMEOUT 1200)
     if(NOT code EQUAL 0 OR NOT EXISTS "${archive}")
       attikos_last_lines(reason "${log}")

@@ -25,7 +25,7 @@ function(attikos_obtain_python_packages out)
   message(STATUS "Attikos: downloading numpy and ml_dtypes for the tests")
   file(REMOVE_RECURSE "${folder}" "${folder}.part")
   execute_process(
-    COMMAND "${Python3_EXECUTABLE}" -m pip install --target "${folder}.part" --only-binary ":all:" --no-cache-dir
+    COMMAND "${Python3_EXECUTABLE}" -I -m pip install --target "${folder}.part" --only-binary ":all:" --no-cache-dir
             --disable-pip-version-check --retries 2 --progress-bar off --quiet ${wanted}
     RESULT_VARIABLE code OUTPUT_VARIABLE log ERROR_VARIABLE log TIMEOUT 600)
   if(NOT code EQUAL 0)
