@@ -30,3 +30,17 @@ if(ATTIKOS_BUILD_TESTS AND NOT ATTIKOS_TEST_OPTIMIZED)
     "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang,IntelLLVM>,$<CONFIG:Release>>:-O1>"
     "$<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>>:-Xcompiler=-O0;-Ofc=max>")
 endif()
+
+# attikos_precompile(<target> (<header>... | REUSE_FROM <target>)): precompiled headers, for C++ alone; CMake has none for
+# CUDA. What the compilers need with them: GCC 12 forgets that headers in them are the system's and warns of what it
+# believes to see in std::string; a compiler cache needs the others.
+function(attikos_precompile target)
+  if("REUSE_FROM" IN_LIST ARGN)
+    target_precompile_headers(${target} ${ARGN})
+  else()
+    target_precompile_headers(${target} PRIVATE ${ARGN})
+  endif()
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-fpch-preprocess>"
+    "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+endfunction()

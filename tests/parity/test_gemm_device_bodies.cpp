@@ -90,9 +90,10 @@ void check_small(std::int64_t m, std::int64_t n, std::int64_t k, Layout layout, 
   GemmOptions const options{.alpha = 2,
                             .activation = Activation::relu,
                             .bias_along = along_m ? BiasAlong::m : BiasAlong::n};
-  auto const args =
-      detail::gemm_arguments<Exec>(a.const_view(), b.const_view(), turned(again.view()), options,
-                                   bias(biases.const_view()), extras...);
+  auto const args = detail::gemm_arguments(
+      detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), turned(again.view()),
+                                 bias(biases.const_view()), extras...),
+      options);
   run_teams<Exec>((batch + 4) / 5, SmallTeam<A, A, C>{args, 5});
   gemm(Exec(), a.const_view(), b.const_view(), turned(c.view()), options, bias(biases.const_view()),
        extras...);
@@ -228,9 +229,9 @@ TYPED_TEST(DeviceBodies, GradientOfTheActivationAndOfTheBias) {
   Random random(8);
   dout.fill_integers(random, -9, 9);
   x.fill_uniform(random, -3, 3);
-  auto const d = detail::operand_of(detail::to_const_ref(dout.view()));
-  auto const out = detail::operand_of(detail::to_const_ref(again.view()));
-  auto const saved = detail::operand_of(detail::to_const_ref(x.view()));
+  auto const d = detail::operand_of(detail::any_tensor(dout.view()));
+  auto const out = detail::operand_of(detail::any_tensor(again.view()));
+  auto const saved = detail::operand_of(detail::any_tensor(x.view()));
   detail::ActivationGradientRow<float> const op{detail::operand_rows<float const>(d),
                                                 detail::operand_rows<float>(out),
                                                 DType::float32,
