@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// attention/sm90_wgmma_*: what they accept, which shape of kernel they take, and their launch.
-/// Each element type has a translation unit of its own, which includes this.
+/// attention/sm90_wgmma_*: what they accept. Each element type has a translation unit of its own,
+/// which includes this, and one for some head dimensions each, so that one kernel compiles alone.
 #pragma once
 
 #include <attikos/abi/attention_cuda.hpp>
-#include <cmath>
-#include <numeric>
 
 #include "attention_plan.cuh"
-#include "sm90_attention.cuh"
 #include "sm90_operand_maps.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+using Sm90Launch = cudaError_t(abi::AttentionArgs const&, abi::Device const&, CUstream_st*);
+
+/// Launches of a call by the larger of its head dimensions, each with its kernels in a translation
+/// unit of its own. Ordinary functions: nvcc names kernels after one, else after the process.
+struct Sm90LaunchesBf16 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+struct Sm90LaunchesF16 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+struct Sm90LaunchesE4m3 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+
 namespace {
 
 /// Of keys and values as they lie in memory: dimension 0, and positions in each.
@@ -23,28 +35,6 @@ inline std::int64_t stored_sequences(abi::AttentionArgs const& g) {
 }
 inline std::int64_t stored_rows(abi::AttentionArgs const& g) {
   return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
-}
-
-/// Works out softcap's series; leaves one that stands for nothing if there is none.
-///
-/// P is the polynomial of least relative error, 2^-19.7, for tanh(x) / x in x² up to 0.09: less
-/// than the products' own.
-inline void make_series(abi::AttentionArgs const& g, CapSeries& series) {
-  series.exponent = ~0u;
-  double const ratio = g.softmax_scale / g.softcap, limit = 0.09 / (ratio * ratio);
-  if (!(limit > 0x1p-60 && limit < 0x1p60)) return;
-  int exponent;
-  std::frexp(limit, &exponent);  // limit <= 2^exponent
-  double const shift = std::ldexp(2.0, exponent) - limit, unit = g.softmax_scale * log2_e;
-  // The polynomial in x² becomes one in s² + shift.
-  double a[3] = {0.9999988388724449, -0.333100216525011, 0.12633945961192697};
-  for (int k = 0; k < 3; ++k)
-    for (int r = 1; r >= k; --r) a[r] -= a[r + 1] * shift * ratio * ratio;
-  series.shift = static_cast<float>(shift);
-  series.exponent = static_cast<std::uint32_t>(127 + exponent);
-  double power = unit;
-  for (int k = 0; k < 3; ++k, power *= ratio * ratio)
-    series.factor[k] = static_cast<float>(a[k] * power);
 }
 
 /// Whether terms can be added to products before they are scaled. 1/scale must leave biases room in
@@ -150,273 +140,30 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   return nullptr;
 }
 
-/// Describes the bias of a call to the copy engine and the kernel.
-inline cudaError_t make_bias_map(abi::AttentionArgs const& g, Sm90AttentionParams& p) {
-  std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
-  if (g.type_bias == DType::float32)
-    return make_operand_map<float>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
-  // Of 16 bits the copy engine has to know no more.
-  return make_operand_map<__half>(&p.bias, g.bias, extent, g.bias_stride, 64, p.bias_steps);
-}
-
-/// Log2 of the heads that share a tile: as many as leave a hundredth less to do, counted in keys
-/// that tiles see, where heads have nothing of their own that speaks against it. Few queries fill
-/// a tile of several heads, and a tile of fewer positions sees fewer keys that masks exclude.
-///
-/// From <H200 700 W, CUDA 13.0, bfloat16, 32 query heads on 8 (16 on 4 at head_dim 256), 4096
-/// keys>, times faster than with heads apart, at head_dim 64, 128 and 256: 16 queries
-/// causal, 3.5, 3.0 and 2.0; 64, 1.9, 1.8 and 1.8; 160 in full, 1.3, 1.3 and 1.0; head_dim 256 with
-/// a window of 1024, 1.12, causal in 512, 1.16.
-template <class Config>
-int choose_pack_shift(abi::AttentionArgs const& g) {
-  bool const by_head = g.bias != nullptr || g.alibi != nullptr ||
-                       (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0);
-  if (!Config::packs_heads || by_head || g.heads_kv == 0 || g.q_stride[1] == 0) return 0;
-  auto const mean = [&](std::int64_t positions, bool packed) {
-    std::int64_t const sequences = packed ? std::max<std::int64_t>(1, g.batch) : 1;
-    return (positions + sequences - 1) / sequences;
-  };
-  std::int64_t const queries = mean(g.seqlen_q, g.cu_seqlens_q.data != nullptr);
-  std::int64_t const keys = mean(g.seqlen_kv, g.cu_seqlens_kv.data != nullptr);
-  auto const work = [&](int shift) {
-    std::int64_t const rows = Config::tile_m >> shift;
-    std::int64_t const beside = std::max<std::int64_t>(rows, Config::tile_n);
-    std::int64_t seen = keys;  // by a tile, on average
-    if (g.causal) {
-      std::int64_t const offset =
-          g.causal_alignment == CausalAlignment::bottom_right ? keys - queries : 0;
-      seen = std::clamp<std::int64_t>(offset + (queries + beside) / 2, 0, keys);
-    }
-    if (g.window_left >= 0) seen = std::min(seen, g.window_left + beside);
-    return (queries + rows - 1) / rows * (seen + 1) << (2 - shift);
-  };
-  int best = 0;
-  for (int shift = 1; shift <= 2 && g.heads_q / g.heads_kv % (1 << shift) == 0; ++shift)
-    if (100 * work(shift) <= 99 * work(0) && work(shift) < work(best)) best = shift;
-  return best;
-}
-
-/// What a kernel is told of a call.
-template <class Config>
-cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocessors,
-                                  Sm90AttentionParams& p, int& blocks) {
-  bool const packed_q = g.cu_seqlens_q.data != nullptr;
-  using T = typename Config::Element;
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  int const shift = choose_pack_shift<Config>(g);
-  cudaError_t status =
-      make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64 >> shift, p.q_steps, 1 << shift);
-  if (status != cudaSuccess) return status;
-  if (g.heads_kv != 0 && g.seqlen_kv != 0) {
-    std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
-    std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
-    int rows = Config::tile_n;  // of a box
-    if (g.page_table != nullptr) {
-      rows = p.page_rows = static_cast<int>(std::gcd(g.page_size, std::int64_t{Config::tile_n}));
-      p.by_page = Quotient(static_cast<int>(g.page_size));
-      for (int r = 0; r < 3; ++r) {
-        p.row_units[0][r] = static_cast<std::uint32_t>(units_of<T>(k, g.k_stride, r));
-        p.row_units[1][r] = static_cast<std::uint32_t>(units_of<T>(v, g.v_stride, r));
-      }
-    }
-    status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, rows, p.k_steps);
-    if (status != cudaSuccess) return status;
-    status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, rows, p.v_steps);
-    if (status != cudaSuccess) return status;
-  }
-  if constexpr (Config::copies_bias) {
-    status = make_bias_map(g, p);
-    if (status != cudaSuccess) return status;
-  }
-  std::int64_t const bytes =
-      plan_attention(g, Config::tile_m, multiprocessors, static_cast<int>(sizeof(T)), p, shift);
-  blocks = static_cast<int>(
-      std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, std::max(1, multiprocessors)));
-  // Tiles of a causal problem differ in length. Rounds that are left over even out the end, but
-  // their tiles of one head lie apart in time; it pays where L2 holds the keys meanwhile, or tiles
-  // are long.
-  std::int64_t const pairs_of_head = (p.tiles_m + 1) / 2, pairs = p.heads * pairs_of_head;
-  std::int64_t const heads_left = std::min<std::int64_t>(p.heads, 4 * blocks / pairs_of_head);
-  bool const held = (heads_left << shift) / p.group_of_heads * bytes <= std::int64_t{48} << 20;
-  p.form = g.softcap > 0 && g.bias == nullptr && g.alibi == nullptr ? ScoreForm::capped
-                                                                    : ScoreForm::general;
-  if (g.softcap > 0) make_series(g, p.cap);
-  p.bias_factor = static_cast<float>(1 / g.softmax_scale);
-  p.rounds = -1;
-  if (g.causal && p.window_left < 0 && !packed_q) {
-    int const left = held || p.tiles_m > 64 ? 3 : p.tiles_m > 16 ? 1 : 0;
-    p.rounds = static_cast<int>(std::max<std::int64_t>(0, pairs / blocks - left));
-    // One of a head's few pairs is a single tile: every block takes it equally often.
-    if (p.tiles_m % 2 != 0 && p.tiles_m < 9) p.rounds -= p.rounds % static_cast<int>(pairs_of_head);
-  }
-  // The first tiles of a window are shorter than others. They even out the end, unless the keys
-  // that they see are more than L2 holds.
-  if (!packed_q && p.window_left >= 0 && p.reach >= 0) {
-    std::int64_t const offset =
-        g.causal_alignment == CausalAlignment::bottom_right ? g.seqlen_kv - g.seqlen_q : 0;
-    std::int64_t const rows = std::max<std::int64_t>(0, p.window_left - offset);
-    std::int64_t const keys = std::min<std::int64_t>(g.seqlen_kv, p.window_left + p.reach);
-    if ((std::int64_t{p.heads} << shift) / p.group_of_heads *
-            (bytes / std::max<std::int64_t>(1, g.seqlen_kv)) * keys <=
-        std::int64_t{48} << 20)
-      p.short_tiles = static_cast<int>(std::min<std::int64_t>(
-          p.tiles_m, ((rows << shift) + Config::tile_m - 1) / Config::tile_m));
-  }
-  if (packed_q && g.batch + 2 <= Config::segments)
-    p.ordered = p.reach >= 0 && p.window_left < 0 ? 2 : 1;
-  return cudaSuccess;
-}
-
-template <class Config>
-cudaError_t launch_attention(abi::AttentionArgs const& g, abi::Device const& device,
-                             CUstream_st* stream) {
-  Sm90AttentionParams p{};
-  int blocks = 0;
-  cudaError_t const status = make_attention_params<Config>(g, device.sm_count, p, blocks);
-  if (status != cudaSuccess) return status;
-  return launch_clusters(sm90_attention_kernel<Config>, blocks, 1, Config::threads,
-                         Config::shared_bytes, stream, p);
-}
-
 template <class T>
 abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& device) noexcept {
   char const* const reason = refuse_attention<T>(g, device);
   return reason == nullptr ? abi::accepted() : abi::refused(reason);
 }
 
-/// Takes the shape for a head dimension of float8 tensors.
-///
-/// From <H200 700 W, CUDA 13.0, 16384 positions, heads × head_dim 2048>, TFLOP/s: head_dim 128 with
-/// blocks of 128, 160 and 192 keys and in turns, 780, 817 and 843; with none, 793, 830 and 852.
-/// head_dim 64 with tiles of 192 queries in turns and without, 610 and 560; of 128 queries and 128,
-/// 160 and 192 keys, 462, 486 and 509. At 512, 2048 and 16384 beside the shape for the next of 64,
-/// 128 and 256: head_dim 32, 203, 261 and 307 beside 198, 250 and 291; 96, 420, 614 and 752 beside
-/// 402, 571 and 644, with blocks of 160 keys 382, 599 and 665; 192, 640, 918 and 985 beside 568,
-/// 795 and 801; 192 with 128 of v, 495, 845 and 930 beside 468, 654 and 689; 64 with 256, 491, 749
-/// and 790 beside 461, 658 and 675.
-template <class T, bool Terms>
-cudaError_t launch_for_head_dim_of_bytes(abi::AttentionArgs const& g, abi::Device const& device,
-                                         CUstream_st* stream) {
-  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
-  // As registers allow.
-  constexpr int consumers = Terms ? 2 : 3, keys_128 = Terms ? 128 : 192,
-                keys_256 = Terms ? 64 : 128;
-  if constexpr (!Terms) {
-    // Few queries fill a tile of several heads.
-    using Packed = Sm90AttentionConfig<T, 64, 2, 192, false>;
-    std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
-    if (d <= 64 && g.seqlen_q <= 96 * sequences && choose_pack_shift<Packed>(g) != 0)
-      return launch(Packed{});
-    if (d <= 32) return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
-    if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 192, false>{});
-    if (g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128)
-      return launch(Sm90AttentionConfig<T, 192, 2, 160, true, false, false, 128>{});
-    if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 128, false>{});
-    if (g.head_dim <= 64 && d > 128)
-      return launch(Sm90AttentionConfig<T, 64, 2, 128, false, false, false, 256>{});
-  }
-  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, consumers, 128, true, Terms>{});
-  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, keys_128, Terms, Terms>{});
-  return launch(Sm90AttentionConfig<T, 256, 2, keys_256, Terms, Terms>{});
-}
-
-/// Takes the shape for a head dimension.
-///
-/// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>, TFLOP/s: head_dim
-/// 64 with tiles of 192 and 128 queries at length 1024, 405 and 427; 2048, 468 and 445; causal at
-/// 4096, 429 and 437; 16384, 495 and 469, and with a window of 1024, whose keys a tile of 192
-/// queries covers less well, 400 and 411. head_dim 256 with blocks of 80 and 64 keys at length 512,
-/// 521 and 543; causal, 325 and 347. head_dim 32 with tiles of 128 and 192 queries at length 512,
-/// 204 and 227; causal, 135 and 120; 2048, 253 and 295; causal, 220 and 234; 16384, 267 and 318;
-/// causal, 265 and 306. head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing
-/// below length 4096, and 160 leave no registers for a second set of weights. head_dim 192 and that
-/// of v 128 at 1024, 4096 and 16384 as 192 both, 585, 650 and 643; with blocks of 112 keys, 618,
-/// 711 and 721; of 128, 655, 714 and 726. 64 and 256, as 256 both, 389, 454 and 479; apart, 619,
-/// 711 and 695.
-template <class T, bool Terms>
-cudaError_t launch_for_head_dim(abi::AttentionArgs const& g, abi::Device const& device,
-                                CUstream_st* stream) {
-  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
-  if constexpr (!Terms) {
-    if (g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128)
-      return launch(Sm90AttentionConfig<T, 192, 2, 128, true, false, false, 128>{});
-    if (g.head_dim <= 64 && g.head_dim_v > 128)
-      return launch(Sm90AttentionConfig<T, 64, 2, 64, true, false, false, 256>{});
-    if (d > 64 && d <= 96) return launch(Sm90AttentionConfig<T, 96, 2, 128, true>{});
-    if (d > 128 && d <= 192) return launch(Sm90AttentionConfig<T, 192, 2, 96, true>{});
-    // Tiles of 192 queries but for short sequences, which waste them; what changes scores needs
-    // registers that a third warpgroup would take.
-    std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
-    std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
-    bool const narrow = g.window_left >= 0 && g.window_left < 4096;
-    if (d <= 32) {
-      if (length > (g.causal ? 1024 : 256) && !narrow)
-        return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
-      return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
-    }
-    if (d <= 64 && length > (g.causal ? 4096 : 1024) && !narrow)
-      return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
-  }
-  if constexpr (Terms) {
-    if (g.bias == nullptr && d <= 64) return launch(Sm90AttentionFormConfig<T, 64, 128, true>{});
-    if (g.bias == nullptr && d <= 128) return launch(Sm90AttentionFormConfig<T, 128, 128, true>{});
-    if (g.bias == nullptr) return launch(Sm90AttentionFormConfig<T, 256, 64, true>{});
-  }
-  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, Terms>{});
-  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, Terms>{});
-  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, Terms>{});
-}
-
-/// The same with a bias that the copy engine brings.
-template <class T>
-cudaError_t launch_with_bias(abi::AttentionArgs const& g, abi::Device const& device,
-                             CUstream_st* stream) {
-  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
-  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, true>{});
-  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, true>{});
-  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, true>{});
-}
-
-/// The same with what tensor cores add as columns.
-template <class T>
-cudaError_t launch_with_columns(abi::AttentionArgs const& g, abi::Device const& device,
-                                CUstream_st* stream) {
-  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
-  if (d <= 64) return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, false, 64, true>{});
-  if (d <= 128) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, false, 128, true>{});
-  return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, false, 256, true>{});
-}
-
-template <class T>
+template <class T, class Launches>
 int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
                   CUstream_st* stream) noexcept {
   if (refuse_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  bool const terms = has_score_terms(g);
+  auto const launch = [&](abi::AttentionArgs const& part) {
+    std::int64_t const d = std::max(part.head_dim, part.head_dim_v);
+    if (d <= 64) return Launches::to_64(part, device, stream);
+    if (d <= 128) return Launches::to_128(part, device, stream);
+    return has_score_terms(part) ? Launches::to_256_with_terms(part, device, stream)
+                                 : Launches::to_256(part, device, stream);
+  };
   if constexpr (sizeof(T) == 1)
-    return terms ? launch_for_head_dim_of_bytes<T, true>(g, device, stream)
-                 : launch_for_head_dim_of_bytes<T, false>(g, device, stream);
+    return launch(g);
   else
-    return launch_by_features<T>(g, 256, [&](abi::AttentionArgs const& part) {
-      if (has_columns(part)) return launch_with_columns<T>(part, device, stream);
-      if (copies_bias(part)) return launch_with_bias<T>(part, device, stream);
-      return terms ? launch_for_head_dim<T, true>(part, device, stream)
-                   : launch_for_head_dim<T, false>(part, device, stream);
-    });
+    return launch_by_features<T>(g, 256, launch);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ Verdict AttentionSm90WgmmaBf16::accepts(AttentionArgs const& args, Device const&
 
 int AttentionSm90WgmmaBf16::launch(AttentionArgs const& args, Device const& device,
                                    CUstream_st* stream) noexcept {
-  return cuda::run_attention<__nv_bfloat16>(args, device, stream);
+  return cuda::run_attention<__nv_bfloat16, cuda::Sm90LaunchesBf16>(args, device, stream);
 }
 
 }  // namespace abi

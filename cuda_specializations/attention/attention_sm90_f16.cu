@@ -11,7 +11,7 @@ Verdict AttentionSm90WgmmaF16::accepts(AttentionArgs const& args, Device const& 
 
 int AttentionSm90WgmmaF16::launch(AttentionArgs const& args, Device const& device,
                                   CUstream_st* stream) noexcept {
-  return cuda::run_attention<__half>(args, device, stream);
+  return cuda::run_attention<__half, cuda::Sm90LaunchesF16>(args, device, stream);
 }
 
 }  // namespace abi

@@ -11,7 +11,7 @@ Verdict AttentionSm90WgmmaE4m3::accepts(AttentionArgs const& args, Device const&
 
 int AttentionSm90WgmmaE4m3::launch(AttentionArgs const& args, Device const& device,
                                    CUstream_st* stream) noexcept {
-  return cuda::run_attention<__nv_fp8_e4m3>(args, device, stream);
+  return cuda::run_attention<__nv_fp8_e4m3, cuda::Sm90LaunchesE4m3>(args, device, stream);
 }
 
 }  // namespace abi

@@ -7,7 +7,6 @@ namespace cuda {
 namespace {
 
 using HalfProduct = Sm80Product<Shapes<HalfElement>::Large, Shapes<HalfElement>::Small>;
-using BfloatProduct = Sm80Product<Shapes<BfloatElement>::Large, Shapes<BfloatElement>::Small>;
 
 }  // namespace
 }  // namespace cuda
@@ -24,18 +23,6 @@ GemmTiles GemmSm80MmaF16::tiles(GemmArgs const& args, Device const& device) noex
 int GemmSm80MmaF16::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
   return cuda::HalfProduct::launch(accepts(args, device), args, device, stream);
-}
-
-Verdict GemmSm80MmaBf16::accepts(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::BfloatProduct::accepts(cuda::refuse_sm80<cuda::BfloatElement>(args, device), args,
-                                      device);
-}
-GemmTiles GemmSm80MmaBf16::tiles(GemmArgs const& args, Device const& device) noexcept {
-  return cuda::BfloatProduct::tiles(accepts(args, device), args, device);
-}
-int GemmSm80MmaBf16::launch(GemmArgs const& args, Device const& device,
-                            CUstream_st* stream) noexcept {
-  return cuda::BfloatProduct::launch(accepts(args, device), args, device, stream);
 }
 
 }  // namespace abi

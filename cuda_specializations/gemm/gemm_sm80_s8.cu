@@ -4,15 +4,14 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+/// Launches a call with zero points, whose kernels have a translation unit of their own.
+int launch_zero_points(abi::Verdict const& verdict, abi::GemmArgs const& g,
+                       abi::Device const& device, CUstream_st* stream);
+
 namespace {
 
-template <bool MnA, bool MnB>
-using LargeZeroPoints = Sm80Config<ByteElement, MnA, MnB, 128, 128, 64, 64, 3, 2, 100, true>;
-template <bool MnA, bool MnB>
-using SmallZeroPoints = Sm80Config<ByteElement, MnA, MnB, 64, 64, 32, 32, 4, 3, 125, true>;
-
 using ByteProduct = Sm80Product<Shapes<ByteElement>::Large, Shapes<ByteElement>::Small>;
-using ZeroPointsProduct = Sm80Product<LargeZeroPoints, SmallZeroPoints>;
 
 }  // namespace
 }  // namespace cuda
@@ -30,7 +29,7 @@ int GemmSm80MmaS8::launch(GemmArgs const& args, Device const& device,
                           CUstream_st* stream) noexcept {
   Verdict const verdict = accepts(args, device);
   if (args.zero_point_a != nullptr || args.zero_point_b != nullptr)
-    return cuda::ZeroPointsProduct::launch(verdict, args, device, stream);
+    return cuda::launch_zero_points(verdict, args, device, stream);
   return cuda::ByteProduct::launch(verdict, args, device, stream);
 }
 

@@ -12,13 +12,14 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-namespace {
 
 /// Where a call goes: to a stream, or no further than into a list of the tiles that it could have.
 struct Destination {
   CUstream_st* stream;
   abi::GemmTiles* tiles;
 };
+
+namespace {
 
 constexpr double unusable = std::numeric_limits<double>::infinity();
 

@@ -3,7 +3,7 @@
 // tile, so that the epilogue finds gate and up projection of an element in one thread.
 #include <attikos/abi/gated_mlp.hpp>
 
-#include "../gemm/gemm_sm90.cuh"
+#include "../gemm/gemm_sm90_few.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
