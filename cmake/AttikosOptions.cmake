@@ -17,6 +17,12 @@ option(ATTIKOS_WARNINGS_AS_ERRORS "Warnings are errors in our own tests, example
 
 set(ATTIKOS_CUDA_ARCHITECTURES "" CACHE STRING
     "Architectures of every CUDA family of the companion; empty: each family's own list")
+# Sources by the names of their files without folder and .cu; a name stands for all that begin with it and `_` too.
+set(ATTIKOS_CUDA_LEAVE_OUT "" CACHE STRING
+    "Sources of the companion that are not compiled, such as attention_sm80;gemm_sm90_f8; their kernels refuse every call")
+option(ATTIKOS_CUDA_QUICK "Compile one type of each CUDA family, for one architecture: for checks, not for use" OFF)
+set(ATTIKOS_CUDA_WHOLE "" CACHE STRING
+    "Sources that a quick build compiles for all of their architectures nevertheless")
 
 # Sources for a dependency that is neither a target yet nor installed. Empty: the pinned archive.
 set(ATTIKOS_KOKKOS_SOURCE_DIR "" CACHE PATH "Kokkos source folder to build")

@@ -295,6 +295,7 @@ double worst_attention_ratio = 0;
 /// last first, so that a sum so far is one over two runs of keys.
 template <class T, class Kernel = AttentionFor<T>, class In = T>
 void run(Case const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   Device const real = abi::query_device(abi::current_device());
   ASSERT_GE(real.compute_major, 8) << "this suite needs a card of compute capability 8.0";
   std::ostringstream text;

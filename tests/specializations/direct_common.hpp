@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// What all direct tests share: what stands before calls (shared memory full of NaN, strides that
-/// must not count), hashed numbers, activations.
+/// must not count), hashed numbers, activations, kernels that a build leaves out.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -9,17 +9,38 @@
 
 #include <attikos/abi/attention.hpp>
 #include <attikos/abi/gemm.hpp>
+#include <attikos/abi/verdict.hpp>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <utility>
 
 #define ASSERT_CUDA(call) ASSERT_EQ(call, cudaSuccess) << cudaGetErrorString(cudaPeekAtLastError())
 
-/// Leaves 0xFF in the shared memory of every multiprocessor.
-void poison_shared_memory();
+/// Skips a test, or returns from a part of one, that calls kernels of which one was left out: of
+/// the build by ATTIKOS_CUDA_LEAVE_OUT, or of a program for the kernels of one source.
+#define SKIP_IF_LEFT_OUT(...)                                            \
+  if (char const* const left_out = first_left_out<__VA_ARGS__>(nullptr)) \
+  GTEST_SKIP() << left_out << " was left out"
+
+/// Leaves 0xFF in the shared memory of every multiprocessor. With `others`, memory of the device,
+/// first adds to it how many words were something else.
+void poison_shared_memory(int* others = nullptr);
 
 namespace {
+
+template <class Args>
+bool is_left_out(attikos::abi::Verdict (*accepts)(Args const&, attikos::abi::Device const&)) {
+  char const* const reason = accepts(Args{}, attikos::abi::Device{}).reason;
+  return std::strstr(reason, "was left out of this build") != nullptr;
+}
+/// Name of the first of the kernels that was left out; null if none was.
+template <class... Kernels>
+char const* first_left_out(char const* name) {
+  (void)((is_left_out(&Kernels::accepts) && (name = Kernels::name, true)) || ...);
+  return name;
+}
 
 /// Strides of dimensions of extent 1 do not count: they become such as no kernel could use.
 inline void mislead(std::int64_t extent, std::initializer_list<std::int64_t*> strides) {

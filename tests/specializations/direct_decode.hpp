@@ -259,6 +259,7 @@ struct DecodeWorkspace {
 template <class T, class Kernel = DecodeFor<T>, class In = T>
 void launch_decode(DecodeProblem<T, In>& x, std::int64_t splits, Device const& device,
                    std::vector<unsigned char>& result, std::vector<unsigned char>& sums) {
+  SKIP_IF_LEFT_OUT(Kernel);
   DecodeArgs g = x.arguments();
   g.splits = splits;
   DecodeWorkspace const workspace(Kernel::workspace_bytes(g, device));
@@ -278,6 +279,7 @@ void launch_decode(DecodeProblem<T, In>& x, std::int64_t splits, Device const& d
 /// The grid's order follows the device; the bits do not.
 template <class T, class Kernel, class In = T>
 void expect_same_bits_on_any_device(DecodeCase const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   DecodeProblem<T, In> x(t);
   Device device = abi::query_device(abi::current_device());
   std::vector<unsigned char> first, first_sums, again, sums;
@@ -408,6 +410,7 @@ std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
 /// every element with float64.
 template <class T, class Kernel, class In>
 void run_decode(DecodeProblem<T, In>& x) {
+  SKIP_IF_LEFT_OUT(Kernel);
   DecodeCase const& t = x.t;
   Device const device = abi::query_device(abi::current_device());
   ASSERT_NE(device.compute_major, 0) << "this suite needs a card";
@@ -452,6 +455,7 @@ void run_decode(DecodeProblem<T, In>& x) {
 
 template <class T, class Kernel = DecodeFor<T>, class In = T>
 void run_decode(DecodeCase const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   DecodeProblem<T, In> x(t);
   run_decode<T, Kernel>(x);
 }

@@ -65,10 +65,11 @@ double worst_ratio = 0;
 /// With u = 2^-23, which covers the truncating additions of tensor cores, and S = Σ|a||b|, a sum of
 /// 16-bit products is off by u(k + 8)S at most. Tensor cores align the 32 float8 products of an
 /// instruction and the sum so far to the largest of them, M, and drop what is below 2^-13 of it:
-/// 33·2^-13·M for each instruction. The epilogue adds rounding as in test_gemm_kernels_direct.cpp,
+/// 33·2^-13·M for each instruction. The epilogue adds rounding as in test_gemm_sm75_direct.cpp,
 /// C's type its own.
 template <class A, class B, class C>
 void run(Case const& t) {
+  SKIP_IF_LEFT_OUT(KernelFor<A>);
   Device const real = abi::query_device(abi::current_device());
   ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
   std::ostringstream text;

@@ -32,6 +32,7 @@ std::string refusal(Change change) {
 }
 
 TEST(AppendKvSm80Refuses, OtherDevicesAndTypes) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   EXPECT_EQ(refusal([](AppendKvArgs&) {}), "");
   EXPECT_EQ(refusal([](AppendKvArgs&, Device& d) { d = Device{}; }), "no CUDA device");
   EXPECT_EQ(refusal([](AppendKvArgs&, Device& d) { d.compute_major = 7; }),
@@ -53,6 +54,7 @@ TEST(AppendKvSm80Refuses, OtherDevicesAndTypes) {
 }
 
 TEST(AppendKvSm80Refuses, ShapesAndPointers) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   EXPECT_EQ(refusal([](AppendKvArgs& g) { g.capacity = -1; }), "an extent is negative");
   EXPECT_EQ(refusal([](AppendKvArgs& g) { g.seqlen_new = std::int64_t{1} << 28; }),
             "an extent is too large");
@@ -79,6 +81,7 @@ TEST(AppendKvSm80Refuses, ShapesAndPointers) {
 }
 
 TEST(AppendKvSm80Refuses, NothingWhereThereIsNothing) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   Device const device{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   AppendKvArgs g;
   g.type_new = g.type_cache = DType::float16;
@@ -267,6 +270,7 @@ TEST(AppendKvSm80Runs, CachesOfFewerBits) {
 /// type holds, are those of the portable kernel; a NaN may be another.
 template <class X, class Own, class C, class OwnC>
 void every_number(std::vector<Own> const& numbers) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   Device const device = abi::query_device(abi::current_device());
   auto const n = static_cast<std::int64_t>(numbers.size());
   DeviceArray<Own> const from(numbers);
@@ -381,6 +385,7 @@ TEST(AppendKvSm80Runs, RandomCases) {
 
 /// Lengths, counts, offsets and the table of pages are others in each round.
 TEST(AppendKvSm80Runs, GraphReplaysWithOtherLengths) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   using T = __nv_bfloat16;
   Device const device = abi::query_device(abi::current_device());
   for (bool packed : {false, true})
@@ -419,6 +424,7 @@ TEST(AppendKvSm80Runs, GraphReplaysWithOtherLengths) {
 
 /// A launch may begin before the one ahead of it is over: what that one writes must be waited for.
 TEST(AppendKvSm80Runs, ReadsWhatTheLaunchAheadWrites) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   Device const device = abi::query_device(abi::current_device());
   ASSERT_GE(device.compute_major, 8) << "this suite needs a card of compute capability 8.0";
   std::int64_t const rows = 4096, d = 128, size = 8 * rows * d, links = 8;
@@ -452,6 +458,7 @@ TEST(AppendKvSm80Runs, ReadsWhatTheLaunchAheadWrites) {
 
 /// Heads lie more than 2^31 elements apart.
 TEST(AppendKvSm80Runs, FarHeads) {
+  SKIP_IF_LEFT_OUT(AppendKernel);
   Device const device = abi::query_device(abi::current_device());
   ASSERT_GE(device.compute_major, 8) << "this suite needs a card of compute capability 8.0";
   std::int64_t const far = (std::int64_t{1} << 31) + 64, rows = 16, d = 64, block = rows * d;

@@ -161,6 +161,7 @@ Errors measure(DecodeProblem<T, In>& x, PlainAttention<T, In> const& plain, std:
 /// root mean square may exceed the plain one's by 1/32.
 template <class T, class Kernel, class In>
 void compare(DecodeProblem<T, In>& x, PlainAttention<T, In> const& plain) {
+  SKIP_IF_LEFT_OUT(Kernel);
   SCOPED_TRACE(std::string(Kernel::name) + ' ' + describe(x.t, std::is_same_v<T, __half>));
   for (std::int64_t splits : x.t.splits) {
     Errors const errors = measure<T, Kernel>(x, plain, splits);
@@ -310,6 +311,7 @@ struct OffScores : Kernel {
 // The yardstick is short enough to tell.
 template <class T>
 void tells() {
+  SKIP_IF_LEFT_OUT(DecodeFor<T>);
   DecodeCase const t{.heads = 16, .len_q = 8, .splits = {1}, .causal = true, .amplitude = 12};
   DecodeProblem<T> x(t);
   PlainAttention<T> const plain(x);

@@ -15,6 +15,7 @@ using Split = abi::AttentionSm80MmaTf32x3;
 /// what the caller allows.
 template <class Kernel, abi::Compute Allowed>
 struct AsDecode {
+  static constexpr char const* name = Kernel::name;
   static std::size_t workspace_bytes(DecodeArgs const&, Device const&) { return 0; }
   static AttentionArgs allowed(DecodeArgs const& args) {
     AttentionArgs g = args;
@@ -59,6 +60,7 @@ std::string refusal(Change change, int major = 9) {
 }
 
 TEST(AttentionF32Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(Simt, Split);
   auto const same = [](AttentionArgs&) {};
   EXPECT_EQ(refusal<Simt>(same), "");
   EXPECT_EQ(refusal<Simt>(same, 8), "");
@@ -79,6 +81,7 @@ TEST(AttentionF32Refuses, WhatItCannotDo) {
 }
 
 TEST(AttentionF32Refuses, NoStridesAndNoPrecision) {
+  SKIP_IF_LEFT_OUT(Simt, Split);
   EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.q_stride[1] = 65, g.k_stride[3] = 2; }), "");
   EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 4; }), "");
   EXPECT_EQ(refusal<Simt>([](AttentionArgs& g) { g.seqlen_q = 0, g.head_dim = 0; }), "");

@@ -32,6 +32,7 @@ void run_short(Case const& t) {
 
 template <class Kernel>
 void refuses(int least) {
+  SKIP_IF_LEFT_OUT(Kernel);
   [[maybe_unused]] alignas(16) static float somewhere[4];
   auto const with = [&](auto change, int major = 0) -> std::string {
     AttentionArgs g;
@@ -313,6 +314,7 @@ TEST(AttentionShortRuns, RandomCases) {
 /// when.
 template <class T, class Kernel>
 void repeat(std::int64_t d, bool causal) {
+  SKIP_IF_LEFT_OUT(Kernel);
   Device const device = abi::query_device(abi::current_device());
   std::int64_t const batch = 60, heads = 8, length = 120;
   Tensor4<T> q(batch, heads, length, d, Order::heads_first, 1, 2),

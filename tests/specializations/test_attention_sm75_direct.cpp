@@ -34,6 +34,7 @@ std::string refusal(Change change, int major = 7, int minor = 5) {
 }
 
 TEST(AttentionSm75Refuses, OlderDevices) {
+  SKIP_IF_LEFT_OUT(Wmma);
   auto const same = [](AttentionArgs&) {};
   EXPECT_EQ(refusal(same), "");
   EXPECT_EQ(refusal(same, 8, 6), "");
@@ -44,6 +45,7 @@ TEST(AttentionSm75Refuses, OlderDevices) {
 }
 
 TEST(AttentionSm75Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(Wmma);
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.type = DType::bfloat16; }),
             "it takes other element types");
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.type_out = DType::float32; }),
@@ -60,6 +62,7 @@ TEST(AttentionSm75Refuses, WhatItCannotDo) {
 }
 
 TEST(AttentionSm75Refuses, NoStrides) {
+  SKIP_IF_LEFT_OUT(Wmma);
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.q_stride[1] = 65, g.k_stride[3] = 2; }), "");
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 2; }), "");
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.out_stride[2] = 65, g.k_stride[0] = 0; }), "");

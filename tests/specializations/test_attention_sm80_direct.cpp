@@ -37,6 +37,7 @@ std::string refusal(Change change, int major = 9) {
 }
 
 TEST(AttentionSm80Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::AttentionSm80MmaBf16);
   auto const same = [](AttentionArgs&) {};
   EXPECT_EQ(refusal(same), "");
   EXPECT_EQ(refusal(same, 8), "");
@@ -63,6 +64,7 @@ TEST(AttentionSm80Refuses, WhatItCannotDo) {
 }
 
 TEST(AttentionSm80Refuses, WhatFloat64CannotDo) {
+  SKIP_IF_LEFT_OUT(abi::AttentionSm80MmaF64);
   auto const with = [](auto change, int shared = 232448) -> std::string {
     [[maybe_unused]] alignas(16) static double somewhere[4];
     AttentionArgs g;
@@ -88,6 +90,7 @@ TEST(AttentionSm80Refuses, WhatFloat64CannotDo) {
 }
 
 TEST(AttentionSm80Refuses, NoStrides) {
+  SKIP_IF_LEFT_OUT(abi::AttentionSm80MmaBf16);
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.q_stride[1] = 65, g.k_stride[3] = 2; }), "");
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.v = static_cast<char const*>(g.v) + 2; }), "");
   EXPECT_EQ(refusal([](AttentionArgs& g) { g.out_stride[2] = 65, g.k_stride[0] = 0; }), "");

@@ -30,6 +30,7 @@ void shapes(std::int64_t d, std::int64_t dv) {
 }
 
 TEST(AttentionSm90Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::AttentionSm90WgmmaBf16);
   [[maybe_unused]] alignas(16) static float somewhere[4];
   auto const with = [](auto change, int major = 9) -> std::string {
     AttentionArgs g;
@@ -281,6 +282,7 @@ TEST(AttentionSm90Runs, PackedSequencesInOrderFloat16) {
 
 // What comes of boundaries that make no sense is not said, but it ends, and within out.
 TEST(AttentionSm90Runs, BoundariesThatGoBack) {
+  SKIP_IF_LEFT_OUT(abi::AttentionSm90WgmmaBf16);
   Device const device = abi::query_device(abi::current_device());
   DeviceArray<int> const boundaries({0, 800, 100, 900, -50, 5000, 300, 899});
   for (bool causal : {false, true}) {
@@ -424,6 +426,7 @@ TEST(AttentionSm90Runs, RandomCases) {
 /// runs when.
 template <class T>
 void repeat(std::int64_t d, bool causal) {
+  SKIP_IF_LEFT_OUT(AttentionFor<T>);
   Device const device = abi::query_device(abi::current_device());
   std::int64_t const heads = 16, length = 2000;
   Tensor4<T> q(1, heads, length, d, Order::heads_first, 1, 2),

@@ -36,6 +36,7 @@ void shapes(std::int64_t d, std::int64_t dv) {
 }
 
 TEST(AttentionSm90Float8Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(Float8);
   [[maybe_unused]] alignas(16) static float somewhere[4];
   auto const with = [](auto change) -> std::string {
     AttentionArgs g;
@@ -265,6 +266,7 @@ TEST(AttentionSm90Float8Runs, RandomCases) {
 
 /// The same bits a hundred times over, for more or fewer multiprocessors.
 void repeat(std::int64_t d, bool causal) {
+  SKIP_IF_LEFT_OUT(Float8);
   Device device = abi::query_device(abi::current_device());
   int const sm_count = device.sm_count;
   std::int64_t const heads = 16, length = 2000;

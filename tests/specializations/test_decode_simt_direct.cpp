@@ -28,6 +28,8 @@ std::string refusal(Change change, int major = 9) {
 }
 
 TEST(DecodeSimtRefuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80SimtF32, abi::DecodeSm80SimtF64, abi::DecodeSm80SimtF16,
+                   abi::DecodeSm80SimtBf16);
   auto const same = [](DecodeArgs&) {};
   EXPECT_EQ(refusal(same), "");
   EXPECT_EQ(refusal(same, 8), "");
@@ -62,6 +64,7 @@ TEST(DecodeSimtRefuses, WhatItCannotDo) {
 }
 
 TEST(DecodeSimtRefuses, NothingForItsLayout) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80SimtF32);
   EXPECT_EQ(refusal([](DecodeArgs& g) {
               g.head_dim = 61, g.head_dim_v = 511, g.k_stride[3] = 7, g.v_stride[1] = 3;
               g.q = static_cast<char const*>(g.q) + 4;
@@ -72,6 +75,8 @@ TEST(DecodeSimtRefuses, NothingForItsLayout) {
 }
 
 TEST(DecodeSimtRefuses, WorkspaceFollowsFromExtentsAndSplits) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80SimtF32, abi::DecodeSm80SimtF64, abi::DecodeSm80SimtF16,
+                   abi::DecodeSm80SimtBf16);
   Device const d{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   DecodeArgs g;
   g.batch = 1, g.heads_q = 32, g.heads_kv = 8, g.seqlen_q = 1, g.seqlen_kv = 32768;

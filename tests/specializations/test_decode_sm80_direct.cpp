@@ -13,6 +13,7 @@ std::string refusal(Change change, int major = 9, int shared = 232448) {
 }
 
 TEST(DecodeSm80Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80MmaBf16);
   auto const same = [](DecodeArgs&) {};
   EXPECT_EQ(refusal(same), "");
   EXPECT_EQ(refusal(same, 8, 166912), "");
@@ -45,6 +46,7 @@ TEST(DecodeSm80Refuses, WhatItCannotDo) {
 }
 
 TEST(DecodeSm80Refuses, MemoryItCannotRead) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80MmaBf16);
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.q_stride[1] = 65; }),
             "a stride of q is not a multiple of 16 bytes");
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.q_stride[2] = 65; }), "");  // there is one query
@@ -58,6 +60,7 @@ TEST(DecodeSm80Refuses, MemoryItCannotRead) {
 }
 
 TEST(DecodeSm80Refuses, WorkspaceFollowsFromExtentsAndSplits) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80MmaBf16, abi::DecodeSm80MmaF16);
   Device const d{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   DecodeArgs g;
   g.type = g.type_out = DType::bfloat16;
@@ -207,6 +210,7 @@ TEST(DecodeSm80Runs, GraphReplaysWithOtherLengths) {
 
 // A call begins to fetch keys and values while the one ahead of it still writes some of them.
 TEST(DecodeSm80Runs, SeesValuesThatTheLaunchAheadWrote) {
+  SKIP_IF_LEFT_OUT(abi::DecodeSm80MmaBf16);
   using T = __nv_bfloat16;
   using Kernel = abi::DecodeSm80MmaBf16;
   Device const device = abi::query_device(abi::current_device());

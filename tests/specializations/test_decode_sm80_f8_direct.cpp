@@ -27,6 +27,7 @@ std::string refusal(Change change, int major = 9, int shared = 232448) {
 }
 
 TEST(DecodeSm80Float8Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(Float8);
   auto const same = [](DecodeArgs&) {};
   EXPECT_EQ(refusal(same), "");
   EXPECT_EQ(refusal(same, 8), "");
@@ -51,6 +52,7 @@ TEST(DecodeSm80Float8Refuses, WhatItCannotDo) {
 
 // All of its shapes fit a block of every card from compute capability 8.0 on.
 TEST(DecodeSm80Float8Refuses, NoCardForItsSharedMemory) {
+  SKIP_IF_LEFT_OUT(Float8);
   for (std::int64_t d : {64, 128, 256})
     for (std::int64_t queries : {1, 30})
       EXPECT_EQ(refusal(
@@ -63,6 +65,7 @@ TEST(DecodeSm80Float8Refuses, NoCardForItsSharedMemory) {
 }
 
 TEST(DecodeSm80Float8Refuses, MemoryItCannotRead) {
+  SKIP_IF_LEFT_OUT(Float8);
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.q_stride[1] = 72; }),
             "a stride of q is not a multiple of 16 bytes");
   EXPECT_EQ(refusal([](DecodeArgs& g) { g.q_stride[2] = 65; }), "");  // there is one query
@@ -187,6 +190,7 @@ TEST(DecodeSm80Float8Runs, BatchInvariantWithSplitsGiven) {
 
 // A graph is captured once and replayed for other lengths and factors.
 TEST(DecodeSm80Float8Runs, GraphReplaysWithOtherLengthsAndFactors) {
+  SKIP_IF_LEFT_OUT(Float8);
   Device const device = abi::query_device(abi::current_device());
   for (std::int64_t queries : {1, 6}) {
     DecodeCase t{.batch = 4, .heads = 16, .heads_kv = 2, .len_q = queries, .len_kv = 2048};

@@ -55,6 +55,7 @@ class FarRuns : public testing::Test {
 
   template <class Kernel, class T, class C = T>
   void product(Apart apart, Compute compute = Compute::ieee) {
+    SKIP_IF_LEFT_OUT(Kernel);
     SCOPED_TRACE(testing::Message() << Kernel::name << ' ' << static_cast<int>(apart));
     bool const batches = apart == Apart::batches, turned = apart == Apart::columns_of_c;
     std::int64_t const side = 144, width = side * side;
@@ -89,6 +90,7 @@ class FarRuns : public testing::Test {
   /// Matrices of B lie apart.
   template <class Kernel, class T, class C = __nv_bfloat16>
   void groups() {
+    SKIP_IF_LEFT_OUT(Kernel);
     SCOPED_TRACE(Kernel::name);
     std::int64_t const n = 72, k = 208, width = n * k;
     Matrix<T> a(1, 200, k, false, 0, false, 1), b(1, lines, width, false, 0, false, 2);
@@ -119,6 +121,7 @@ class FarRuns : public testing::Test {
   /// Which dimension's steps are far: 0 pages, of `page_size` positions, 1 heads, 2 positions.
   template <class Kernel, class T, class Out = T>
   void attention(int dimension, Compute compute = Compute::ieee, std::int64_t page_size = 64) {
+    SKIP_IF_LEFT_OUT(Kernel);
     SCOPED_TRACE(testing::Message() << Kernel::name << ", dimension " << dimension);
     bool const by_pages = dimension == 0;
     std::int64_t const heads = dimension == 1 ? lines : 2;

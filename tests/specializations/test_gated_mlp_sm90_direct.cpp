@@ -17,6 +17,7 @@ using KernelFor = std::conditional_t<std::is_same_v<T, __half>, abi::GatedMlpSm9
                                      abi::GatedMlpSm90WgmmaBf16>;
 
 TEST(GatedSm90Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GatedMlpSm90WgmmaF16);
   [[maybe_unused]] alignas(16) static float somewhere[4];
   auto const with = [](auto change) -> std::string {
     GatedMlpArgs g;
@@ -53,6 +54,7 @@ TEST(GatedSm90Refuses, WhatItCannotDo) {
 template <class T, class Out>
 void run(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int64_t intermediate,
          Activation activation, bool by_columns) {
+  SKIP_IF_LEFT_OUT(KernelFor<T>);
   Device const real = abi::query_device(abi::current_device());
   ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
   std::ostringstream text;

@@ -46,6 +46,7 @@ double worst_ratio = 0;
 /// those of the definition, modulo 2^32.
 template <class Kernel, class A, class C, class P>
 void run(Case const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   Device const real = abi::query_device(abi::current_device());
   ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
   std::ostringstream text;
@@ -313,6 +314,7 @@ TEST(PreActivationRuns, SumsOfNothing) {
 
 /// NaN and infinities of a bias reach it as they are.
 TEST(PreActivationRuns, NanAndInfinity) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaBf16, abi::GemmSm80MmaBf16);
   Device const device = abi::query_device(abi::current_device());
   Matrix<Bf> a(1, 136, 64, false, 0, false, 1), b(1, 64, 136, true, 0, false, 2),
       c(1, 136, 136, false, 0, false, 3);
@@ -409,6 +411,9 @@ std::string reason(GemmArgs const& g) {
 }
 
 TEST(PreActivationAccepts, WhatAnEpilogueWrites) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaBf16, abi::GemmSm80MmaBf16, abi::GemmSm90GroupedBf16,
+                   abi::GemmSm80MmaF64, abi::GemmSm90MmaF64, abi::GemmSm80MmaS8,
+                   abi::GemmSm90WgmmaS8);
   alignas(16) static float somewhere[4];
   GemmArgs g;
   g.a = g.b = g.c = g.pre_activation = somewhere;
@@ -446,6 +451,7 @@ TEST(PreActivationAccepts, WhatAnEpilogueWrites) {
 }
 
 TEST(ZeroPointAccepts, ThoseOfInt8) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm80MmaS8, abi::GemmSm90WgmmaS8, abi::GemmSm80MmaF16);
   alignas(16) static float somewhere[4];
   GemmArgs g;
   g.a = g.b = g.c = somewhere;

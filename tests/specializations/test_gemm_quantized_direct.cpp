@@ -32,6 +32,7 @@ double worst_ratio = 0;
 /// turn. Errors of sums are those of test_gemm_sm90_direct.cpp.
 template <class Kernel, class A, class B, class C>
 void run(Case const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   Device const real = abi::query_device(abi::current_device());
   ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
   std::ostringstream text;
@@ -237,6 +238,8 @@ TEST(QuantizedRuns, OtherConfigurations) {
 }
 
 TEST(QuantizedRefuses, WhatAnEightBitCCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaS8, abi::GemmSm80MmaS8, abi::GemmSm90WgmmaF8,
+                   abi::GemmSm89MmaF8);
   alignas(16) static float somewhere[4];
   Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   GemmArgs g;

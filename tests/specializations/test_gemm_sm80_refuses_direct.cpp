@@ -37,6 +37,7 @@ std::string reason(GemmArgs const& g, Device const& d = card(8, 6)) {
 }
 
 TEST(Sm80Refuses, OtherDevices) {
+  SKIP_IF_LEFT_OUT(GemmSm80MmaF16, GemmSm89MmaF8, GemmSm80SimtF32);
   for (auto d : {card(8, 0), card(8, 6), card(8, 9), card(9, 0), card(10, 0), card(12, 0)})
     EXPECT_EQ(reason(acceptable(), d), "") << d.compute_major << d.compute_minor;
   EXPECT_EQ(reason(acceptable(), Device{}), "no CUDA device");
@@ -57,6 +58,7 @@ TEST(Sm80Refuses, OtherDevices) {
 
 /// Whatever strides, epilogues, lists and precision a float32 call has, one kernel takes it.
 TEST(Sm80Refuses, NothingOfFloat32) {
+  SKIP_IF_LEFT_OUT(GemmSm80SimtF32);
   static void* list[1];
   auto const with = [](auto change) {
     GemmArgs g = acceptable();
@@ -85,6 +87,7 @@ TEST(Sm80Refuses, NothingOfFloat32) {
 }
 
 TEST(Sm80Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(GemmSm80MmaF16);
   auto const with = [](auto change) {
     GemmArgs g = acceptable();
     change(g);
@@ -117,6 +120,7 @@ TEST(Sm80Refuses, WhatItCannotDo) {
 }
 
 TEST(Sm80Refuses, ListsThatItCannotFollow) {
+  SKIP_IF_LEFT_OUT(GemmSm80MmaF16);
   static void* list[1];
   auto const with = [](auto change) {
     GemmArgs g = acceptable();
@@ -140,6 +144,7 @@ TEST(Sm80Refuses, ListsThatItCannotFollow) {
 }
 
 TEST(Sm80Refuses, WhatATypeCannotDo) {
+  SKIP_IF_LEFT_OUT(GemmSm80MmaS8, GemmSm80MmaF64);
   static float factors[4];
   GemmArgs g = acceptable();
   g.type_a = g.type_b = DType::int8, g.type_c = DType::int32;
@@ -160,6 +165,7 @@ TEST(Sm80Refuses, WhatATypeCannotDo) {
 }
 
 TEST(Sm80Refuses, LessPrecisionThanIsAskedFor) {
+  SKIP_IF_LEFT_OUT(GemmSm80MmaTf32, GemmSm80MmaTf32x3);
   GemmArgs g = acceptable();
   g.type_a = g.type_b = g.type_c = DType::float32;
   EXPECT_EQ(reason<GemmSm80MmaTf32>(g),

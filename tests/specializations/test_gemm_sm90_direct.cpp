@@ -253,6 +253,7 @@ TEST(Sm90Runs, SharedKOfWideTiles) {
 }
 
 TEST(Sm90Runs, OnAThreadThatHasCalledNothing) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaF16);
   Device const device = abi::query_device(abi::current_device());
   Matrix<__half> a(1, 64, 64, false, 0, false, 1), b(1, 64, 64, true, 0, false, 2),
       c(1, 64, 64, false, 0, false, 3);
@@ -286,6 +287,7 @@ TEST(Sm90Runs, BatchesAndABroadcastB) {
 }
 
 TEST(Sm90Runs, TheSameBitsEveryTime) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaF16);
   Device const device = abi::query_device(abi::current_device());
   for (auto [m, n, k] : {std::array<std::int64_t, 3>{16, 1024, 8192}, {1000, 1304, 2048}}) {
     Matrix<__half> a(1, m, k, false, 0, false, 1), b(1, k, n, true, 0, false, 2),
@@ -312,6 +314,7 @@ TEST(Sm90Runs, TheSameBitsEveryTime) {
 /// Each of three products multiplies what the one before has written, and may begin before that one
 /// ends.
 TEST(Sm90Runs, CanBeCaptured) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaF16);
   Device const device = abi::query_device(abi::current_device());
   Matrix<__half> x(4, 256, 256, false, 0, false, 1), b(1, 256, 256, true, 0, false, 2);
   x.upload(), b.upload();
@@ -340,6 +343,7 @@ TEST(Sm90Runs, CanBeCaptured) {
 /// Weights that the launch before writes: a product with few rows asks L2 for them while that one
 /// runs, and must still read what it writes.
 TEST(Sm90Runs, WeightsOfTheLaunchBefore) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaBf16);
   using T = __nv_bfloat16;
   Device const device = abi::query_device(abi::current_device());
   constexpr std::int64_t features = 2048, inputs = 1024, inner = 512;

@@ -75,30 +75,8 @@ std::vector<unsigned char> result_of(FloatOperands& x, int sm_count) {
   return result;
 }
 
-TEST(Sm90F32Accepts, NoBatchesOfTinyProducts) {
-  alignas(16) static float somewhere[4];
-  Device device;
-  device.compute_major = 9, device.sm_count = 132;
-  GemmArgs g;
-  g.a = g.b = g.c = somewhere;
-  g.type_a = g.type_b = g.type_c = DType::float32;
-  g.m = g.n = g.k = g.a_m = g.b_k = g.c_m = 32;
-  g.a_k = g.b_n = g.c_n = 1, g.batch = 2, g.a_batch = g.b_batch = g.c_batch = 1024;
-  EXPECT_STREQ(Simt::accepts(g, device).reason,
-               "a batch of products of 32 and less is shared out several at a time elsewhere");
-  g.bias = somewhere;
-  EXPECT_STRNE(Simt::accepts(g, device).reason, "");
-  device.shared_memory_per_block_optin = 232448;
-  EXPECT_STREQ(abi::GemmSm80SimtF32::accepts(g, device).reason, "") << "which small_f32 has not";
-  g.bias = nullptr, g.batch = 1;
-  EXPECT_STREQ(Simt::accepts(g, device).reason, "");
-  g.batch = 2, g.k = g.a_m = 36;
-  EXPECT_STREQ(Simt::accepts(g, device).reason, "");
-  g.tile.n = 128;
-  EXPECT_STREQ(Simt::accepts(g, device).reason, "its tile cannot be set");
-}
-
 TEST(Sm90F32Accepts, Tf32x3WhereItIsAllowedAndPays) {
+  SKIP_IF_LEFT_OUT(Tf32x3);
   alignas(16) static float somewhere[4];
   Device device;
   device.compute_major = 9, device.sm_count = 132;
@@ -134,6 +112,7 @@ double float_worst = 0;
 /// additions for each k, and less than 16uS dropped, 2u(2k + 8)S in all.
 template <class Kernel = Simt>
 void run_float(FloatCase const& t) {
+  SKIP_IF_LEFT_OUT(Kernel);
   ASSERT_EQ(abi::query_device(abi::current_device()).compute_major, 9)
       << "this suite needs a Hopper card";
   constexpr bool tf32x3 = std::is_same_v<Kernel, Tf32x3>;
@@ -281,6 +260,7 @@ float promised(FloatOperands& x, std::int64_t i, std::int64_t j, int splits, int
 }
 
 TEST(Sm90F32Runs, OrderOfAdditions) {
+  SKIP_IF_LEFT_OUT(Simt);
   for (bool trans : {false, true}) {
     FloatCase t{256, 512, 437};
     t.trans_a = trans, t.trans_b = !trans;
@@ -356,6 +336,7 @@ TEST(Sm90Tf32x3Runs, ManyTilesAndBatches) {
 
 /// Sums of one sign, of which truncation would leave too little were they left to the tensor cores.
 TEST(Sm90Tf32x3Runs, LongSumsOfOneSign) {
+  SKIP_IF_LEFT_OUT(Tf32x3);
   FloatCase const t{128, 132, 16384};
   FloatOperands x(t);
   for (auto* matrix : {&x.a, &x.b}) {
@@ -379,6 +360,7 @@ TEST(Sm90Tf32x3Runs, LongSumsOfOneSign) {
 }
 
 TEST(Sm90Tf32x3Runs, NanAndInfinity) {
+  SKIP_IF_LEFT_OUT(Tf32x3);
   std::uint32_t const nans[] = {0x7FFFFFFF, 0x7F800001};
   for (bool of_a : {true, false})
     for (std::uint32_t nan : nans) {

@@ -43,6 +43,7 @@ double grouped_worst = 0;
 /// that of C.
 template <class T, class C, class Weight = T>
 void run_grouped(GroupedCase const& t) {
+  SKIP_IF_LEFT_OUT(GroupedKernel<T>);
   ASSERT_EQ(abi::query_device(abi::current_device()).compute_major, 9)
       << "this suite needs a Hopper card";
   std::ostringstream text;
@@ -364,6 +365,7 @@ TEST(GroupedRuns, ManyTiles) {
 }
 
 TEST(GroupedRefuses, WhatFloat8CannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90GroupedF8);
   alignas(16) static float somewhere[4];
   Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   GemmArgs g;
@@ -396,6 +398,7 @@ TEST(GroupedRefuses, WhatFloat8CannotDo) {
 }
 
 TEST(GroupedRefuses, WhatInt8CannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90GroupedS8);
   alignas(16) static float somewhere[4];
   Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   GemmArgs g;
@@ -421,6 +424,7 @@ TEST(GroupedRefuses, WhatInt8CannotDo) {
 }
 
 TEST(GroupedRefuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90GroupedF16);
   alignas(16) static float somewhere[4];
   Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
   auto const reason = [&](auto change) {

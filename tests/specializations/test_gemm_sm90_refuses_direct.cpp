@@ -25,6 +25,7 @@ std::string reason(GemmArgs const& g, Device const& d = hopper()) {
 }
 
 TEST(Sm90Refuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm90WgmmaF16, abi::GemmSm90WgmmaF8, abi::GemmSm90WgmmaS8);
   EXPECT_EQ(reason(acceptable()), "");
   EXPECT_EQ(reason(acceptable(), Device{}), "no CUDA device");
   auto other = hopper();

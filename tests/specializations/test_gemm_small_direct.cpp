@@ -100,6 +100,7 @@ double small_worst[2] = {};
 /// rounding for each of their operations.
 template <class T>
 void run_small(SmallCase const& t, std::vector<int> const& multiprocessors = {1, 132}) {
+  SKIP_IF_LEFT_OUT(KernelOf<T>);
   std::ostringstream text;
   text << dtype_name(dtype_of<T>()) << " m" << t.m << " n" << t.n << " k" << t.k << " batch"
        << t.batch << " lies " << static_cast<int>(t.a) << static_cast<int>(t.b)
@@ -259,6 +260,7 @@ TEST(SmallRuns, BehindPointers) {
 }
 
 TEST(SmallRuns, NothingToSum) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm80SmallF32);
   for (std::int64_t e : {1, 8, 31, 64}) {
     SmallCase t{e, e, 0, 300};
     run_both(t);
@@ -283,6 +285,7 @@ TEST(SmallRuns, ManyProducts) {
 
 /// Products more than 2^31 elements apart.
 TEST(SmallRuns, FarApart) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm80SmallF32);
   std::int64_t const stride = (std::int64_t{1} << 31) + 12;
   float* memory = nullptr;
   std::size_t const bytes = static_cast<std::size_t>(stride + 4096) * sizeof(float);
@@ -319,6 +322,7 @@ TEST(SmallRuns, FarApart) {
 
 /// A call in a graph reads what its operands hold when the graph runs.
 TEST(SmallRuns, InAGraph) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm80SmallF64);
   SmallBatch<double> a(50, 8, 8, Lies::rows, false, 1), b(50, 8, 8, Lies::rows, false, 2),
       c(50, 8, 8, Lies::rows, false, 3);
   a.upload(), b.upload(), c.upload();
@@ -354,6 +358,7 @@ TEST(SmallRuns, InAGraph) {
 }
 
 TEST(SmallRefuses, WhatItCannotDo) {
+  SKIP_IF_LEFT_OUT(abi::GemmSm80SmallF32, abi::GemmSm80SmallF64);
   alignas(16) static float somewhere[4];
   static void* list[1];
   Device const device{0, 8, 0, abi::Architecture::ampere, 108, 166912};

@@ -22,6 +22,7 @@ void renew(Matrix<T> const& x, int round) {
 /// A product of many steps whose A changes; `ask` completes the call.
 template <class Kernel, class T, class C, class Ask>
 void replay_product(std::int64_t m, std::int64_t n, std::int64_t k, Ask ask) {
+  SKIP_IF_LEFT_OUT(Kernel);
   SCOPED_TRACE(testing::Message() << Kernel::name << ' ' << m << ' ' << n << ' ' << k);
   Matrix<T> a(1, m, k, false, 0, false, 1), b(1, k, n, true, 0, false, 2);
   Matrix<C> c(1, m, n, false, 0, false, 3);
@@ -83,6 +84,7 @@ TEST(ReplayRuns, FactorsOfBlocks) {
 }
 
 TEST(ReplayRuns, GatedMlp) {
+  SKIP_IF_LEFT_OUT(abi::GatedMlpSm90WgmmaBf16);
   using T = __nv_bfloat16;
   for (std::int64_t tokens : {16, 520}) {
     Matrix<T> x(1, tokens, 1032, false, 0, false, 1), gate(1, 648, 1032, false, 0, false, 2),
@@ -107,6 +109,7 @@ TEST(ReplayRuns, GatedMlp) {
 /// Offsets or counts are others in each round: groups of no rows and of all, entries out of range.
 template <class Kernel, class T>
 void replay_groups(bool masked) {
+  SKIP_IF_LEFT_OUT(Kernel);
   SCOPED_TRACE(testing::Message() << Kernel::name << (masked ? " counts" : " offsets"));
   std::vector<std::vector<int>> const lists{{0, 300, 300, 421, 700},
                                             {0, 0, 0, 0, 700},
@@ -183,6 +186,7 @@ void change_lists(DecodeProblem<T> const& x, int round) {
 /// `Out`: another type of out than that of q, k and v.
 template <class Kernel, class T, class Out = T>
 void replay_attention(DecodeCase const& t, Compute compute = Compute::ieee) {
+  SKIP_IF_LEFT_OUT(Kernel);
   SCOPED_TRACE(Kernel::name + (' ' + describe(t, std::is_same_v<T, __half>)));
   DecodeProblem<T> x(t);
   Tensor4<Out> out(x.out.extent[0], t.heads, t.len_q, t.dv, t.order, 4, 1);
@@ -202,6 +206,7 @@ void replay_attention(DecodeCase const& t, Compute compute = Compute::ieee) {
 /// the two.
 template <class Kernel, class T>
 void replay_chain(std::int64_t d, std::int64_t length) {
+  SKIP_IF_LEFT_OUT(Kernel);
   DecodeCase t{.batch = 4, .heads = 8, .heads_kv = 8, .len_q = length, .len_kv = length};
   t.d = t.dv = d;
   SCOPED_TRACE(Kernel::name + (' ' + describe(t, std::is_same_v<T, __half>)));
