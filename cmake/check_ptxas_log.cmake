@@ -29,6 +29,10 @@ foreach(i RANGE ${last})
   list(APPEND command "${argument}")
 endforeach()
 
+# ccache as the user's launcher: it would take one pass of nvcc's preprocessor for all of them, and find no difference
+# where `#if __CUDA_ARCH__` hides one. So it goes by the files that the compiler says it has read.
+set(ENV{CCACHE_DEPEND} 1)
+
 execute_process(COMMAND ${command} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE log)
 
 # Warnings and errors stay visible, word for word.
