@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """append_kv against copies of as many bytes, in one process.
 
-  append_kv_torch.py ./companion.so [--out FILE]
+  append_kv_torch.py LIBRARY [--out FILE]
 
-The companion is built as peers_torch.py says. head_dim 128, random normal data; caches hold what is new and as much
-again. Calls are launched back to back in a CUDA graph over tensors that rotate past L2; ours, PyTorch's copy of keys
-and values of one call in one piece, and a copy of 1 GiB take turns, medians of their times by events. A call moves
-each new element once in and once out. "of copy" is ours over the rate of the copy of 1 GiB, "of same" the time of the
-copy of as many bytes over ours.
+LIBRARY is the target attikos_perf_append_kv of a build. head_dim 128, random normal data; caches hold what is new and
+as much again. Calls are launched back to back in a CUDA graph over tensors that rotate past L2; ours, PyTorch's copy
+of keys and values of one call in one piece, and a copy of 1 GiB take turns, medians of their times by events. A call
+moves each new element once in and once out. "of copy" is ours over the rate of the copy of 1 GiB, "of same" the time
+of the copy of as many bytes over ours.
 """
 
 import argparse

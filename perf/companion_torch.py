@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The companion's attention on PyTorch's tensors, and times of calls that take turns."""
+"""The companion's attention and products on PyTorch's tensors, and times of calls that take turns."""
 
 import collections
 import ctypes
@@ -45,7 +45,8 @@ class Options(ctypes.Structure):
 
 
 TYPES = {torch.bfloat16: b"bfloat16", torch.float16: b"float16", torch.float32: b"float32",
-         torch.float64: b"float64", torch.float8_e4m3fn: b"float8_e4m3"}
+         torch.float64: b"float64", torch.float8_e4m3fn: b"float8_e4m3", torch.float8_e5m2: b"float8_e5m2",
+         torch.int8: b"int8", torch.int32: b"int32"}
 
 
 class Companion:
@@ -81,14 +82,20 @@ class Companion:
         run.operands = q, k, v, out, lse, tensors  # whose memory would be given to others
         return run
 
-    def product(self, a, b, c):
-        """A function that multiplies square float32 matrices in IEEE arithmetic, the second transposed."""
+    def product(self, a, b, c, *, kernel="", compute=0, fast=False):
+        """A function that multiplies a [m, k] by b [n, k] transposed into c [m, n], all dense. `compute`: 0 IEEE, 1
+        tf32, 2 tf32x3; `fast`: sums of float8 products as the tensor cores have them."""
         stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
         pointers = [ctypes.c_void_p(t.data_ptr()) for t in (a, b, c)]
+        extents = [ctypes.c_int64(n) for n in (a.shape[0], b.shape[0], a.shape[1])]
 
         def run():
-            if self.library.attikos_perf_product(*pointers, ctypes.c_int64(a.shape[0]), stream, ctypes.byref(reason)):
-                raise RuntimeError((reason.value or b"").decode())
+            status = self.library.attikos_perf_gemm(
+                TYPES[a.dtype], TYPES[c.dtype], *pointers, *extents, compute, int(fast), kernel.encode(), stream,
+                ctypes.byref(reason)
+            )  # fmt: skip
+            if status:
+                raise RuntimeError(f"status {status}: {(reason.value or b'').decode()}")
 
         run.operands = a, b, c
         return run

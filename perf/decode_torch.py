@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Decode against what a copy moves, and PyTorch's Flash back end, in one process.
 
-  decode_torch.py ./companion.so [--out FILE]
+  decode_torch.py LIBRARY [--out FILE]
 
-The companion is built as peers_torch.py says. 32 query heads, 8 key heads, head_dim 128, bfloat16 or float8_e4m3 with
-a bfloat16 result, random normal data. Calls are launched back to back in a CUDA graph over caches that rotate past L2;
-ours, PyTorch's (of bfloat16) and the copy take turns, medians of their times by events. "of copy" is the rate at which
-the cache is read over that of a copy of 1 GiB, read and written.
+LIBRARY is the target attikos_perf_decode of a build. 32 query heads, 8 key heads, head_dim 128, bfloat16 or
+float8_e4m3 with a bfloat16 result, random normal data. Calls are launched back to back in a CUDA graph over caches
+that rotate past L2; ours, PyTorch's (of bfloat16) and the copy take turns, medians of their times by events. "of
+copy" is the rate at which the cache is read over that of a copy of 1 GiB, read and written.
 """
 
 import argparse

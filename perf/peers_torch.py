@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Forward attention against PyTorch's back ends (cuDNN, Flash, memory-efficient), in one process.
 
-  nvcc -std=c++20 -O2 -shared -Xcompiler -fPIC -Iinclude -IBUILD/include perf/support/companion_attention.cpp \\
-    BUILD/cuda_specializations/libattikos_cuda.a -o companion.so
-  peers_torch.py ./companion.so [--out FILE] [--quick] [--families LIST]
+  peers_torch.py LIBRARY [--out FILE] [--quick] [--families LIST]
 
-Random normal data; peers and ours take turns, medians of their times by events; a causal problem counts half the
-operations. "ratio" is ours over the best back end. r16 is PyTorch's bfloat16 product of 8192³ with B transposed, over
-681 TFLOP/s, r8 that of float8 with fast sums over 1277, before and after: they carry published figures to the card
-and its clocks of the day. Families, all of them unless a list is given:
+LIBRARY is the target attikos_perf_attention of a build, perf/support/libattikos_perf_attention.so. Random normal
+data; peers and ours take turns, medians of their times by events; a causal problem counts half the operations.
+"ratio" is ours over the best back end. r16 is PyTorch's bfloat16 product of 8192³ with B transposed, over 681
+TFLOP/s, r8 that of float8 with fast sums over 1277, before and after: they carry published figures to the card and
+its clocks of the day. Families, all of them unless a list is given:
 
   dense    16384 tokens in all, heads × head_dim = 2048 (or as near as it gets), 16-bit types
   packed   sequences of random lengths in one tensor, against ours of as many tokens in sequences of one length that
@@ -179,7 +178,7 @@ def float32_case(ours, head_dim, length, causal):
     require_close(case, x[3], expected, 1e-4)
     calls["tf32x3"] = ours.attention(*x, causal=causal, tf32x3=1)
     a, b, c = (torch.randn(4096, 4096, device="cuda") for _ in range(3))
-    calls["product"] = ours.product(a, b, c)
+    calls["product"] = ours.product(a, b, c, kernel="gemm/sm90_simt_f32")
     seconds = rates_of(case, operations_of(batch, heads, length, head_dim, causal), {**calls, **others})
     require_close(case, x[3], expected, 1e-4)
     del case["product:TFLOP/s"], case["ratio"]
