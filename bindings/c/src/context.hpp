@@ -34,7 +34,7 @@ class CurrentDevice {
   CurrentDevice& operator=(CurrentDevice const&) = delete;
 
  private:
-  int previous_ = -1;
+  [[maybe_unused]] int previous_ = -1;
 };
 
 /// CUDA device that the memory lies on, -1 for host memory. Managed memory counts as its device's.

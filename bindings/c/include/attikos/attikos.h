@@ -24,7 +24,7 @@ extern "C" {
 
 /* --- matrix product ---------------------------------------------------------------------------- */
 
-typedef enum attikos_activation {
+typedef ATTIKOS_ENUM(attikos_activation) {
   ATTIKOS_ACTIVATION_NONE = 0,
   ATTIKOS_ACTIVATION_RELU = 1,
   ATTIKOS_ACTIVATION_GELU = 2, /**< x times the normal distribution function (erf) */
@@ -33,14 +33,14 @@ typedef enum attikos_activation {
 } attikos_activation;
 
 /** Least precision of float32 products. */
-typedef enum attikos_compute {
+typedef ATTIKOS_ENUM(attikos_compute) {
   ATTIKOS_COMPUTE_IEEE = 0,
   ATTIKOS_COMPUTE_TF32 = 1,   /**< factors may be rounded to 11 significant bits */
   ATTIKOS_COMPUTE_TF32X3 = 2  /**< each factor is split into two such numbers */
 } attikos_compute;
 
 /** How float8 products are summed. */
-typedef enum attikos_accumulate {
+typedef ATTIKOS_ENUM(attikos_accumulate) {
   ATTIKOS_ACCUMULATE_PROMOTED = 0, /**< at most 128 of them before they go to float32 registers */
   ATTIKOS_ACCUMULATE_FAST = 1      /**< all in the matrix unit, which may keep as few as 14 bits */
 } attikos_accumulate;
@@ -132,7 +132,7 @@ ATTIKOS_API attikos_status attikos_list_kernels(char const* operation, char* tex
 
 /* --- attention --------------------------------------------------------------------------------- */
 
-typedef enum attikos_attention_algorithm {
+typedef ATTIKOS_ENUM(attikos_attention_algorithm) {
   ATTIKOS_FLASH = 0, /**< no storage that grows with seqlen_q * seqlen_kv */
   ATTIKOS_TILED = 1,
   ATTIKOS_NAIVE = 2
@@ -215,7 +215,7 @@ ATTIKOS_API attikos_status attikos_attention_backward(attikos_context* context, 
 
 /** How far the bits of a result repeat at least. The default is 0, so that libraries which do not know the
  * member take it. */
-typedef enum attikos_determinism {
+typedef ATTIKOS_ENUM(attikos_determinism) {
   ATTIKOS_RUN_TO_RUN = 0,      /**< from call to call of one problem on one machine */
   ATTIKOS_BATCH_INVARIANT = 1, /**< and whatever else the batch holds beside a sequence */
   ATTIKOS_UNORDERED = 2        /**< not at all */
@@ -474,7 +474,7 @@ ATTIKOS_API attikos_status attikos_dequantize(attikos_context* context, attikos_
 /* --- attention on raw pointers ------------------------------------------------------------------ */
 
 /** What the functions below return, as an int. */
-enum attikos_flash_attention_error {
+ATTIKOS_ENUM(attikos_flash_attention_error) {
   ATTIKOS_FA_SUCCESS = 0,
   ATTIKOS_FA_INVALID_DIMENSION = 1,    /**< a dimension <= 0, or a tensor beyond 63-bit offsets */
   ATTIKOS_FA_DIMENSION_MISMATCH = 2,   /**< not returned: there is one set of dimensions */

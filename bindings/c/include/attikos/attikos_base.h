@@ -27,13 +27,20 @@ ATTIKOS_API int attikos_version(void);
 /** The same as text, e.g. "0.1.0". */
 ATTIKOS_API char const* attikos_version_string(void);
 
+/* An enumeration holds any int in C; in C++ only where that is said, and callers may pass numbers that are none of it. */
+#if defined(__cplusplus)
+#define ATTIKOS_ENUM(name) enum name : int
+#else
+#define ATTIKOS_ENUM(name) enum name
+#endif
+
 /** Instruction sets that the library was compiled for and this processor, or its operating system, lacks, e.g.
  * "avx2, fma"; "" where it can run. Where it is not "", attikos_context_create, attikos_get_device_info,
  * attikos_list_kernels and the functions on raw pointers fail with a sentence about it (ATTIKOS_DEVICE_ERROR), and
  * nothing that needs a context is called. Never null. */
 ATTIKOS_API char const* attikos_missing_instructions(void);
 
-typedef enum attikos_status {
+typedef ATTIKOS_ENUM(attikos_status) {
   ATTIKOS_SUCCESS = 0,
   ATTIKOS_NULL_ARGUMENT = 1,     /**< a pointer that must not be null, or data of a tensor with elements */
   ATTIKOS_NEGATIVE_EXTENT = 2,   /**< an extent or a number of dimensions below 0 */
@@ -58,7 +65,7 @@ ATTIKOS_API char const* attikos_last_error(void);
 
 /* --- tensors ----------------------------------------------------------------------------------- */
 
-typedef enum attikos_dtype {
+typedef ATTIKOS_ENUM(attikos_dtype) {
   ATTIKOS_FLOAT64 = 0,
   ATTIKOS_FLOAT32 = 1,
   ATTIKOS_FLOAT16 = 2,
@@ -88,7 +95,7 @@ typedef struct attikos_tensor {
 
 /* --- contexts ---------------------------------------------------------------------------------- */
 
-typedef enum attikos_device_kind {
+typedef ATTIKOS_ENUM(attikos_device_kind) {
   ATTIKOS_HOST = 0,   /**< the parallel host space: OpenMP or Threads where Kokkos has one, else Serial */
   ATTIKOS_SERIAL = 1, /**< one host thread, the caller's */
   ATTIKOS_CUDA = 2
@@ -129,7 +136,7 @@ ATTIKOS_API attikos_status attikos_free(attikos_context* context, void* memory);
  * call returns. */
 ATTIKOS_API attikos_status attikos_copy(attikos_context* context, void* to, void const* from, size_t bytes);
 
-typedef enum attikos_architecture {
+typedef ATTIKOS_ENUM(attikos_architecture) {
   ATTIKOS_ARCH_UNKNOWN = 0,
   ATTIKOS_ARCH_VOLTA = 1,
   ATTIKOS_ARCH_TURING = 2,
