@@ -135,6 +135,7 @@ void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const&
       std::int64_t const len_q = p.lengths_q.empty() ? s.seqlen_q : p.lengths_q[which];
       std::int64_t const len_kv = p.lengths_kv.empty() ? s.seqlen_kv : p.lengths_kv[which];
       for (std::int64_t i = 0; i < s.seqlen_q; ++i) {
+        if (!is_compared(i)) continue;
         auto const row = reference::attention_row(
             reference::visible_keys(i, len_q, len_kv, p.options.causal,
                                     p.options.causal_alignment == CausalAlignment::top_left),

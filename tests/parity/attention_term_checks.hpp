@@ -116,6 +116,7 @@ struct SequenceCheck {
     for (std::int64_t h = 0; h < shape.heads_q; ++h) {
       std::int64_t const g = h / (shape.heads_q / shape.heads_kv);
       for (std::int64_t i = 0; i < rows; ++i) {
+        if (!is_compared(i)) continue;
         auto const row = reference::attention_row(
             i < len_q ? len_kv : 0, shape.d, shape.dv,
             operands.row(terms, options, scale, b, h, i, len_q, len_kv),

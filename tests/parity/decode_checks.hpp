@@ -190,6 +190,7 @@ struct DecodeRun {
       for (std::int64_t h = 0; h < s.heads_q; ++h) {
         std::int64_t const hk = h / (s.heads_q / s.heads_kv);
         for (std::int64_t i = 0; i < s.seqlen_q; ++i) {
+          if (!is_compared(i + h)) continue;
           auto t = terms(b, h, i);
           t.scale *= scale_factor;
           auto const value = [&](std::int64_t j, std::int64_t c) {

@@ -88,14 +88,14 @@ void check(std::int64_t batch, std::int64_t rows, std::int64_t cols, Blocks bloc
       std::string(QuantizedFormat<Q>::name) + "/" + type_name<T>() + "/" + Exec::name();
   Comparison factors("quantize/scale/" + name, what), values("quantize/" + name, what),
       scaled_back("dequantize/" + name, what);
+  std::map<std::array<std::int64_t, 3>, double> largest_of_group;
+  x.for_each([&](auto const& i) {
+    double& amax = largest_of_group[{group(i[0], blocks.batch), group(i[1], blocks.rows),
+                                     group(i[2], blocks.cols)}];
+    amax = std::max(amax, std::abs(to_double(x.at(i))));
+  });
   scale.for_each([&](auto const& s) {
-    double amax = 0;
-    x.for_each([&](auto const& i) {
-      if (group(i[0], blocks.batch) == s[0] && group(i[1], blocks.rows) == s[1] &&
-          group(i[2], blocks.cols) == s[2])
-        amax = std::max(amax, std::abs(to_double(x.at(i))));
-    });
-    double want = std::max(amax / QuantizedFormat<Q>::limit, smallest_scale);
+    double want = std::max(largest_of_group[s] / QuantizedFormat<Q>::limit, smallest_scale);
     if (options.power_of_two_scale) want = std::exp2(std::ceil(std::log2(want)));
     factors.add(to_double(scale.at(s)), want, options.power_of_two_scale ? 0.0 : scale_bound(want),
                 {s[0], s[1], s[2]});

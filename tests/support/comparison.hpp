@@ -15,6 +15,17 @@
 
 namespace attikos::test {
 
+/// Whether a row is compared with the oracle: every row, but where a build looks for something
+/// other than wrong numbers (ATTIKOS_TEST_CASES=few), which runs the kernels on all of them and
+/// compares some.
+inline bool is_compared([[maybe_unused]] std::int64_t row) {
+#if defined(ATTIKOS_TEST_FEW_CASES)
+  return row % 13 == 0;
+#else
+  return true;
+#endif
+}
+
 /// The worst ratio seen under each name in this process; main prints it.
 inline std::map<std::string, double>& worst_ratios() {
   static std::map<std::string, double> ratios;
