@@ -239,7 +239,8 @@ RC_GTEST_PROP(AttentionProperties, EqualValuesComeBack, ()) {
   call_attention(Exec(), p, o);
   o.download();
   o.lse.for_each([&](auto const& i) {
-    AttentionBound<float> const bound(oracle_row(p, o, i[0], i[1], i[2], scale_of(p)), p.shape.d);
+    auto const row = oracle_row(p, o, i[0], i[1], i[2], scale_of(p));
+    AttentionBound<float> const bound(row, p.shape.d);
     for (std::int64_t c = 0; c < p.shape.dv; ++c)
       RC_ASSERT(std::abs(o.out.value(i[0], i[1], i[2], c) - 0.75) <=
                 bound.out(sz(c), [](std::int64_t) { return 0.75; }));
