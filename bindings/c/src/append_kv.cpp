@@ -127,8 +127,8 @@ struct AppendCall {
     t.new_lengths = any(has_counts, counts);
     t.page_table = any(has_pages, pages);
     if (has_pages) t.page_size = k_cache.extent[2];
-    t.cu_q = any_offsets(has_cu_q, cu_q);
-    t.cu_kv = any_offsets(has_cu_kv, cu_kv);
+    t.cu_q = any(has_cu_q, cu_q);
+    t.cu_kv = any(has_cu_kv, cu_kv);
     t.cos = any(has_tables, cos);
     t.sin = any(has_tables, sin);
     t.q = any(has_queries, q);

@@ -105,11 +105,6 @@ void expect_attention_ranks(char const* operation, AttentionSetup const& setup, 
   expect(v, rank_kv, why);
 }
 
-attikos::detail::AnyOffsets any_offsets(bool given, Tensor const& tensor) {
-  if (!given) return {};
-  return {{tensor.data, false, tensor.stride[0]}, tensor.extent[0], true};
-}
-
 attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup, Tensor const& q,
                                                     Tensor const& k, Tensor const& v,
                                                     Tensor const& out, Tensor const* lse) {
@@ -122,8 +117,8 @@ attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup,
   t.v = v.any();
   t.out = out.any();
   if (lse != nullptr) t.lse = lse->any();
-  t.cu_q = any_offsets(setup.has_cu_q, setup.cu_q);
-  t.cu_kv = any_offsets(setup.has_cu_kv, setup.cu_kv);
+  t.cu_q = any(setup.has_cu_q, setup.cu_q);
+  t.cu_kv = any(setup.has_cu_kv, setup.cu_kv);
   t.page_table = any(setup.has_pages, setup.pages);
   if (setup.has_pages) t.page_size = k.extent[2];
   t.lengths_q = any(setup.has_lengths_q, setup.lengths_q);

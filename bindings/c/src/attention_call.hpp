@@ -50,9 +50,6 @@ void expect_term_types(char const* operation, AttentionSetup const& setup) {
     fail(ATTIKOS_UNSUPPORTED, operation, ": descale factors go with float8 tensors");
 }
 
-/// int32 offsets of packed sequences.
-attikos::detail::AnyOffsets any_offsets(bool given, Tensor const& tensor);
-
 /// The tensors of a call as the library's checks see them.
 attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup, Tensor const& q,
                                                     Tensor const& k, Tensor const& v,

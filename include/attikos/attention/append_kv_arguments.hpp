@@ -21,10 +21,10 @@ struct AppendKvTensors {
   AnyTensor k_new, v_new, k_cache, v_cache;
   AnyTensor cache_lengths, new_lengths, page_table;
   std::int64_t page_size = 0;
-  AnyOffsets cu_q, cu_kv;
+  AnyTensor cu_q, cu_kv;
   AnyTensor cos, sin, q, q_out;
 
-  bool packed() const { return cu_kv.given; }
+  bool packed() const { return cu_kv.given(); }
   bool paged() const { return page_table.given(); }
   /// What messages show of the tensors.
   std::string shapes() const {
@@ -38,7 +38,7 @@ inline TokenLayout append_kv_tokens(AppendKvTensors const& t) {
   TokenLayout tokens{};
   if (t.packed()) {
     tokens.offsets = offsets_ref("append_kv", "cu_seqlens of kv", t.cu_kv);
-    tokens.batch = t.cu_kv.count - 1;
+    tokens.batch = t.cu_kv.extent[0] - 1;
     return tokens;
   }
   tokens.batch = t.k_new.extent[0];
@@ -104,13 +104,13 @@ inline TokenLayout append_kv_query_tokens(AppendKvTensors const& t, std::int64_t
   check_extents_like("append_kv", "out of queries", t.q_out, "q", t.q);
   tokens.batch = batch;
   AnyTensor const q = t.q.with_rank(4);
-  if ((!t.cu_q.given && q.extent[0] != batch) || q.extent[3] != t.k_new.extent[t.k_new.rank - 1])
+  if ((!t.cu_q.given() && q.extent[0] != batch) || q.extent[3] != t.k_new.extent[t.k_new.rank - 1])
     raise<ShapeError>("append_kv: q is ", describe(t.q),
                       "; expected batch and head_dim as in k_new, which is ", describe(t.k_new));
-  if (t.cu_q.given) {
+  if (t.cu_q.given()) {
     tokens.offsets = offsets_ref("append_kv", "cu_seqlens of q", t.cu_q);
-    if (t.cu_q.count != batch + 1)
-      raise<ShapeError>("append_kv: cu_seqlens of q has ", t.cu_q.count, " entries; expected ",
+    if (t.cu_q.extent[0] != batch + 1)
+      raise<ShapeError>("append_kv: cu_seqlens of q has ", t.cu_q.extent[0], " entries; expected ",
                         batch + 1, ", one more than there are sequences");
   }
   return tokens;
@@ -141,7 +141,7 @@ inline AppendKvPlan append_kv_plan(AppendKvTensors const& t, AppendKvOptions con
   };
   p.seqlen = reach(t.k_new, t.packed());
   if (t.q.given())
-    p.seqlen = std::max(p.seqlen, reach(t.q, options.queries_share_position || t.cu_q.given));
+    p.seqlen = std::max(p.seqlen, reach(t.q, options.queries_share_position || t.cu_q.given()));
   return p;
 }
 

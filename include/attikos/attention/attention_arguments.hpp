@@ -47,14 +47,13 @@ struct AttentionStorage {
 /// What a call of an operation on q, k, v and a tensor like out was given. Absent is what was not.
 struct AttentionTensors {
   AnyTensor q, k, v, out, lse;
-  AnyOffsets cu_q, cu_kv;
-  AnyTensor page_table;
+  AnyTensor cu_q, cu_kv, page_table;
   std::int64_t page_size = 0;
   AnyTensor lengths_q, lengths_kv;
   ScoreTerms terms;
 
-  bool packed_q() const { return cu_q.given; }
-  bool packed_kv() const { return cu_kv.given; }
+  bool packed_q() const { return cu_q.given(); }
+  bool packed_kv() const { return cu_kv.given(); }
   bool paged() const { return page_table.given(); }
   /// What messages show of the tensors.
   std::string shapes() const {
@@ -136,12 +135,12 @@ inline abi::AttentionArgs attention_arguments(char const* operation, AttentionTe
   g.batch = q.extent[0];
   if (t.packed_q()) {
     g.cu_seqlens_q = offsets_ref(operation, "cu_seqlens of q", t.cu_q);
-    g.batch = t.cu_q.count - 1;
+    g.batch = t.cu_q.extent[0] - 1;
     if (t.packed_kv()) {
       g.cu_seqlens_kv = offsets_ref(operation, "cu_seqlens of kv", t.cu_kv);
-      if (t.cu_kv.count != t.cu_q.count)
-        raise<ShapeError>(operation, ": cu_seqlens of kv has ", t.cu_kv.count,
-                          " entries; expected ", t.cu_q.count, " as for q");
+      if (t.cu_kv.extent[0] != t.cu_q.extent[0])
+        raise<ShapeError>(operation, ": cu_seqlens of kv has ", t.cu_kv.extent[0],
+                          " entries; expected ", t.cu_q.extent[0], " as for q");
     }
   }
   check_attention_extents(operation, t, q, k, v, out, g.batch);

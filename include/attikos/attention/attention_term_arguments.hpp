@@ -13,16 +13,9 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// Offsets of packed sequences as they were given; without data and entries where they were not.
-struct AnyOffsets {
-  abi::Offsets ref;
-  std::int64_t count = 0;  ///< entries, one more than there are sequences
-  bool given = false;
-};
-
-/// Offsets without their static type, or Absent.
+/// Offsets of packed sequences without their static type, or Absent.
 template <ExecutionSpace Exec, class T>
-AnyOffsets any_offsets([[maybe_unused]] T const& view) {
+AnyTensor any_offsets([[maybe_unused]] T const& view) {
   if constexpr (is_present<T>) {
     using Storage = std::remove_cv_t<typename StorageOf<T>::type>;
     static_assert(std::is_integral_v<Storage> && (sizeof(Storage) == 4 || sizeof(Storage) == 8),
@@ -31,18 +24,19 @@ AnyOffsets any_offsets([[maybe_unused]] T const& view) {
     static_assert(
         is_accessible<Exec, T>(),
         "attikos: the offsets cannot be reached from the execution space; copy them first");
-    return {{data_of(view), sizeof(Storage) == 8, stride_of(view, 0)}, extent_of(view, 0), true};
+    DType const type = sizeof(Storage) == 8 ? DType::int64 : DType::int32;
+    return {data_of(view), type, 1, {extent_of(view, 0)}, {stride_of(view, 0)}};
   } else {
     return {};
   }
 }
 
 /// Checked offsets of packed sequences.
-inline abi::Offsets offsets_ref(char const* operation, char const* name, AnyOffsets const& x) {
-  if (x.count < 1)
-    raise<ShapeError>(operation, ": ", name, " has ", x.count,
+inline abi::Offsets offsets_ref(char const* operation, char const* name, AnyTensor const& x) {
+  if (x.extent[0] < 1)
+    raise<ShapeError>(operation, ": ", name, " has ", x.extent[0],
                       " entries; expected one more than there are sequences");
-  return x.ref;
+  return {x.data, x.type == DType::int64, x.stride[0]};
 }
 
 /// Strides of a tensor that broadcasts to `target`, aligned at the last dimension; throws

@@ -23,16 +23,16 @@ struct FirstInvalidOffset {
 
 /// The check of validate_cu_seqlens() without the static type of the offsets.
 template <ExecutionSpace Exec>
-void validate_offsets(Exec const& exec, AnyOffsets const& given, std::int64_t total) {
+void validate_offsets(Exec const& exec, AnyTensor const& given, std::int64_t total) {
   using Search = FirstInvalidOffset;
   auto const offsets = offsets_ref("validate_cu_seqlens", "cu_seqlens", given);
   Search::Found::value_type found{};
   Kokkos::parallel_reduce(
       "attikos::validate_cu_seqlens[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, given.count),
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, given.extent[0]),
       Search{offsets, total}, Search::Found(found));
   exec.fence("attikos::validate_cu_seqlens");
-  if (found.val < given.count)
+  if (found.val < given.extent[0])
     raise<ShapeError>("validate_cu_seqlens: offset ", found.val, " is ", found.loc,
                       "; expected ascending numbers in [0, ", total, "]");
 }
