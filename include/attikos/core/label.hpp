@@ -12,7 +12,13 @@ namespace detail {
 
 /// `attikos::gemm[portable]`
 inline std::string label(char const* operation, char const* kernel) {
-  return std::string("attikos::") + operation + '[' + kernel + ']';
+  // In steps: of one sum GCC 12 believes, behind precompiled headers, that it leaves its buffer.
+  std::string text("attikos::");
+  text += operation;
+  text += '[';
+  text += kernel;
+  text += ']';
+  return text;
 }
 
 }  // namespace detail
