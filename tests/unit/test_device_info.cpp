@@ -229,10 +229,11 @@ TEST(ListKernels, WhatExplainNamesIsListed) {
       lists(list_kernels(op::append_kv),
             explain(op::append_kv, q.const_view(), out.const_view(), k.view(), v.view()).kernel));
   Tensor<float, 3, Exec> lse({1, 2, 3});
+  Tensor<float, 4, Exec> dq({1, 2, 3, 8}), dk({1, 2, 5, 8}), dv({1, 2, 5, 8});
   EXPECT_TRUE(lists(
       list_kernels(op::attention_backward),
       explain(op::attention_backward, q.view(), k.const_view(), v.const_view(), out.const_view(),
-              lse.const_view(), out.const_view(), q.view(), k.view(), v.view())
+              lse.const_view(), out.const_view(), dq.view(), dk.view(), dv.view())
           .kernel));
 }
 

@@ -136,10 +136,13 @@ TEST_F(DispatchCuda, Attention) {
 
 TEST_F(DispatchCuda, AppendKv) {
   auto const fresh = tensor<bfloat16, 4>({2, 4, 3, 128});
-  auto const cache = tensor<bfloat16, 4>({2, 4, 4096, 128});
-  auto const bytes = tensor<float8_e4m3, 4>({2, 4, 4096, 128});
-  expect("append_kv/sm80_simt", explain(op::append_kv, Exec(), fresh, fresh, cache, cache));
-  expect("append_kv/sm80_simt", explain(op::append_kv, Exec(), fresh, fresh, bytes, bytes));
+  auto const into = [&]<class T>(T) {
+    expect("append_kv/sm80_simt",
+           explain(op::append_kv, Exec(), fresh, fresh, tensor<T, 4>({2, 4, 4096, 128}),
+                   tensor<T, 4>({2, 4, 4096, 128})));
+  };
+  into(bfloat16());
+  into(float8_e4m3());
 }
 
 TEST_F(DispatchCuda, DecodeAndGatedMlp) {

@@ -121,8 +121,37 @@ TEST(GemmErrors, OutputThatOverlapsItself) {
   expect_error<StrideError>(
       [&] { gemm(Exec(), a.view(), b.view(), overlapping); },
       {"attikos::gemm: output C has stride 0 in dimension 0 of extent 3", "expected distinct"});
+  View const folded(c.view().data(), Kokkos::LayoutStride(3, 1, 5, 1));
+  expect_error<StrideError>(
+      [&] { gemm(Exec(), a.view(), b.view(), folded); },
+      {"attikos::gemm: output C has extents [3, 5] and strides [1, 1], so its "
+       "elements share memory; expected distinct elements"});
   c.download();
   EXPECT_TRUE(c.unchanged());
+}
+
+TEST(GemmErrors, OutputThatOverlapsAnother) {
+  Matrix<float> a({4, 4}), b({4, 4}), c({4, 4});
+  using View = typename Matrix<float>::template ViewOf<float, 2>;
+  Kokkos::LayoutStride const dense(4, 4, 4, 1);
+  // The whole texts once; tests of all operations are in test_overlapping_arguments.cpp.
+  auto const refused = [&](std::string const& text, auto const&... arguments) {
+    try {
+      gemm(Exec(), arguments...);
+      ADD_FAILURE() << "no error; expected: " << text;
+    } catch (Error const& error) {
+      EXPECT_EQ(typeid(error), typeid(Error));
+      EXPECT_EQ(error.what(), "attikos::gemm: output " + text);
+    }
+    c.download();
+    EXPECT_TRUE(c.unchanged());
+  };
+  GemmOptions const options;
+  refused("C shares memory with A; expected memory of its own", c.view(), b.view(), c.view());
+  refused("C shares memory with output pre_activation; expected memory of its own", a.view(),
+          b.view(), c.view(), options, pre_activation(c.view()));
+  refused("C shares memory with residual; expected memory of its own, or exactly that of residual",
+          a.view(), b.view(), c.view(), options, residual(View(c.view().data() + 1, dense)));
 }
 
 TEST(GemmErrors, NegativeExtents) {

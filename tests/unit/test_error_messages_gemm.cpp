@@ -160,7 +160,21 @@ TEST(GemmExtraErrors, Pointers) {
         gemm(Exec(), matrix_pointers(some, 2, 3, 4), fine,
              matrix_pointers(c_pointers, 2, 3, 5, 0, 1));
       },
-      {"attikos::gemm: output C has stride 0", "expected distinct"});
+      {"attikos::gemm: output C has stride 0 in dimension 1 of extent 3", "expected distinct"});
+  expect_error<StrideError>(
+      [&] {
+        gemm(Exec(), matrix_pointers(some, 2, 3, 4), fine,
+             matrix_pointers(c_pointers, 2, 3, 5, 4, 1));
+      },
+      {"attikos::gemm: output C has extents [1, 3, 5] and strides [0, 4, 1], so its elements "
+       "share"});
+  // One array of pointers leads to the same matrices.
+  expect_error<Error>(
+      [&] {
+        gemm(Exec(), matrix_pointers(some, 2, 4, 4), matrix_pointers(some, 2, 4, 4),
+             matrix_pointers(c_pointers, 2, 4, 4));
+      },
+      {"attikos::gemm: output C shares memory with A; expected memory of its own"});
   c.download();
   EXPECT_TRUE(c.unchanged());
 }

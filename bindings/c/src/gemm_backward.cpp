@@ -38,6 +38,7 @@ struct GemmBackwardCall {
             device_scale.any(),
             d_bias.any(),
             d_c.any(),
+            {},
             {}};
   }
 };

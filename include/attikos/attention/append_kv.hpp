@@ -145,7 +145,8 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
 /// (max_pages·page_size), pages that are not in [0, num_pages), such as the −1 of a table's unused
 /// entries. Nothing else of the cache is touched. A page must not be written by two sequences at
 /// once. Positions past the tables take their last row. Lengths are the caller's to advance:
-/// attention over the cache wants lengths_b + seqlen_new. Caches must not overlap the inputs.
+/// attention over the cache wants lengths_b + seqlen_new. Caches must not overlap each other or the
+/// inputs.
 ///
 /// Types: any floating-point element for new keys and values, for caches, for tables, for q and
 /// out; rotated in float, in double if keys or cache are double. Any strides, zero extents.
@@ -153,7 +154,7 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
 /// and queries of one type, caches of that type, beside float32 also of 16 and 8 bits, beside 16
 /// bits also of 8, and tables of 16 bits or more.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
-/// UnsupportedError (a demanded kernel) before anything is launched or written.
+/// Error, UnsupportedError (a demanded kernel) before anything is launched or written.
 ///
 /// Source: flash_attn_with_kvcache of T. Dao's flash-attention (BSD-3-Clause), for what it means;
 /// J. Su et al., "RoFormer", arXiv:2104.09864.

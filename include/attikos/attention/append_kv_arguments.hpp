@@ -98,7 +98,6 @@ inline CacheSlots append_kv_slots(AppendKvTensors const& t, std::int64_t batch) 
 inline TokenLayout append_kv_query_tokens(AppendKvTensors const& t, std::int64_t batch) {
   TokenLayout tokens{};
   if (!t.q.given()) return tokens;
-  check_output("append_kv", "out of queries", t.q_out);
   check_extents("append_kv", "q", t.q);
   check_extents("append_kv", "out of queries", t.q_out);
   check_extents_like("append_kv", "out of queries", t.q_out, "q", t.q);
@@ -124,8 +123,6 @@ struct AppendKvPlan {
 };
 
 inline AppendKvPlan append_kv_plan(AppendKvTensors const& t, AppendKvOptions const& options) {
-  check_output("append_kv", "k_cache", t.k_cache);
-  check_output("append_kv", "v_cache", t.v_cache);
   check_extents("append_kv", "k_new", t.k_new);
   check_extents("append_kv", "v_new", t.v_new);
   check_extents("append_kv", "k_cache", t.k_cache);
@@ -142,6 +139,18 @@ inline AppendKvPlan append_kv_plan(AppendKvTensors const& t, AppendKvOptions con
   p.seqlen = reach(t.k_new, t.packed());
   if (t.q.given())
     p.seqlen = std::max(p.seqlen, reach(t.q, options.queries_share_position || t.cu_q.given()));
+  check_outputs("append_kv",
+                {{"k_cache", t.k_cache}, {"v_cache", t.v_cache}, {"out of queries", t.q_out}},
+                {{"k_new", t.k_new},
+                 {"v_new", t.v_new},
+                 {"q", t.q, 2},
+                 {"cos", t.cos},
+                 {"sin", t.sin},
+                 {"cache_lengths", t.cache_lengths},
+                 {"new_lengths", t.new_lengths},
+                 {"page table", t.page_table},
+                 {"cu_seqlens of q", t.cu_q},
+                 {"cu_seqlens of kv", t.cu_kv}});
   return p;
 }
 

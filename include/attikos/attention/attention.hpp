@@ -23,9 +23,7 @@ concept AttentionExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask
 template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
 void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions const& options,
                    Functors const& functors, Explanation* log, Workspaces const&... memory) {
-  check_output("attention", "out", t.out);
-  if (t.lse.given()) check_output("attention", "lse", t.lse);
-  abi::AttentionArgs const args = attention_arguments("attention", t, options);
+  abi::AttentionArgs const args = attention_forward_arguments("attention", t, options);
   // Specializations are flash kernels: who asks for stored scores by name gets them. A functor can
   // only be compiled into the portable kernels.
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
@@ -99,8 +97,8 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// window_left ≤ j ≤ i + off + window_right, j ≤ i + off where causal, the mask is not 0 and
 /// neither is the weight. A pair that is not seen, or whose score is −∞, adds nothing, not even a
 /// NaN of its value. Rows past len_q, and rows that see no key, give out 0 and lse −∞; what lies in
-/// padding and in pages past a length is never read. Any strides, any head_dim, zero extents. out
-/// must not overlap the inputs.
+/// padding and in pages past a length is never read. Any strides, any head_dim, zero extents.
+/// Outputs must not overlap one another or the inputs.
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
@@ -125,8 +123,8 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// scores as exponents of 2 relative to one that the largest may exceed, take scores up to 2^29
 /// (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must fit.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
-/// UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et al.,
-/// "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
+/// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
+/// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,

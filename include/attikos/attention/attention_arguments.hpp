@@ -3,11 +3,12 @@
 /// From tensors and options to checked kernel arguments of attention.
 #pragma once
 
+#include <array>
 #include <attikos/attention/attention_head.hpp>
 #include <attikos/attention/attention_options.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/attention_term_arguments.hpp>
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/workspace.hpp>
 #include <cmath>
 
 namespace attikos {
@@ -51,6 +52,7 @@ struct AttentionTensors {
   std::int64_t page_size = 0;
   AnyTensor lengths_q, lengths_kv;
   ScoreTerms terms;
+  AnyTensor workspace;
 
   bool packed_q() const { return cu_q.given(); }
   bool packed_kv() const { return cu_kv.given(); }
@@ -59,6 +61,24 @@ struct AttentionTensors {
   std::string shapes() const {
     return " q is " + describe(q) + ", k is " + describe(k) + ", v is " + describe(v) +
            ", out is " + describe(out) + ".";
+  }
+  /// What is read, forward and backward.
+  std::array<Argument, 15> inputs() const {
+    return {{{"q", q},
+             {"k", k},
+             {"v", v},
+             {"cu_seqlens of q", cu_q},
+             {"cu_seqlens of kv", cu_kv},
+             {"page table", page_table},
+             {"lengths of q", lengths_q},
+             {"lengths of kv", lengths_kv},
+             {"bias", terms.bias},
+             {"mask", terms.mask},
+             {"alibi", terms.alibi},
+             {"sinks", terms.sinks},
+             {"descale of q", terms.descale_q},
+             {"descale of k", terms.descale_k},
+             {"descale of v", terms.descale_v}}};
   }
 };
 
@@ -189,6 +209,16 @@ inline abi::AttentionArgs attention_arguments(char const* operation, AttentionTe
   return g;
 }
 
+/// The same of attention() and decode(), which write out and lse.
+inline abi::AttentionArgs attention_forward_arguments(char const* operation,
+                                                      AttentionTensors const& t,
+                                                      AttentionOptions const& options) {
+  abi::AttentionArgs const g = attention_arguments(operation, t, options);
+  check_outputs(operation, {{"out", t.out}, {"lse", t.lse}, {"workspace", t.workspace}}, {},
+                t.inputs());
+  return g;
+}
+
 /// The tensors of a call without their static types, which are checked here. `lse` is a tensor or
 /// Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
@@ -259,6 +289,7 @@ AttentionTensors attention_tensors(Q const& q, K const& k, V const& v, Out const
     t.lengths_kv = any_lengths<Exec>(lengths.kv);
   }
   t.terms = score_terms<Exec>(extras...);
+  t.workspace = any_workspace(extras...);
   return t;
 }
 

@@ -101,8 +101,8 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
 /// beyond the outputs is one sum for each query (the caller's, or the instance's pool).
 /// Determinism: run to run, and for any number of host threads; there are no atomics. Throws
-/// ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or written.
-/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
+/// ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is launched or
+/// written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           detail::AttentionBackwardExtra... Extras>

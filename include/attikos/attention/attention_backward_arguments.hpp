@@ -61,7 +61,6 @@ inline void expect_extents_of(char const* operation, char const* name, AnyTensor
 inline void term_gradient_arguments(char const* operation, abi::AttentionBackwardArgs& a,
                                     AttentionBackwardTensors const& t) {
   if (t.d_bias.given()) {
-    check_output(operation, "d_bias", t.d_bias);
     expect_extents_of(operation, "d_bias", t.d_bias, "bias", t.forward.terms.bias);
     AnyTensor const d = t.d_bias.with_rank(4);
     a.d_bias = d.output();
@@ -72,7 +71,6 @@ inline void term_gradient_arguments(char const* operation, abi::AttentionBackwar
     }
   }
   if (t.d_sinks.given()) {
-    check_output(operation, "d_sinks", t.d_sinks);
     expect_extents_of(operation, "d_sinks", t.d_sinks, "sinks", t.forward.terms.sinks);
     a.d_sinks = t.d_sinks.output();
     a.type_d_sinks = t.d_sinks.type;
@@ -90,9 +88,6 @@ inline abi::AttentionBackwardArgs attention_backward_arguments(char const* opera
   expect_extents_of(operation, "dq", t.dq, "q", t.forward.q);
   expect_extents_of(operation, "dk", t.dk, "k", t.forward.k);
   expect_extents_of(operation, "dv", t.dv, "v", t.forward.v);
-  check_output(operation, "dq", t.dq);
-  check_output(operation, "dk", t.dk);
-  check_output(operation, "dv", t.dv);
   AnyTensor const dout = t.dout.with_rank(4), dq = t.dq.with_rank(4), dk = t.dk.with_rank(4),
                   dv = t.dv.with_rank(4);
   a.dout = dout.data;
@@ -106,6 +101,15 @@ inline abi::AttentionBackwardArgs attention_backward_arguments(char const* opera
     a.dv_stride[r] = dv.stride[r];
   }
   term_gradient_arguments(operation, a, t);
+  check_outputs(operation,
+                {{"dq", t.dq},
+                 {"dk", t.dk},
+                 {"dv", t.dv},
+                 {"d_bias", t.d_bias},
+                 {"d_sinks", t.d_sinks},
+                 {"workspace", t.forward.workspace}},
+                {{"dout", t.dout}, {"out", t.forward.out}, {"lse", t.forward.lse}},
+                t.forward.inputs());
   std::int64_t const widest = std::max(a.forward.head_dim, a.forward.head_dim_v);
   if (widest > (std::int64_t{1} << 26))
     raise<UnsupportedError>(operation, ": head_dim is ", widest, "; expected at most 67108864");

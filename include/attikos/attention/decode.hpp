@@ -76,9 +76,7 @@ template <class T, class O, ExecutionSpace Exec, class Functors, class... Worksp
 void decode_run(Exec const& exec, AttentionTensors const& t, DecodeOptions const& options,
                 Functors const& functors, Explanation* log, Workspaces const&... memory) {
   using Acc = AttentionAccumulator<T>;
-  check_output("decode", "out", t.out);
-  if (t.lse.given()) check_output("decode", "lse", t.lse);
-  abi::DecodeArgs g{attention_arguments("decode", t, attention_options(options))};
+  abi::DecodeArgs g{attention_forward_arguments("decode", t, attention_options(options))};
   g.splits = decode_splits_wanted<Exec>(options);
   if (options.splits < 0)
     raise<Error>("decode: splits is ", options.splits, "; expected a number of parts, 0 to choose");
@@ -171,7 +169,7 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// `splits` given, makes bits independent of the rest of the batch (but for the mean number of
 /// queries where those are packed); those of the CUDA kernels, which cut up what a sequence's
 /// queries see, then do not depend on the size of the cache either. Throws ShapeError, StrideError,
-/// UnsupportedError, ResourceError before anything is launched or written.
+/// Error, UnsupportedError, ResourceError before anything is launched or written.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; N. Shazeer,
 /// arXiv:1911.02150, and J. Ainslie et al., arXiv:2305.13245, for shared key heads.

@@ -3,8 +3,10 @@
 /// merge_states(): attention over a set of keys from attention over its parts.
 #pragma once
 
+#include <algorithm>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/rows.hpp>
+#include <cstddef>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -226,12 +228,12 @@ void check_merged(Out const& out, Lse const& lse) {
   static_assert(rank_of<Out> == 3 || rank_of<Out> == 4,
                 "attikos::merge_states: out has rank 4 [batch, heads, seqlen, dv] or 3 with the "
                 "first two joined");
-  check_output<Exec>("merge_states", "out", out);
+  check_output<Exec>(out);
   check_extents("merge_states", "out", out);
   static_assert(is_floating_element<element_t<Out>>,
                 "attikos::merge_states: out holds floating-point elements");
   if constexpr (is_present<Lse>) {
-    check_output<Exec>("merge_states", "lse", lse);
+    check_output<Exec>(lse);
     check_state_tensors<Exec>("out", "lse", out, lse);
     check_state("out", "lse", to_ref(out), to_ref(lse), to_ref(out));
   }
@@ -251,6 +253,11 @@ void merge_two_states(Exec const& exec, OutA const& out_a, LseA const& lse_a, Ou
   check_state_tensors<Exec>("out_b", "lse_b", out_b, lse_b);
   check_state("out_a", "lse_a", to_ref(out_a), to_ref(lse_a), to_ref(out));
   check_state("out_b", "lse_b", to_ref(out_b), to_ref(lse_b), to_ref(out));
+  check_outputs("merge_states", {{"out", any_tensor(out)}, {"lse", any_tensor(lse)}},
+                {{"out_a", any_tensor(out_a), 0},
+                 {"lse_a", any_tensor(lse_a), 1},
+                 {"out_b", any_tensor(out_b), 0},
+                 {"lse_b", any_tensor(lse_b), 1}});
   TwoStates<element_t<OutA>, element_t<LseA>> states{};
   auto const put = [&](int s, auto const& o, auto const& l) {
     if constexpr (rank_of<Out> == 3) {
@@ -266,6 +273,29 @@ void merge_two_states(Exec const& exec, OutA const& out_a, LseA const& lse_a, Ou
   merge_states_launch(exec, states, out, lse);
 }
 
+/// Splits along dimension 0 without the one that a result is: those before it and those behind it.
+struct OtherSplits {
+  AnyTensor before, behind;
+
+  OtherSplits(AnyTensor const& all, AnyTensor const& result) : before(all), behind(all) {
+    behind.extent[0] = 0;
+    AnyTensor split = all;
+    split.rank = all.rank - 1;
+    std::copy(all.extent + 1, all.extent + all.rank, split.extent);
+    std::copy(all.stride + 1, all.stride + all.rank, split.stride);
+    std::int64_t const step = all.stride[0] * dtype_size(all.type);
+    auto const apart = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(result.data) -
+                                                 reinterpret_cast<std::uintptr_t>(all.data));
+    std::int64_t const index = step == 0 ? 0 : apart / step;
+    if (index < 0 || index >= all.extent[0]) return;
+    split.data = all.as<std::byte>() + index * step;
+    if (!is_same_memory(split, result)) return;
+    before.extent[0] = index;
+    behind.data = all.as<std::byte>() + (index + 1) * step;
+    behind.extent[0] = all.extent[0] - index - 1;
+  }
+};
+
 template <ExecutionSpace Exec, TensorLike P, TensorLike L, TensorLike Out, class Lse>
 void merge_split_states(Exec const& exec, P const& outs, L const& lses, Out const& out,
                         Lse const& lse) {
@@ -274,6 +304,13 @@ void merge_split_states(Exec const& exec, P const& outs, L const& lses, Out cons
   check_merged<Exec>(out, lse);
   check_state_tensors<Exec>("outs", "lses", outs, lses);
   check_state("outs", "lses", to_ref(outs), to_ref(lses), to_ref(out));
+  AnyTensor const any_out = any_tensor(out), any_lse = any_tensor(lse);
+  OtherSplits const other_outs(any_tensor(outs), any_out), other_lses(any_tensor(lses), any_lse);
+  check_outputs("merge_states", {{"out", any_out}, {"lse", any_lse}},
+                {{"outs", other_outs.before},
+                 {"outs", other_outs.behind},
+                 {"lses", other_lses.before},
+                 {"lses", other_lses.behind}});
   SplitStates<element_t<P>, element_t<L>> states{};
   if constexpr (rank_of<P> == 4) {
     states.out = with_dimension<1>(to_const_ref(outs));
@@ -303,7 +340,8 @@ void merge_split_states(Exec const& exec, P const& outs, L const& lses, Out cons
 ///
 /// Types: any floating-point element for each output, float or double for an lse; computed in
 /// float, in double if one of them is double. Any strides, zero extents. Determinism: run to run,
-/// and for any number of host threads. Throws ShapeError, StrideError before anything is launched.
+/// and for any number of host threads. Throws ShapeError, StrideError, Error before anything is
+/// launched.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; Z. Ye et al.,
 /// "FlashInfer", arXiv:2501.01005.

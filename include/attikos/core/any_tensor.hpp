@@ -120,19 +120,6 @@ inline void check_extents(char const* operation, char const* name, AnyTensor con
   }
 }
 
-/// An output must not lay two of its elements on one address by a zero stride. Tensors of no
-/// elements may carry any stride.
-inline void check_output(char const* operation, char const* name, AnyTensor const& x) {
-  for (int r = 0; r < x.rank; ++r)
-    if (x.extent[r] == 0) return;
-  for (int r = 0; r < x.rank; ++r) {
-    if (x.extent[r] > 1 && x.stride[r] == 0)
-      raise<StrideError>(operation, ": output ", name, " has stride 0 in dimension ", r,
-                         " of extent ", x.extent[r],
-                         ", so its elements share memory; expected distinct elements");
-  }
-}
-
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

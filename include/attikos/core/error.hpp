@@ -12,7 +12,8 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
 /// Base of every error this library throws. `what()` names operation, argument, what was expected
-/// and what came.
+/// and what came. By itself: a number out of its range, or an output that shares memory with
+/// another tensor of the call, as far as addresses, extents and strides tell.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -27,7 +28,8 @@ class DtypeError : public Error {
  public:
   using Error::Error;
 };
-/// Strides that the operation cannot honor, such as an output dimension of stride 0.
+/// Strides that the operation cannot honor, such as those by which elements of an output share
+/// memory.
 class StrideError : public Error {
  public:
   using Error::Error;

@@ -35,7 +35,7 @@ void check_row_backward(char const* operation, char const* x_name, X const& x, D
                         Dx const& dx) {
   check_tensor<Exec, X>();
   check_tensor<Exec, Dout>();
-  check_output<Exec>(operation, "dx", dx);
+  check_output<Exec>(dx);
   check_extents(operation, x_name, x);
   check_extents(operation, "dout", dout);
   check_extents(operation, "dx", dx);
@@ -53,7 +53,7 @@ void check_row_backward(char const* operation, char const* x_name, X const& x, D
 template <ExecutionSpace Exec, TensorLike T>
 void check_row_sum(char const* operation, char const* name, T const& sum, std::int64_t expected,
                    char const* like) {
-  check_output<Exec>(operation, name, sum);
+  check_output<Exec>(sum);
   check_extents(operation, name, sum);
   static_assert(rank_of<T> == 1, "attikos: gradients of weights and biases have rank 1");
   static_assert(is_floating_element<element_t<T>>,

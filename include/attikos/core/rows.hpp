@@ -119,11 +119,11 @@ void check_row_vector(char const* operation, char const* name, TensorRef<X, Rank
                       x.extent[Rank - 1], ", the last extent of x, which is ", describe(x));
 }
 
-/// Compile-time checks that all row operations share.
+/// Types and signs of extents, as all row operations ask for them.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void check_row_operation(char const* operation, X const& x, Out const& out) {
   check_tensor<Exec, X>();
-  check_output<Exec>(operation, "out", out);
+  check_output<Exec>(out);
   check_extents(operation, "x", x);
   check_extents(operation, "out", out);
   static_assert(rank_of<X> == rank_of<Out>, "attikos: x and out have one rank");

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/abi/tensor_ref.hpp>
-#include <attikos/core/any_tensor.hpp>
+#include <attikos/core/overlap.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -38,6 +38,20 @@ auto to_const_ref(T const& tensor) {
     result.stride[r] = ref.stride[r];
   }
   return result;
+}
+
+/// The tensor without its static type.
+template <class T, int Rank>
+AnyTensor any_tensor(TensorRef<T, Rank> const& ref) {
+  AnyTensor any;
+  any.data = ref.data;
+  any.type = dtype_of<std::remove_const_t<T>>;
+  any.rank = Rank;
+  for (int r = 0; r < Rank; ++r) {
+    any.extent[r] = ref.extent[r];
+    any.stride[r] = ref.stride[r];
+  }
+  return any;
 }
 
 /// A tensor of which the element type is known after all, its rank raised by leading extents of 1.
@@ -87,13 +101,11 @@ constexpr void check_writable(T const&) {
                 "attikos: an output View must not be const");
 }
 
-/// An output must be writable and must not lay two of its elements on one address by a zero stride.
-/// Views of no elements may carry any stride.
+/// The same as check_tensor() of an output, which must be writable. check_outputs() does the rest.
 template <ExecutionSpace Exec, TensorLike T>
-void check_output(char const* operation, char const* name, T const& tensor) {
+constexpr void check_output(T const& tensor) {
   check_tensor<Exec, T>();
   check_writable(tensor);
-  check_output(operation, name, any_tensor(tensor));
 }
 
 /// Extents of an mdspan are signed where its index type is; a negative one is refused.

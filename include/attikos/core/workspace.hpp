@@ -136,6 +136,19 @@ void with_workspace(F const& f, Extras const&... extras) {
   }
 }
 
+/// The bytes of workspace(view) among the extras, absent where there is none.
+template <class... Extras>
+AnyTensor any_workspace(Extras const&... extras) {
+  auto const given = find_extra<Workspace>(extras...);
+  if constexpr (is_present<decltype(given)>) {
+    using Storage = std::remove_pointer_t<decltype(data_of(given.view))>;
+    std::int64_t const elements = extent_of(given.view, 0);
+    return {data_of(given.view), DType::uint8, 1, {elements * std::int64_t{sizeof(Storage)}}, {1}};
+  } else {
+    return {};
+  }
+}
+
 /// The caller's workspace if one was given and fits, else the pool's.
 template <ExecutionSpace Exec, class... Extras>
 WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_t bytes,

@@ -80,8 +80,8 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// A or B of rank 2, or with batch 1, is shared by the whole batch. Where B is, and strides allow
 /// it, the batch becomes one product of batch·m rows, to which kernels, tiles and explain() refer;
 /// its bits may then depend on the batch. matrix_pointers() may stand for
-/// any of the three. Any strides; all extents may be 0, and k = 0 gives the epilogue of 0. C must
-/// not overlap A or B; the residual may be C itself.
+/// any of the three. Any strides; all extents may be 0, and k = 0 gives the epilogue of 0. Outputs
+/// overlap nothing, but the residual may be C itself; what lies behind pointers is not looked at.
 ///
 /// Types: A and B are double, float, float16, bfloat16, float8_e4m3 or float8_e5m2 in any mix, C is
 /// one of them or int8, summed in double if one of the three is double and in float otherwise. A C
@@ -103,8 +103,9 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///
 /// Determinism: run to run, and for any number of host threads.
 ///
-/// Throws ShapeError, StrideError, UnsupportedError, and ResourceError for a tile that does not fit
-/// a team's memory, before anything is launched or written. The bits are the same for every tile.
+/// Throws ShapeError, StrideError, Error, UnsupportedError, and ResourceError for a tile that does
+/// not fit a team's memory, before anything is launched or written. The bits are the same for every
+/// tile.
 ///
 /// Source: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS
 /// 34(3), 2008; scales in blocks after DeepSeek-AI, "DeepSeek-V3 Technical Report",

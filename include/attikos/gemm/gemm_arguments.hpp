@@ -279,7 +279,6 @@ inline abi::GemmArgs gemm_arguments(GemmTensors const& t, GemmOptions const& opt
   }
   if (t.pre_activation.given()) {
     auto const x = gemm_companion(op, "pre_activation", t.pre_activation, given);
-    check_output(op, "pre_activation", t.pre_activation);
     g.pre_activation = const_cast<void*>(x.data);
     g.type_pre_activation = x.type;
     g.pre_activation_batch = x.batch_stride;
@@ -305,6 +304,19 @@ inline abi::GemmArgs gemm_arguments(GemmTensors const& t, GemmOptions const& opt
                               activation_name(options.activation), " as well");
   }
   if (given.c.type == DType::int32) check_exact_gemm(op, g, options);
+  check_outputs(op, {{given.c_name, given.c.any()}, {"pre_activation", t.pre_activation}},
+                {{"A", given.a.any()},
+                 {"B", given.b.any()},
+                 {"residual", t.residual, 0},
+                 {"bias", t.bias},
+                 {"scale_a", t.scale_a},
+                 {"scale_b", t.scale_b},
+                 {"zero_point_a", t.zero_point_a},
+                 {"zero_point_b", t.zero_point_b},
+                 {"device_scale", t.device_scale},
+                 {"scale_out", t.scale_out},
+                 {"grouped()", t.offsets},
+                 {"masked()", t.counts}});
   join_batch(g);
   return g;
 }

@@ -252,8 +252,8 @@ std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& op
 ///
 /// Determinism: run to run, and for any number of host threads.
 ///
-/// Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or
-/// written.
+/// Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is
+/// launched or written.
 template <ExecutionSpace Exec, TensorLike A, TensorLike B, TensorLike DOut,
           detail::GradientOutput DA, detail::GradientOutput DB, detail::GemmBackwardExtra... Extras>
 void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, DA const& da,
@@ -300,6 +300,7 @@ void gemm_backward(Exec const& exec, A const& a, B const& b, DOut const& dout, D
     t.bias_gradient = gradient_tensor<Exec>(d_bias);
     t.c_gradient = gradient_tensor<Exec>(d_c);
     t.pre_activation_gradient = gradient_tensor<Exec>(d_x);
+    t.workspace = any_workspace(extras...);
     using Types =
         GemmBackwardTypes<TA, TB, T, gradient_element_t<DA>, gradient_element_t<DB>,
                           gradient_element_t<decltype(d_c)>, gradient_element_t<decltype(d_bias)>>;

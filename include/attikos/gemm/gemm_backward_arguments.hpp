@@ -63,7 +63,7 @@ concept GradientOutput = TensorLike<T> || std::is_same_v<std::remove_cvref_t<T>,
 struct GemmBackwardTensors {
   GemmOperands matrices;
   AnyTensor da, db, offsets, counts, pre_activation, device_scale, bias_gradient, c_gradient,
-      pre_activation_gradient;
+      pre_activation_gradient, workspace;
 };
 
 /// Whether an optional tensor is there: null data stand for one that is not.
@@ -73,7 +73,6 @@ inline bool is_wanted(AnyTensor const& x) { return x.given() && x.data != nullpt
 inline GemmOperand gradient_operand(char const* name, char const* of, AnyTensor const& view,
                                     GemmOperand const& x) {
   if (!view.given()) return {};
-  check_output("gemm_backward", name, view);
   auto const d = operand_of(view);
   if (d.rank != x.rank || d.batch != x.batch || d.rows != x.rows || d.cols != x.cols)
     raise<ShapeError>("gemm_backward: ", name, " is ", d.text(), "; expected the extents of ", of,
@@ -146,7 +145,6 @@ inline GemmBackwardPlan gemm_backward_plan(GemmBackwardTensors const& t, GemmOpt
     p.dx = gradient_operand("pre_activation_gradient", "dout", t.pre_activation_gradient, given.c);
   if (t.bias_gradient.given()) {
     p.has_bias = is_wanted(t.bias_gradient);
-    check_output(op, "bias_gradient", t.bias_gradient);
     bool const along_n = options.bias_along == BiasAlong::n;
     std::int64_t const expected = along_n ? given.c.cols : given.c.rows;
     if (t.bias_gradient.extent[0] != expected)
@@ -158,6 +156,20 @@ inline GemmBackwardPlan gemm_backward_plan(GemmBackwardTensors const& t, GemmOpt
     p.dc = gradient_operand("c_gradient", "dout", t.c_gradient, given.c);
     p.factor_c = p.factors.scale * checked_factor(op, "beta", options.beta, in_float);
   }
+  check_outputs(op,
+                {{"pre_activation_gradient", t.pre_activation_gradient},
+                 {"da", t.da},
+                 {"db", t.db},
+                 {"bias_gradient", t.bias_gradient},
+                 {"c_gradient", t.c_gradient},
+                 {"workspace", t.workspace}},
+                {{"dout", given.c.any(), 0},
+                 {"A", given.a.any()},
+                 {"B", given.b.any()},
+                 {"pre_activation", t.pre_activation},
+                 {"device_scale", t.device_scale},
+                 {"grouped()", t.offsets},
+                 {"masked()", t.counts}});
   return p;
 }
 

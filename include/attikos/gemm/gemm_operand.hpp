@@ -51,6 +51,12 @@ struct GemmOperand {
     return "[" + lead + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
            dtype_name(type) + (pointers != nullptr ? " behind pointers" : "");
   }
+  /// The memory that the host sees: of matrices behind pointers the array of these.
+  AnyTensor any() const {
+    if (pointers != nullptr) return {pointers, DType::int64, 1, {batch}, {1}};
+    if (rank == 2) return {data, type, 2, {rows, cols}, {row_stride, col_stride}};
+    return {data, type, 3, {batch, rows, cols}, {batch_stride, row_stride, col_stride}};
+  }
   GemmOperand transposed(bool yes) const {
     GemmOperand result = *this;
     if (yes) {
@@ -111,17 +117,18 @@ GemmOperand checked_operand(char const* operation, char const* name, T const& x)
 /// The same for a matrix that is written.
 template <ExecutionSpace Exec, GemmMatrix T>
 GemmOperand checked_output_operand(char const* operation, char const* name, T const& x) {
+  GemmOperand const result = checked_operand<Exec>(operation, name, x);
   if constexpr (TensorLike<T>) {
-    check_output<Exec>(operation, name, x);
+    check_writable(x);
   } else {
     static_assert(!std::is_const_v<std::remove_pointer_t<decltype(*x.data)>>,
                   "attikos: pointers to an output must not be to const");
-    if (x.count > 0 && ((x.rows > 1 && x.row_stride == 0) || (x.cols > 1 && x.col_stride == 0)) &&
-        x.rows > 0 && x.cols > 0)
-      raise<StrideError>(operation, ": output ", name,
-                         " has stride 0, so its elements share memory; expected distinct elements");
+    // Each matrix by itself: where it lies the host does not see.
+    AnyTensor const one{
+        nullptr, result.type, 3, {1, x.rows, x.cols}, {0, x.row_stride, x.col_stride}};
+    if (x.count > 0) check_distinct(operation, name, one);
   }
-  return checked_operand<Exec>(operation, name, x);
+  return result;
 }
 
 }  // namespace detail

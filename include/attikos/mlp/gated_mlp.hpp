@@ -16,9 +16,13 @@ namespace detail {
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
 void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
                         Out const& out, GatedMlpOptions const& options, Explanation* log) {
-  check_output<Exec>("gated_mlp", "out", out);
+  check_output<Exec>(out);
   abi::GatedMlpArgs const args =
       gated_mlp_arguments<Exec>("gated_mlp", "out", x, gate_weight, up_weight, out, options);
+  check_outputs("gated_mlp", {{"out", any_tensor(out)}},
+                {{"x", any_tensor(x)},
+                 {"gate_weight", any_tensor(gate_weight)},
+                 {"up_weight", any_tensor(up_weight)}});
   using Kernels = typename Specializations<op::GatedMlp, Exec, element_t<X>, element_t<W>,
                                            element_t<Out>>::kernels;
   bool const done = choose_kernel("gated_mlp", Kernels{}, options.kernel, args, exec, log,
@@ -56,7 +60,7 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 ///
 /// Determinism: run to run, and for any number of host threads.
 ///
-/// Throws ShapeError, StrideError, UnsupportedError before anything is launched or written.
+/// Throws ShapeError, StrideError, Error, UnsupportedError before anything is launched or written.
 ///
 /// Source: N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>

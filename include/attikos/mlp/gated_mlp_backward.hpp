@@ -119,7 +119,7 @@ void check_gradient(char const* name, Out const& out, char const* like_name, Lik
                 "attikos::gated_mlp_backward: a gradient has the rank of its argument");
   static_assert(is_mlp_element<element_t<Out>>,
                 "attikos::gated_mlp_backward: gradients are double, float, float16 or bfloat16");
-  check_output<Exec>("gated_mlp_backward", name, out);
+  check_output<Exec>(out);
   check_extents("gated_mlp_backward", name, out);
   check_extents_of("gated_mlp_backward", name, to_const_ref(out), like_name, to_const_ref(like));
 }
@@ -168,8 +168,8 @@ std::size_t gated_mlp_backward_workspace_size(X const& x, W const& gate_weight, 
 ///
 /// Determinism: as for gemm(), which forms the last four products.
 ///
-/// Throws ShapeError, StrideError, UnsupportedError, ResourceError before anything is launched or
-/// written.
+/// Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is
+/// launched or written.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike DOut,
           TensorLike Dx, TensorLike DGate, TensorLike DUp, detail::GatedMlpBackwardExtra... Extras>
 void gated_mlp_backward(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
@@ -184,6 +184,15 @@ void gated_mlp_backward(Exec const& exec, X const& x, W const& gate_weight, U co
   check_gradient<Exec>("dx", dx, "x", x);
   check_gradient<Exec>("dgate_weight", dgate_weight, "gate_weight", gate_weight);
   check_gradient<Exec>("dup_weight", dup_weight, "up_weight", up_weight);
+  check_outputs(name,
+                {{"dx", any_tensor(dx)},
+                 {"dgate_weight", any_tensor(dgate_weight)},
+                 {"dup_weight", any_tensor(dup_weight)},
+                 {"workspace", any_workspace(extras...)}},
+                {{"x", any_tensor(x)},
+                 {"gate_weight", any_tensor(gate_weight)},
+                 {"up_weight", any_tensor(up_weight)},
+                 {"dout", any_tensor(dout)}});
   choose_kernel(name, KernelList<>{}, options.kernel, args, exec, nullptr, [](auto) {});
 
   auto x3 = as_batches(to_const_ref(x));

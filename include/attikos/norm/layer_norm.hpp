@@ -78,7 +78,7 @@ struct LayerNormRow {
 /// Types: any floating-point element for each argument; mean and (biased) variance in two passes in
 /// float, in double if x or out is double. A row whose sum exceeds that type's range becomes NaN.
 /// hidden = 0 and empty batches are valid. Determinism: run to run, and for any number of host
-/// threads. Throws ShapeError, StrideError before launching. Source: J. L. Ba et al., "Layer
+/// threads. Throws ShapeError, StrideError, Error before launching. Source: J. L. Ba et al., "Layer
 /// Normalization", arXiv:1607.06450.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
 void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Out const& out,
@@ -94,6 +94,10 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
   detail::check_same_extents("layer_norm", rx, ro);
   detail::check_row_vector("layer_norm", "weight", rx, rw);
   detail::check_row_vector("layer_norm", "bias", rx, rb);
+  detail::check_outputs("layer_norm", {{"out", detail::any_tensor(ro)}},
+                        {{"x", detail::any_tensor(rx), 0},
+                         {"weight", detail::any_tensor(rw)},
+                         {"bias", detail::any_tensor(rb)}});
   auto const rows = detail::rows_of(rx);
   detail::launch_rows(
       exec, "layer_norm",

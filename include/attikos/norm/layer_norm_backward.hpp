@@ -139,7 +139,7 @@ std::size_t layer_norm_backward_workspace_size(X const& x, W const&, Dout const&
 /// Mean and variance are computed again from x, in two passes. Types: any floating-point element
 /// for each argument; summed in float, in double if x or dout is double. Rows are added in chunks
 /// and a tree that depend on the shape alone: the same bits on every run, and for any number of
-/// host threads. Throws ShapeError, StrideError, ResourceError before launching.
+/// host threads. Throws ShapeError, StrideError, Error, ResourceError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
           TensorLike Dw, TensorLike Db, detail::LayerNormBackwardExtra... Extras>
 void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const& dout,
@@ -154,6 +154,14 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
   detail::check_row_vector(name, "weight", rx, rw);
   detail::check_row_sum<Exec>(name, "dweight", dweight, rw.extent[0], "weight");
   detail::check_row_sum<Exec>(name, "dbias", dbias, rw.extent[0], "weight");
+  detail::check_outputs(name,
+                        {{"dx", detail::any_tensor(dx)},
+                         {"dweight", detail::any_tensor(dweight)},
+                         {"dbias", detail::any_tensor(dbias)},
+                         {"workspace", detail::any_workspace(extras...)}},
+                        {{"x", detail::any_tensor(x), 0},
+                         {"dout", detail::any_tensor(dout), 0},
+                         {"weight", detail::any_tensor(weight)}});
   auto const rows = detail::rows_of(rx);
   std::int64_t const width = 2 * rows.size;
   auto const chunks = detail::partition_rows(is_host_space<Exec>, rows.count(), width);

@@ -86,6 +86,8 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
   auto const ro = to_ref(out);
   check_same_extents(operation, rx, ro);
   if constexpr (is_present<Weight>) check_row_vector(operation, "weight", rx, weight);
+  check_outputs(operation, {{"out", any_tensor(ro)}},
+                {{"x", any_tensor(rx), 0}, {"weight", any_tensor(weight)}});
   auto const rows = rows_of(rx);
   launch_rows(exec, operation,
               ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight,
@@ -104,8 +106,8 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
 ///
 /// Types: any floating-point element for each argument; summed in float, in double if x or out is
 /// double. A row whose sum of squares exceeds that type's range becomes 0. Determinism: run to run,
-/// and for any number of host threads. Throws ShapeError, StrideError before launching. Source:
-/// B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
+/// and for any number of host threads. Throws ShapeError, StrideError, Error before launching.
+/// Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out>
 void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out,
               RmsNormOptions const& options = {}) {

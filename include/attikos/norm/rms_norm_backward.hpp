@@ -205,7 +205,7 @@ std::size_t rms_norm_backward_workspace_size(X const& x, W const&, Dout const&) 
 /// The factors of the rows are computed again from x. Types: any floating-point element for each
 /// argument; summed in float, in double if x or dout is double. Rows are added in chunks and a tree
 /// that depend on the shape alone: the same bits on every run, and for any number of host threads.
-/// Throws ShapeError, StrideError, ResourceError before launching.
+/// Throws ShapeError, StrideError, Error, ResourceError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
           TensorLike Dw, detail::NormBackwardExtra... Extras>
 void rms_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const& dout,
@@ -219,6 +219,13 @@ void rms_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const
   auto const rw = detail::to_const_ref(weight);
   detail::check_row_vector(name, "weight", rx, rw);
   detail::check_row_sum<Exec>(name, "dweight", dweight, rw.extent[0], "weight");
+  detail::check_outputs(name,
+                        {{"dx", detail::any_tensor(dx)},
+                         {"dweight", detail::any_tensor(dweight)},
+                         {"workspace", detail::any_workspace(extras...)}},
+                        {{"x", detail::any_tensor(x), 0},
+                         {"dout", detail::any_tensor(dout), 0},
+                         {"weight", detail::any_tensor(weight)}});
   detail::run_rms_norm_backward<Acc>(
       exec, name, detail::whole_rows(rx), rw, detail::whole_rows(detail::to_const_ref(dout)),
       detail::whole_rows(detail::to_ref(dx)), detail::to_ref(dweight), detail::AsStored{},
@@ -249,10 +256,13 @@ template <ExecutionSpace Exec, TensorLike X, TensorLike Dout, TensorLike Dx>
 void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx const& dx,
                            L2NormalizeOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Dout>>;
-  detail::check_row_backward<Exec>("l2_normalize_backward", "x", x, dout, dx);
+  char const* const name = "l2_normalize_backward";
+  detail::check_row_backward<Exec>(name, "x", x, dout, dx);
+  detail::check_outputs(name, {{"dx", detail::any_tensor(dx)}},
+                        {{"x", detail::any_tensor(x), 0}, {"dout", detail::any_tensor(dout), 0}});
   auto const rows = detail::rows_of(detail::to_const_ref(x));
   detail::launch_rows(
-      exec, "l2_normalize_backward",
+      exec, name,
       detail::L2NormalizeBackward<Acc, element_t<X>, element_t<Dout>, element_t<Dx>>{
           rows, detail::rows_of(detail::to_const_ref(dout)), detail::rows_of(detail::to_ref(dx)),
           static_cast<Acc>(options.eps)},

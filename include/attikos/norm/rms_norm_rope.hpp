@@ -147,7 +147,7 @@ auto rms_norm_rope_setup(char const* operation, X const& x, W const& weight, Cos
 ///
 /// Types: any floating-point element for x, weight, tables and out; computed in float, in double if
 /// x or out is double, and rounded once. Any strides, zero extents. Determinism: run to run, and
-/// for any number of host threads. Throws ShapeError, StrideError before launching. Sources:
+/// for any number of host threads. Throws ShapeError, StrideError, Error before launching. Sources:
 /// arXiv:1910.07467, arXiv:2104.09864; QK-norm: A. Henry et al., arXiv:2010.04245.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Cos, TensorLike Sin,
           TensorLike Out, detail::RmsNormRopeExtra... Extras>
@@ -162,6 +162,12 @@ void rms_norm_rope(Exec const& exec, X const& x, W const& weight, Cos const& cos
   detail::check_same_extents(name, rx, ro);
   auto const [groups, way] =
       detail::rms_norm_rope_setup<Exec>(name, x, weight, cos, sin, options, false, extras...);
+  detail::check_outputs(name, {{"out", detail::any_tensor(out)}},
+                        {{"x", detail::any_tensor(x), 0},
+                         {"weight", detail::any_tensor(weight)},
+                         {"cos", detail::any_tensor(cos)},
+                         {"sin", detail::any_tensor(sin)},
+                         {"positions", detail::any_positions<Exec>(extras...)}});
   detail::GroupedRows<element_t<X> const> const rows{detail::rows_of(rx), groups.groups,
                                                      groups.size};
   detail::launch_rows(
@@ -212,7 +218,7 @@ std::size_t rms_norm_rope_backward_workspace_size(X const& x, W const& weight, D
 /// The factors are computed again from x. Types: any floating-point element for each argument;
 /// summed in float, in double if x or dout is double. Rows are added in chunks and a tree that
 /// depend on the shape alone: the same bits on every run, and for any number of host threads.
-/// Throws ShapeError, StrideError, ResourceError before launching.
+/// Throws ShapeError, StrideError, Error, ResourceError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Cos, TensorLike Sin,
           TensorLike Dout, TensorLike Dx, TensorLike Dw, detail::RmsNormRopeBackwardExtra... Extras>
 void rms_norm_rope_backward(Exec const& exec, X const& x, W const& weight, Cos const& cos,
@@ -224,6 +230,16 @@ void rms_norm_rope_backward(Exec const& exec, X const& x, W const& weight, Cos c
   auto const [groups, way] =
       detail::rms_norm_rope_setup<Exec>(name, x, weight, cos, sin, options, true, extras...);
   detail::check_row_sum<Exec>(name, "dweight", dweight, groups.size, "weight");
+  detail::check_outputs(name,
+                        {{"dx", detail::any_tensor(dx)},
+                         {"dweight", detail::any_tensor(dweight)},
+                         {"workspace", detail::any_workspace(extras...)}},
+                        {{"x", detail::any_tensor(x), 0},
+                         {"dout", detail::any_tensor(dout), 0},
+                         {"weight", detail::any_tensor(weight)},
+                         {"cos", detail::any_tensor(cos)},
+                         {"sin", detail::any_tensor(sin)},
+                         {"positions", detail::any_positions<Exec>(extras...)}});
   auto const grouped = [&, g = groups](auto const& rows) {
     return detail::GroupedRows<std::remove_pointer_t<decltype(rows.data)>>{rows, g.groups, g.size};
   };

@@ -76,7 +76,7 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
               RopeOptions const& options, bool transposed, Extras const&... extras) {
   using Acc = RowAccumulator<element_t<X>, element_t<Out>>;
   check_tensor<Exec, X>();
-  check_output<Exec>(operation, out_name, out);
+  check_output<Exec>(out);
   check_extents(operation, x_name, x);
   check_extents(operation, out_name, out);
   static_assert(rank_of<X> == 4 && rank_of<Out> == 4,
@@ -86,14 +86,17 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
   auto const rx = to_const_ref(x);
   auto const ro = to_ref(out);
   check_extents_like(operation, out_name, ro, x_name, rx);
-  auto const rotation = make_rotation<element_t<Cos>>(
-      operation,
-      rotation_arguments<Exec>(cos, sin, options.style, options.rotary_dim, options.position_offset,
-                               transposed, extras...),
-      rx.extent[0], rx.extent[2]);
+  RotationArguments const given = rotation_arguments<Exec>(
+      cos, sin, options.style, options.rotary_dim, options.position_offset, transposed, extras...);
+  auto const rotation = make_rotation<element_t<Cos>>(operation, given, rx.extent[0], rx.extent[2]);
   if (rotation.dim() > rx.extent[3])
     raise<ShapeError>(operation, ": rotary_dim is ", rotation.dim(), "; expected at most ",
                       rx.extent[3], ", the head_dim of ", x_name, ", which is ", describe(rx));
+  check_outputs(operation, {{out_name, any_tensor(out)}},
+                {{x_name, any_tensor(x), 0},
+                 {"cos", given.cos},
+                 {"sin", given.sin},
+                 {"positions", given.positions}});
   bool const heads_inside = rx.stride[1] < rx.stride[2];
   launch_rows(
       exec, operation,
@@ -129,8 +132,8 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
 /// Types: any floating-point element for x, for the tables and for out; computed in float, in
 /// double if x or out is double. Any strides, zero extents. Determinism: run to run, and for any
 /// number of host threads. Throws ShapeError (also for tables that are too short for
-/// position_offset + seqlen), StrideError before launching. Source: J. Su et al., "RoFormer",
-/// arXiv:2104.09864.
+/// position_offset + seqlen), StrideError, Error before launching. Source: J. Su et al.,
+/// "RoFormer", arXiv:2104.09864.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Cos, TensorLike Sin, TensorLike Out,
           detail::RopeExtra... Extras>
 void rope(Exec const& exec, X const& x, Cos const& cos, Sin const& sin, Out const& out,

@@ -50,7 +50,7 @@ auto quantize_arguments(char const* operation, X const& x, S const& scale, Out c
   check_extents(operation, "scale", scale);
   auto const rx = to_const_ref(x);
   check_same_extents(operation, rx, to_ref(out));
-  check_output<Exec>(operation, "out", out);
+  check_output<Exec>(out);
   QuantizeArguments<element_t<X>, element_t<Out>> a{as_matrices(rx), as_matrices(to_ref(out)), {}};
   auto const tensor = scale_tensor<Exec>(scale);
   auto const text = [&] { return "x, which is " + describe(rx); };
@@ -118,9 +118,9 @@ void quantize_pass(Exec const& exec, char const* operation, QuantizeArguments<X,
 ///
 /// Determinism: run to run, and for any number of host threads; maxima do not depend on order.
 ///
-/// Throws ShapeError, StrideError before anything is launched or written. Source of the formats:
-/// Open Compute Project, "8-bit Floating Point Specification", revision 1.0; of the block sizes:
-/// DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv:2412.19437, section 3.3.
+/// Throws ShapeError, StrideError, Error before anything is launched or written. Source of the
+/// formats: Open Compute Project, "8-bit Floating Point Specification", revision 1.0; of the block
+/// sizes: DeepSeek-AI, "DeepSeek-V3 Technical Report", arXiv:2412.19437, section 3.3.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out, TensorLike S>
 void quantize(Exec const& exec, X const& x, Out const& out, S const& scale,
               QuantizeOptions const& options = {}) {
@@ -130,7 +130,10 @@ void quantize(Exec const& exec, X const& x, Out const& out, S const& scale,
                 "attikos::quantize: out holds float8_e4m3, float8_e5m2 or int8_t");
   using detail::QuantizePass;
   auto const a = detail::quantize_arguments<Exec>("quantize", x, scale, out);
-  detail::check_output<Exec>("quantize", "scale", scale);
+  detail::check_output<Exec>(scale);
+  detail::check_outputs("quantize",
+                        {{"out", detail::any_tensor(out)}, {"scale", detail::any_tensor(scale)}},
+                        {{"x", detail::any_tensor(x)}});
   detail::ScaleRule<element_t<Out>> const rule{options.power_of_two_scale};
   auto const ref = detail::to_ref(scale);
   bool const empty = a.x.size() == 0;
@@ -175,6 +178,8 @@ void quantize_with_scale(Exec const& exec, X const& x, S const& scale, Out const
   static_assert(detail::is_quantized<element_t<Out>>,
                 "attikos::quantize_with_scale: out holds float8_e4m3, float8_e5m2 or int8_t");
   auto const a = detail::quantize_arguments<Exec>("quantize_with_scale", x, scale, out);
+  detail::check_outputs("quantize_with_scale", {{"out", detail::any_tensor(out)}},
+                        {{"x", detail::any_tensor(x)}, {"scale", detail::any_tensor(scale)}});
   if (a.x.size() == 0) return;
   detail::quantize_pass(exec, "quantize_with_scale", a, nullptr,
                         detail::ScaleRule<element_t<Out>>{false}, detail::QuantizePass::apply);
@@ -202,6 +207,8 @@ void dequantize(Exec const& exec, X const& x, S const& scale, Out const& out) {
   static_assert(detail::is_quantize_input<element_t<Out>>(),
                 "attikos::dequantize: out holds double, float, float16 or bfloat16");
   auto const a = detail::quantize_arguments<Exec>("dequantize", x, scale, out);
+  detail::check_outputs("dequantize", {{"out", detail::any_tensor(out)}},
+                        {{"x", detail::any_tensor(x)}, {"scale", detail::any_tensor(scale)}});
   if (a.x.size() == 0) return;
   auto const pieces = detail::make_pieces(a.x.extent[1], a.x.extent[2], a.grid, false);
   detail::launch_rows(

@@ -77,7 +77,7 @@ struct LogSoftmaxRow {
 /// A row of −∞ only stays −∞. Types: any floating-point element for each argument; computed in
 /// float, in double if x or out is double. A row with +∞, or with a scale·x beyond that type's
 /// range upwards, becomes NaN. Determinism: run to run, and for any number of host threads. Throws
-/// ShapeError, StrideError before launching.
+/// ShapeError, StrideError, Error before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void log_softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
@@ -85,6 +85,8 @@ void log_softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions co
   auto const rx = detail::to_const_ref(x);
   auto const ro = detail::to_ref(out);
   detail::check_same_extents("log_softmax", rx, ro);
+  detail::check_outputs("log_softmax", {{"out", detail::any_tensor(ro)}},
+                        {{"x", detail::any_tensor(rx), 0}});
   auto const rows = detail::rows_of(rx);
   detail::launch_rows(exec, "log_softmax",
                       detail::LogSoftmaxRow<Acc, element_t<X>, element_t<Out>>{

@@ -29,17 +29,25 @@ struct PoolLengths {
   }
 };
 
+/// lengths(view) among the extras without its static type, absent where there is none.
 template <ExecutionSpace Exec, class... Extras>
-PoolLengths pool_lengths(char const* operation, std::int64_t batch, std::int64_t seqlen,
-                         Extras const&... extras) {
-  PoolLengths result{nullptr, 0, seqlen};
+AnyTensor any_pool_lengths(Extras const&... extras) {
   auto const given = find_extra<Lengths>(extras...);
   if constexpr (is_present<decltype(given)>) {
-    auto const ref = lengths_ref(operation, "lengths", any_lengths<Exec>(given.q), batch,
-                                 "sequence of the batch");
-    result.data = ref.data;
-    result.stride = ref.stride[0];
+    return any_lengths<Exec>(given.q);
+  } else {
+    return {};
   }
+}
+
+/// Checked lengths; throws ShapeError if they do not fit.
+inline PoolLengths pool_lengths(char const* operation, AnyTensor const& x, std::int64_t batch,
+                                std::int64_t seqlen) {
+  PoolLengths result{nullptr, 0, seqlen};
+  if (!x.given()) return result;
+  auto const ref = lengths_ref(operation, "lengths", x, batch, "sequence of the batch");
+  result.data = ref.data;
+  result.stride = ref.stride[0];
   return result;
 }
 
@@ -97,14 +105,14 @@ struct MeanPoolRow {
 ///
 /// A sequence of length 0 gives 0; padding is never read. Summed in position order in float, in
 /// double if x or out is double. Determinism: run to run, and for any number of host threads.
-/// Throws ShapeError, StrideError before launching.
+/// Throws ShapeError, StrideError, Error before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out, detail::MeanPoolExtra... Extras>
 void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions const& = {},
                Extras const&... extras) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   using Op = detail::MeanPoolRow<Acc, element_t<X>, element_t<Out>>;
   detail::check_tensor<Exec, X>();
-  detail::check_output<Exec>("mean_pool", "out", out);
+  detail::check_output<Exec>(out);
   detail::check_extents("mean_pool", "x", x);
   detail::check_extents("mean_pool", "out", out);
   static_assert(rank_of<X> == 3 && rank_of<Out> == 2,
@@ -115,9 +123,11 @@ void mean_pool(Exec const& exec, X const& x, Out const& out, MeanPoolOptions con
     detail::raise<ShapeError>("mean_pool: out is ", detail::describe(ro), "; expected [",
                               rx.extent[0], ", ", rx.extent[2], "] for x, which is ",
                               detail::describe(rx));
-  Op const op{rx, ro,
-              detail::pool_lengths<Exec>("mean_pool", rx.extent[0], rx.extent[1], extras...),
+  auto const given = detail::any_pool_lengths<Exec>(extras...);
+  Op const op{rx, ro, detail::pool_lengths("mean_pool", given, rx.extent[0], rx.extent[1]),
               (rx.extent[2] + Op::stretch - 1) / Op::stretch};
+  detail::check_outputs("mean_pool", {{"out", detail::any_tensor(out)}},
+                        {{"x", detail::any_tensor(x)}, {"lengths", given}});
   detail::launch_rows(exec, "mean_pool", op, rx.extent[0] * op.stretches);
 }
 
@@ -173,14 +183,14 @@ struct MeanPoolBackwardRow {
 ///
 /// Types: any floating-point element for each argument; computed in float, in double if dout or dx
 /// is double. Determinism: run to run, and for any number of host threads. Throws ShapeError,
-/// StrideError before launching.
+/// StrideError, Error before launching.
 template <ExecutionSpace Exec, TensorLike Dout, TensorLike Dx, detail::MeanPoolExtra... Extras>
 void mean_pool_backward(Exec const& exec, Dout const& dout, Dx const& dx,
                         MeanPoolOptions const& = {}, Extras const&... extras) {
   using Acc = detail::RowAccumulator<element_t<Dout>, element_t<Dx>>;
   char const* const name = "mean_pool_backward";
   detail::check_tensor<Exec, Dout>();
-  detail::check_output<Exec>(name, "dx", dx);
+  detail::check_output<Exec>(dx);
   detail::check_extents(name, "dout", dout);
   detail::check_extents(name, "dx", dx);
   static_assert(
@@ -194,10 +204,12 @@ void mean_pool_backward(Exec const& exec, Dout const& dout, Dx const& dx,
     detail::raise<ShapeError>(name, ": dout is ", detail::describe(rg), "; expected [",
                               rx.extent[0], ", ", rx.extent[2], "] for dx, which is ",
                               detail::describe(rx));
+  auto const given = detail::any_pool_lengths<Exec>(extras...);
+  auto const counted = detail::pool_lengths(name, given, rx.extent[0], rx.extent[1]);
+  detail::check_outputs(name, {{"dx", detail::any_tensor(dx)}},
+                        {{"dout", detail::any_tensor(dout)}, {"lengths", given}});
   detail::launch_rows(
-      exec, name,
-      detail::MeanPoolBackwardRow<Acc, element_t<Dout>, element_t<Dx>>{
-          rg, rx, detail::pool_lengths<Exec>(name, rx.extent[0], rx.extent[1], extras...)},
+      exec, name, detail::MeanPoolBackwardRow<Acc, element_t<Dout>, element_t<Dx>>{rg, rx, counted},
       rx.extent[0] * rx.extent[1]);
 }
 

@@ -118,7 +118,7 @@ struct SoftmaxRow {
 /// A row of −∞ only gives zeros. Types: any floating-point element for each argument; computed in
 /// float, in double if x or out is double. A row with +∞, or with a scale·x beyond that type's
 /// range upwards, becomes NaN. Determinism: run to run, and for any number of host threads. Throws
-/// ShapeError, StrideError before launching.
+/// ShapeError, StrideError, Error before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const& options = {}) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
@@ -126,6 +126,8 @@ void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const&
   auto const rx = detail::to_const_ref(x);
   auto const ro = detail::to_ref(out);
   detail::check_same_extents("softmax", rx, ro);
+  detail::check_outputs("softmax", {{"out", detail::any_tensor(ro)}},
+                        {{"x", detail::any_tensor(rx), 0}});
   auto const rows = detail::rows_of(rx);
   detail::launch_rows(exec, "softmax",
                       detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{

@@ -106,6 +106,8 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
                           Dout const& dout, Dx const& dx, SoftmaxOptions const& options) {
   using Acc = RowAccumulator<element_t<Result>, element_t<Dout>>;
   check_row_backward<Exec>(operation, "out", out, dout, dx);
+  check_outputs(operation, {{"dx", any_tensor(dx)}},
+                {{"out", any_tensor(out), 0}, {"dout", any_tensor(dout), 0}});
   auto const rows = rows_of(to_const_ref(out));
   launch_rows(
       exec, operation,
@@ -126,7 +128,8 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
 ///
 /// A row of zeros, which softmax() gives for −∞ only, has the gradient 0. Types: any floating-point
 /// element for each argument; computed in float, in double if out or dout is double. Determinism:
-/// run to run, and for any number of host threads. Throws ShapeError, StrideError before launching.
+/// run to run, and for any number of host threads. Throws ShapeError, StrideError, Error before
+/// launching.
 template <ExecutionSpace Exec, TensorLike Out, TensorLike Dout, TensorLike Dx>
 void softmax_backward(Exec const& exec, Out const& out, Dout const& dout, Dx const& dx,
                       SoftmaxOptions const& options = {}) {
