@@ -191,6 +191,11 @@ static void test_wrong_arguments(attikos_context* context) {
   int64_t const same_place[2] = {0, 1};
   t = c, t.strides = same_place;
   REFUSE(&a, &b, &t, NULL, ATTIKOS_INVALID_STRIDES, "stride 0");
+  int64_t const folded[2] = {1, 1};
+  t = c, t.strides = folded;
+  REFUSE(&a, &b, &t, NULL, ATTIKOS_INVALID_STRIDES, "output C has extents [2, 2] and strides [1, 1]");
+  t = c, t.data = a_data;
+  REFUSE(&a, &b, &t, NULL, ATTIKOS_INVALID_ARGUMENT, "output C shares memory with A; expected memory of its own");
 
   attikos_gemm_options o = ATTIKOS_GEMM_OPTIONS_INIT;
   o.alpha = NAN;

@@ -155,7 +155,8 @@ extern "C" char const* attikos_flash_attention_error_string(int error) {
     case ATTIKOS_FA_UNSUPPORTED_DTYPE:
       return "unsupported dtype";
     case ATTIKOS_FA_INVALID_ARGUMENT:
-      return "invalid argument: a misaligned pointer or a scale that is not finite";
+      return "invalid argument: a misaligned pointer, a scale that is not finite, or outputs that "
+             "overlap";
     default:
       return "unknown error";
   }

@@ -4,7 +4,10 @@
  *
  * Every function returns a status (or a plain value) and never lets an exception out. After a status
  * other than ATTIKOS_SUCCESS the outputs are untouched and attikos_last_error() holds a sentence
- * about it for the calling thread. Arguments are checked before anything is launched or written.
+ * about it for the calling thread. Arguments are checked before anything is launched or written. An output
+ * whose elements share memory is refused (ATTIKOS_INVALID_STRIDES), and so is one that shares memory with
+ * another tensor of the call (ATTIKOS_INVALID_ARGUMENT), unless it is said of the function that one may be
+ * the other itself.
  *
  * Work is asynchronous on the context's stream, except on host contexts, where it is done when the
  * call returns. attikos_synchronize() waits.
@@ -55,7 +58,7 @@ typedef struct attikos_gemm_options {
   int32_t activation;      /**< attikos_activation */
   int32_t bias_along_rows; /**< not 0: the bias has one entry per row of c instead of per column */
   attikos_tensor const* bias;     /**< [n] (or [m]), or null */
-  attikos_tensor const* residual; /**< the shape of c, or null */
+  attikos_tensor const* residual; /**< the shape of c, which it may be itself, or null */
   attikos_tensor const* scale_a;  /**< float8 and int8: float32 factors of a's elements as attikos_quantize
                                        writes them ([1], per row of op(a), or in blocks of 128 along k), or
                                        null for 1 */
@@ -91,7 +94,7 @@ typedef struct attikos_gemm_options {
  * float8_e4m3 into themselves; int8 with itself into int32 (exact, wraps; alpha 1, beta 0 or 1, zero points,
  * nothing else), int8, float32, float16 and bfloat16. An 8-bit c takes beta 0; finite results saturate,
  * infinities and NaN become what attikos_quantize makes of them. Bias and residual are of the type of c; beside
- * a c of 8 or 16 bits float32, too, and beside a of 16 bits its type. c must not overlap a or b. */
+ * a c of 8 or 16 bits float32, too, and beside a of 16 bits its type. */
 ATTIKOS_API attikos_status attikos_gemm(attikos_context* context, attikos_tensor const* a,
                                         attikos_tensor const* b, attikos_tensor const* c,
                                         attikos_gemm_options const* options);
@@ -178,8 +181,8 @@ typedef struct attikos_attention_options {
  * dimensions joined; packed and paged storage as the options say. heads_q is a multiple of heads_kv. One
  * element type, float64, float32, float16 or bfloat16; or q, k and v float8_e4m3 with out float32, float16 or
  * bfloat16. lse, the natural logarithm of the sum of exponentials, is float64 for float64 and else
- * float32. out must not overlap the inputs. Tiled and naive keep the scores in memory that the library holds
- * for the stream; it grows outside of graph capture only. */
+ * float32. Tiled and naive keep the scores in memory that the library holds for the stream; it grows outside
+ * of graph capture only. */
 ATTIKOS_API attikos_status attikos_attention(attikos_context* context, attikos_tensor const* q,
                                              attikos_tensor const* k, attikos_tensor const* v,
                                              attikos_tensor const* out, attikos_tensor const* lse,
@@ -331,14 +334,15 @@ ATTIKOS_API attikos_status attikos_merge_states(attikos_context* context, attiko
                                                 attikos_tensor const* lse_b, attikos_tensor const* out,
                                                 attikos_tensor const* lse);
 /** The same for any number of sets along dimension 0: outs [splits, batch, heads, seqlen, dv], lses
- * [splits, batch, heads, seqlen]. */
+ * [splits, batch, heads, seqlen]; out and lse may be one split of each. */
 ATTIKOS_API attikos_status attikos_merge_split_states(attikos_context* context, attikos_tensor const* outs,
                                                       attikos_tensor const* lses, attikos_tensor const* out,
                                                       attikos_tensor const* lse);
 
 /* --- operations on rows ------------------------------------------------------------------------ */
 /* x and out have 1 to 3 dimensions and one shape and type: float64, float32, float16 or bfloat16; out
- * may be x itself. Weights have that type or, beside 16-bit elements, float32. */
+ * may be x itself, and dx may be x (of the gradients of softmax: out) or dout. Weights have that type or,
+ * beside 16-bit elements, float32. */
 
 /** out = x / sqrt(mean(x^2) + eps) * weight over the last dimension; weight [hidden]. */
 ATTIKOS_API attikos_status attikos_rms_norm(attikos_context* context, attikos_tensor const* x,
@@ -368,7 +372,7 @@ ATTIKOS_API attikos_status attikos_layer_norm_backward(attikos_context* context,
                                                        attikos_tensor const* dout, attikos_tensor const* dx,
                                                        attikos_tensor const* dweight,
                                                        attikos_tensor const* dbias, double eps);
-/** Gradient of attikos_l2_normalize: x, dout and dx of one shape and type; dx may be either of them. */
+/** Gradient of attikos_l2_normalize: x, dout and dx of one shape and type. */
 ATTIKOS_API attikos_status attikos_l2_normalize_backward(attikos_context* context, attikos_tensor const* x,
                                                          attikos_tensor const* dout, attikos_tensor const* dx,
                                                          double eps);
@@ -410,19 +414,20 @@ typedef struct attikos_rope_options {
 ATTIKOS_API attikos_status attikos_rope(attikos_context* context, attikos_tensor const* x,
                                         attikos_tensor const* cos, attikos_tensor const* sin,
                                         attikos_tensor const* out, attikos_rope_options const* options);
-/** Gradient of attikos_rope. */
+/** Gradient of attikos_rope; dx may be dout itself. */
 ATTIKOS_API attikos_status attikos_rope_backward(attikos_context* context, attikos_tensor const* dout,
                                                  attikos_tensor const* cos, attikos_tensor const* sin,
                                                  attikos_tensor const* dx,
                                                  attikos_rope_options const* options);
 /** out = rope(x / sqrt(mean(x^2) + eps) * weight) in one kernel. x and out [batch, seqlen, hidden], weight
  * [hidden], cos and sin [positions, head_dim] or [1, positions, 1, head_dim]; weight and tables are of the type
- * of x or, beside 16-bit elements, float32. */
+ * of x or, beside 16-bit elements, float32. out may be x itself. */
 ATTIKOS_API attikos_status attikos_rms_norm_rope(attikos_context* context, attikos_tensor const* x,
                                                  attikos_tensor const* weight, attikos_tensor const* cos,
                                                  attikos_tensor const* sin, attikos_tensor const* out,
                                                  attikos_rope_options const* options);
-/** Gradient of attikos_rms_norm_rope: dx the shape and type of x, dweight those of weight (overwritten). */
+/** Gradient of attikos_rms_norm_rope: dx the shape and type of x, and may be x or dout itself; dweight those of
+ * weight (overwritten). */
 ATTIKOS_API attikos_status attikos_rms_norm_rope_backward(attikos_context* context, attikos_tensor const* x,
                                                           attikos_tensor const* weight,
                                                           attikos_tensor const* cos, attikos_tensor const* sin,
@@ -483,7 +488,8 @@ ATTIKOS_ENUM(attikos_flash_attention_error) {
   ATTIKOS_FA_OUT_OF_MEMORY = 5,
   ATTIKOS_FA_UNSUPPORTED_HEAD_DIM = 6, /**< not returned: every head_dim works */
   ATTIKOS_FA_UNSUPPORTED_DTYPE = 7,
-  ATTIKOS_FA_INVALID_ARGUMENT = 8      /**< a misaligned pointer or a scale that is not finite */
+  ATTIKOS_FA_INVALID_ARGUMENT = 8      /**< a misaligned pointer, a scale that is not finite, or outputs that
+                                            overlap */
 };
 
 /** Forward pass on dense row-major arrays: Q, K, V, O [batch_size, num_heads, seq_len, head_dim],

@@ -49,7 +49,8 @@ typedef ATTIKOS_ENUM(attikos_status) {
   ATTIKOS_SHAPE_MISMATCH = 5,    /**< extents or numbers of dimensions that do not fit together */
   ATTIKOS_DTYPE_MISMATCH = 6,    /**< an element type, or a mix of them, that the operation does not take */
   ATTIKOS_INVALID_STRIDES = 7,   /**< strides by which two elements of an output share memory */
-  ATTIKOS_INVALID_ARGUMENT = 8,  /**< a number or an enumerator out of its range */
+  ATTIKOS_INVALID_ARGUMENT = 8,  /**< a number or an enumerator out of its range, or an output that shares memory
+                                      with another tensor of the call */
   ATTIKOS_INVALID_STRUCT = 9,    /**< a struct_size of no version of this struct, or one of a newer version in use */
   ATTIKOS_DEVICE_ERROR = 10,     /**< a device or kind of context that is not there, or memory out of its reach */
   ATTIKOS_UNSUPPORTED = 11,      /**< a combination of options that nothing computes, or a demanded kernel that cannot run */

@@ -19,7 +19,7 @@ enum class FlashAttentionError {
   OUT_OF_MEMORY,
   UNSUPPORTED_HEAD_DIM,  ///< not returned: every head_dim works
   UNSUPPORTED_DTYPE,
-  INVALID_ARGUMENT  ///< a misaligned pointer or a scale that is not finite
+  INVALID_ARGUMENT  ///< a misaligned pointer, a scale that is not finite, or outputs that overlap
 };
 
 /// Text for an error. Never null.
