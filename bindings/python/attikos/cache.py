@@ -110,8 +110,9 @@ def append_kv(
     rotated queries have that dtype, or that of the cache where float32 goes into float16 or bfloat16, and 16 bits
     go into float8_e4m3, where numbers beyond its range become NaN. check: lengths that are wrong and new positions
     that do not fit raise, which waits for the device; else they are left out. kernel: as for gemm(). Caches of
-    libraries that do not change arrays (JAX, ...) and read-only ones raise ArgumentError; there are no gradients, as
-    for decode().
+    libraries that do not change arrays (JAX, ...), read-only ones, and those that share memory with each other or
+    with another argument raise ArgumentError, StrideError where elements of one share memory; there are no gradients,
+    as for decode().
     """
     call, options = append_call(
         Caller("append_kv", rotary_cos="cos", rotary_sin="sin"), k_new, v_new, k_cache, v_cache,

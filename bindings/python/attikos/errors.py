@@ -21,7 +21,8 @@ class DeviceError(Error, ValueError):
 
 
 class ArgumentError(Error, ValueError):
-    """A value out of its range, or two arguments that contradict each other."""
+    """A value out of its range, two arguments that contradict each other, or a cache that shares memory with
+    another argument."""
 
 
 class IntegerError(ArgumentError, UnsupportedDtypeError):
@@ -29,7 +30,7 @@ class IntegerError(ArgumentError, UnsupportedDtypeError):
 
 
 class StrideError(ArgumentError):
-    """Strides or an address that no kernel can use."""
+    """Strides or an address that no kernel can use, or by which elements of a cache share memory."""
 
 
 class UnsupportedError(Error, NotImplementedError):

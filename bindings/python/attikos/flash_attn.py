@@ -212,7 +212,7 @@ def flash_attn_with_kvcache(
 
     Lengths on a device are checked, which waits for it, unless a graph is captured. There are no gradients, as in
     that package: where PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that
-    do not change arrays (JAX, ...) and read-only ones take no new keys.
+    do not change arrays (JAX, ...), read-only ones and those that share memory with another argument take no new keys.
     """
     _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
                               "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip

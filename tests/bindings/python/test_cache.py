@@ -359,12 +359,37 @@ class Append(unittest.TestCase):
 
     def test_explain_and_kernel(self):
         k = normal(1, 1, 2, 8)
-        cache = np.full((1, 1, 4, 8), 7, np.float32)
-        self.assertEqual(attikos.explain("append_kv", k, k, cache, cache), "runs portable")
-        attikos.append_kv(k, k, cache.copy(), cache.copy(), kernel="portable")
+        caches = np.full((2, 1, 1, 4, 8), 7, np.float32)
+        self.assertEqual(attikos.explain("append_kv", k, k, *caches), "runs portable")
+        attikos.append_kv(k, k, *caches.copy(), kernel="portable")
         with self.assertRaisesRegex(attikos.UnsupportedError, "append_kv/of_nobody"):
-            attikos.append_kv(k, k, cache, cache, kernel="append_kv/of_nobody")
-        self.assertTrue((cache == 7).all())
+            attikos.append_kv(k, k, *caches, kernel="append_kv/of_nobody")
+        self.assertTrue((caches == 7).all())
+
+    def test_caches_overlap_nothing(self):
+        k = normal(2, 2, 3, 8)
+        both = np.full((2, 2, 2, 9, 8), 7, np.float32)  # [batch, keys or values, ...]
+        ck, cv = both[:, 0], both[:, 1]
+        folded = np.lib.stride_tricks.as_strided(ck, ck.shape, (4, 4, 4, 4))
+        one_by_one = np.lib.stride_tricks.as_strided(ck, ck.shape, (72, 36, 4, 4))
+        angles = normal(9, 8)
+        own = "expected memory of its own[.]"
+        for error, text, call in (
+            (attikos.ArgumentError, f"k_cache shares memory with output v_cache; {own}", lambda: attikos.append_kv(k, k, ck, ck)),
+            (attikos.ArgumentError, "k_cache shares memory with output v_cache", lambda: attikos.append_kv(k, k, ck, ck[::-1])),
+            (attikos.ArgumentError, "v_cache shares memory with k_new", lambda: attikos.append_kv(cv[:, :, 4:7], k, ck, cv)),
+            (attikos.ArgumentError, "k_cache shares memory with cos", lambda: attikos.append_kv(k, k, ck, cv, cos=ck[0, 0], sin=angles)),
+            (attikos.StrideError, r"k_cache has extents \[2, 2, 9, 8\] and strides \[1, 1, 1, 1\]", lambda: attikos.append_kv(k, k, folded, cv)),
+            (attikos.StrideError, r"v_cache has extents .* and strides \[18, 9, 1, 1\]", lambda: attikos.append_kv(k, k, ck, one_by_one)),
+        ):  # fmt: skip
+            with self.assertRaisesRegex(error, "^attikos.append_kv: output " + text):
+                call()
+        self.assertTrue((both == 7).all())
+        with self.assertRaisesRegex(attikos.ArgumentError, "output k_cache shares memory with output v_cache"):
+            attikos.explain("append_kv", k, k, ck, ck)
+        attikos.append_kv(k, k, ck, cv)  # interleaved, but apart
+        np.testing.assert_array_equal(both[:, :, :, :3], np.stack([k, k], 1))
+        self.assertTrue((both[:, :, :, 3:] == 7).all())
 
     def test_errors_write_nothing(self):
         k = normal(3, 2, 4, 10)

@@ -57,7 +57,7 @@ class OnTheHost(unittest.TestCase):
     def test_few_queries_are_decoded(self):
         lengths = np.array([30, 20], np.int32)
         for rows, kernel in ((1, "^portable$"), (16, "^portable$"), (17, "^portable/flash")):
-            new = [x[:, :rows] for x in (self.k, self.v)]
+            new = [x[:, :rows].copy() for x in (self.k, self.v)]
             before = self.k.copy()
             for more in ((), new):
                 found = chosen("flash_attn_with_kvcache", self.q[:, :rows], self.k, self.v, *more, cache_seqlens=lengths)

@@ -256,9 +256,12 @@ class WithCache(unittest.TestCase):
             (attikos.ShapeMismatchError, dict(q=case.q[:, :, :3])),
             (attikos.UnsupportedDtypeError, dict(q=case.q.astype(np.float64))),
             (attikos.ArgumentError, dict(k_cache=frozen)),
+            (attikos.ArgumentError, dict(v_cache=case.k)),
         ):  # fmt: skip
             with self.assertRaises(error, msg=str(change)):
                 flash_attn_with_kvcache(**{**base, **change})
+        with self.assertRaisesRegex(attikos.ArgumentError, "flash_attn_with_kvcache: output v_cache shares memory with k;"):
+            flash_attn_with_kvcache(**{**base, "k": case.v[:, 4:7]})
         np.testing.assert_array_equal(case.k, case.cache_k)
         np.testing.assert_array_equal(case.v, case.cache_v)
         np.testing.assert_array_equal(frozen, case.cache_k)
