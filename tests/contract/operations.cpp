@@ -272,16 +272,21 @@ std::vector<Operation<Exec>> operations() {
   return list;
 }
 
-#define ATTIKOS_TEST_OPERATIONS(Space)                               \
-  template std::vector<Operation<Space>> operations<Space, float>(); \
-  template std::vector<Operation<Space>> operations<Space, bfloat16>();
+#define ATTIKOS_TEST_OPERATIONS(Space, T) \
+  template std::vector<Operation<Space>> operations<Space, T>();
 #if defined(KOKKOS_ENABLE_CUDA)
-ATTIKOS_TEST_OPERATIONS(Kokkos::Cuda)
+using DefaultSpace = Kokkos::Cuda;
 #else
-ATTIKOS_TEST_OPERATIONS(Kokkos::DefaultExecutionSpace)
-#if defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && \
-    !defined(ATTIKOS_TEST_FEW_CASES)
-ATTIKOS_TEST_OPERATIONS(Kokkos::Serial)
+using DefaultSpace = Kokkos::DefaultExecutionSpace;
+#endif
+ATTIKOS_TEST_OPERATIONS(DefaultSpace, float)
+ATTIKOS_TEST_OPERATIONS(DefaultSpace, bfloat16)
+#if !defined(KOKKOS_ENABLE_CUDA) && defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP)
+#if !defined(ATTIKOS_TEST_FEW_CASES)
+ATTIKOS_TEST_OPERATIONS(Kokkos::Serial, float)
+#endif
+#if defined(ATTIKOS_TEST_ALL_CASES)
+ATTIKOS_TEST_OPERATIONS(Kokkos::Serial, bfloat16)
 #endif
 #endif
 
