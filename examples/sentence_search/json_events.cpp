@@ -7,11 +7,19 @@
 namespace sentence_search {
 
 void JsonEvents::read(std::string_view text) {
+  // The parser takes a zero byte for the end of the text; to JSON it is an error wherever it
+  // stands.
+  std::size_t const zero = text.find('\0');
   nlohmann::json_sax<Json>& events = *this;
-  Json::sax_parse(text, &events);
+  Json::sax_parse(text.substr(0, zero), &events);
+  if (zero != std::string_view::npos) fail_invalid(zero + 1);
 }
 
 void JsonEvents::fail(std::string const& reason) const { throw DataError(subject_ + " " + reason); }
+
+void JsonEvents::fail_invalid(std::size_t position) const {
+  fail("is no valid JSON at byte " + std::to_string(position));
+}
 
 bool JsonEvents::scalar(Json const& value) {
   on_scalar(value);
@@ -43,7 +51,7 @@ bool JsonEvents::parse_error(std::size_t position, std::string const& token,
   if (error.id == number_overflow)
     fail("holds the number " + one_line(token, 20) + ", which is too large, at byte " +
          std::to_string(position));
-  fail("is no valid JSON at byte " + std::to_string(position));
+  fail_invalid(position);
 }
 
 }  // namespace sentence_search

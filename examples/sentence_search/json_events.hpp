@@ -38,6 +38,7 @@ class JsonEvents : public nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void fail(std::string const& reason) const;
 
  private:
+  [[noreturn]] void fail_invalid(std::size_t position) const;
   bool scalar(Json const& value);
   bool open(bool object);
   bool close();

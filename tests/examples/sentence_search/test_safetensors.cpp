@@ -135,6 +135,17 @@ TEST_F(SafetensorsFile, with_a_malformed_header) {
             "tensor a has two entries shape in the header");
 }
 
+// To a parser of C strings the text ends there, whatever follows.
+TEST_F(SafetensorsFile, with_a_zero_byte_in_its_header) {
+  using namespace std::string_literals;
+  EXPECT_EQ(refusal(file(one + "\0"s, floats({1, 2}))),
+            "header is no valid JSON at byte " + std::to_string(one.size() + 1));
+  EXPECT_EQ(refusal(file(one + "\0 what else is said"s, floats({1, 2}))),
+            "header is no valid JSON at byte " + std::to_string(one.size() + 1));
+  EXPECT_EQ(refusal(file("{\"a\0b\":1}"s, "")), "header is no valid JSON at byte 4");
+  EXPECT_EQ(refusal(file("\0{}"s, "")), "header is no valid JSON at byte 1");
+}
+
 TEST_F(SafetensorsFile, with_more_than_a_header_needs) {
   // Members that the format does not know, and metadata of any kind, are passed over.
   write(file(R"({"__metadata__":{"a":[1,{"shape":[true]}]},)"
@@ -279,6 +290,9 @@ TEST_F(SafetensorsFile, config_that_is_refused) {
   EXPECT_EQ(reason("[]"), "is no JSON object");
   EXPECT_EQ(reason("3"), "is no JSON object");
   EXPECT_TRUE(reason("{").starts_with("is no valid JSON at byte"));
+  std::string const whole = "{" + good + ",\"layer_norm_eps\":1}";
+  EXPECT_EQ(reason(whole + '\0' + "{"),
+            "is no valid JSON at byte " + std::to_string(whole.size() + 1));
   EXPECT_TRUE(reason("{" + good + ",\"layer_norm_eps\":1e999}")
                   .starts_with("holds the number 1e999, which is too large, at byte "));
   EXPECT_EQ(reason("{\"a\":" + std::string(500'000, '[')), "is nested more than 32 levels deep");
