@@ -203,11 +203,12 @@ void Safetensors::check_buffer() const {
 std::span<float const> Safetensors::float32(std::string const& name,
                                             std::vector<std::uint64_t> const& shape) const {
   auto const found = tensors_.find(name);
-  if (found == tensors_.end()) fail("the tensor " + name + " is missing");
+  std::string const who = "tensor " + one_line(name, 80);
+  if (found == tensors_.end()) fail("the " + who + " is missing");
   Tensor const& tensor = found->second;
-  if (tensor.dtype != "F32") fail("tensor " + name + " is " + tensor.dtype + " but must be F32");
+  if (tensor.dtype != "F32") fail(who + " is " + tensor.dtype + " but must be F32");
   if (tensor.shape != shape) {
-    fail("tensor " + name + " is " + to_string(tensor.shape) + " but must be " + to_string(shape));
+    fail(who + " is " + to_string(tensor.shape) + " but must be " + to_string(shape));
   }
   auto const bytes = buffer_.subspan(tensor.begin, tensor.end - tensor.begin);
   return {reinterpret_cast<float const*>(bytes.data()), bytes.size() / sizeof(float)};

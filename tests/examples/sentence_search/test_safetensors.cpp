@@ -237,7 +237,8 @@ TEST_F(SafetensorsFile, with_impossible_tensors) {
 
 TEST_F(SafetensorsFile, without_the_tensor_that_is_needed) {
   write(file(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-             R"("h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]}})",
+             R"("h":{"dtype":"F16","shape":[2],"data_offsets":[8,12]},)"
+             R"("two\nlines":{"dtype":"F32","shape":[0],"data_offsets":[12,12]}})",
              floats({1, 2, 3})));
   Safetensors const read(path_);
   auto const refused = [&](char const* name,
@@ -252,6 +253,8 @@ TEST_F(SafetensorsFile, without_the_tensor_that_is_needed) {
   EXPECT_EQ(refused("b", {2}), ": the tensor b is missing");
   EXPECT_EQ(refused("a", {1, 2}), ": tensor a is [2] but must be [1, 2]");
   EXPECT_EQ(refused("h", {2}), ": tensor h is F16 but must be F32");
+  EXPECT_EQ(refused("two\nlines", {1}), ": tensor two lines is [0] but must be [1]");
+  EXPECT_EQ(refused("other\nlines", {1}), ": the tensor other lines is missing");
   EXPECT_THROW(BertTensors(read, BertConfig{.vocab_size = 2, .hidden_size = 2}), DataError);
 }
 
