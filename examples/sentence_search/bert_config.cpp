@@ -54,11 +54,12 @@ BertConfig BertConfig::from_file(std::filesystem::path const& path) {
 
   // A bound far above any BERT keeps products of two sizes within 64 bits.
   constexpr std::uint64_t max_size = 1u << 24;
-  auto const size = [&](char const* name) -> std::int64_t {
+  auto const size = [&](char const* name, std::uint64_t min_size = 1) -> std::int64_t {
     Json const* const found = json.find(name);
-    if (found == nullptr || !found->is_number_unsigned() || found->get<std::uint64_t>() == 0 ||
-        found->get<std::uint64_t>() > max_size) {
-      fail(std::string(name) + " must be a positive integer");
+    if (found == nullptr || !found->is_number_unsigned() ||
+        found->get<std::uint64_t>() < min_size || found->get<std::uint64_t>() > max_size) {
+      fail(std::string(name) + " must be an integer from " + std::to_string(min_size) + " to " +
+           std::to_string(max_size));
     }
     return found->get<std::int64_t>();
   };
@@ -77,7 +78,7 @@ BertConfig BertConfig::from_file(std::filesystem::path const& path) {
   config.num_hidden_layers = size("num_hidden_layers");
   config.num_attention_heads = size("num_attention_heads");
   config.intermediate_size = size("intermediate_size");
-  config.max_position_embeddings = size("max_position_embeddings");
+  config.max_position_embeddings = size("max_position_embeddings", 3);  // [CLS], a token, [SEP]
   config.type_vocab_size = size("type_vocab_size");
   Json const* const eps = json.find("layer_norm_eps");
   if (eps == nullptr || !eps->is_number() || !(eps->get<double>() >= 0)) {

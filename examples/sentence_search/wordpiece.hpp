@@ -21,8 +21,9 @@ class WordPiece {
   static WordPiece from_file(std::filesystem::path const& vocabulary);
 
   /// Token numbers with [CLS] in front and [SEP] behind; what is beyond `max_tokens` in all is cut
-  /// off. `text` is valid UTF-8. Special tokens written in the text, such as "[SEP]", stand for
-  /// themselves. Time is linear in the text, but for runs of combining marks, which are sorted.
+  /// off. `max_tokens` is at least 2, `text` valid UTF-8. Special tokens written in the text, such
+  /// as "[SEP]", stand for themselves. Time is linear in the text, but for runs of combining marks,
+  /// which are sorted.
   std::vector<std::int32_t> encode(std::string_view text, std::size_t max_tokens) const;
 
   std::size_t size() const { return tokens_.size(); }

@@ -283,7 +283,15 @@ TEST_F(SafetensorsFile, config_that_is_refused) {
             "hidden_act must be \"gelu\"");
   EXPECT_EQ(reason("{" + good + ",\"num_attention_heads\":3,\"layer_norm_eps\":1}"),
             "hidden_size must be a multiple of num_attention_heads");
-  EXPECT_EQ(reason("{\"vocab_size\":-1}"), "vocab_size must be a positive integer");
+  for (char const* const size : {"-1", "0", "1.5", "\"9\"", "16777217", "18446744073709551616"}) {
+    EXPECT_EQ(reason(std::string("{\"vocab_size\":") + size + "}"),
+              "vocab_size must be an integer from 1 to 16777216")
+        << size;
+  }
+  EXPECT_EQ(reason("{" + good + ",\"max_position_embeddings\":2,\"layer_norm_eps\":1}"),
+            "max_position_embeddings must be an integer from 3 to 16777216");
+  EXPECT_EQ(reason("{" + good + ",\"max_position_embeddings\":3,\"layer_norm_eps\":1}"),
+            "accepted");
   EXPECT_EQ(reason("{" + good + ",\"hidden_act\":null,\"layer_norm_eps\":1}"),
             "hidden_act must be \"gelu\"");
   EXPECT_EQ(reason("{" + good + ",\"model_type\":{},\"layer_norm_eps\":1}"),
