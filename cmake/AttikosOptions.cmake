@@ -4,6 +4,7 @@
 option(ATTIKOS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(ATTIKOS_BUILD_C "Build libattikos, the C interface, and the Python package over it" ${ATTIKOS_BUILD_TESTS})
 option(ATTIKOS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(ATTIKOS_BUILD_FUZZERS "Build the fuzzers of the examples' readers (needs Clang)" OFF)
 option(ATTIKOS_BUILD_PERF "Build the performance programs (needs Google Benchmark)" OFF)
 option(ATTIKOS_INSTALL "Add install rules" ON)
 
