@@ -47,6 +47,16 @@ class ScopedDevice {
   cudaError_t status_ = cudaSuccess;
 };
 
+/// So much dynamic shared memory a launch may have without being allowed to.
+constexpr int unlimited_shared_bytes = 48 * 1024;
+
+/// Lets launches of a kernel on the current device have as much dynamic shared memory as they ask
+/// for, up to what the device gives a block. The limit belongs to the kernel, not to the launch: if
+/// each launch set what it needs, host threads with different shapes would take it from each other
+/// between setting and launching. So it is set once for each kernel and device, to the most there
+/// can be; the next calls cost a look-up. Any threads may call it, during a capture too.
+cudaError_t raise_shared_memory_limit(void const* kernel) noexcept;
+
 /// Launches a kernel of one struct parameter and returns the status of this very launch. `<<<>>>`
 /// would report through the last error, where one cannot tell this launch's failure from an older
 /// one. `shared_bytes`: of dynamic shared memory.
@@ -56,9 +66,8 @@ cudaError_t launch_kernel(void (*kernel)(Params), dim3 grid, int threads, cudaSt
   void* arguments[] = {&params};
   return without_trace([&] {
     auto const* const function = reinterpret_cast<void const*>(kernel);
-    if (shared_bytes > 48 * 1024) {
-      cudaError_t const status =
-          cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (shared_bytes > unlimited_shared_bytes) {
+      cudaError_t const status = raise_shared_memory_limit(function);
       if (status != cudaSuccess) return status;
     }
     return cudaLaunchKernel(function, grid, dim3(static_cast<unsigned>(threads)), arguments,

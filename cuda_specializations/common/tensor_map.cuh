@@ -9,6 +9,7 @@
 #include <cuda_fp8.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
 
@@ -90,19 +91,22 @@ cudaError_t encode_tensor_map(CUtensorMap* map, CUtensorMapDataType type, void c
       CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, cuuint64_t const*,
                    cuuint64_t const*, cuuint32_t const*, cuuint32_t const*, CUtensorMapInterleave,
                    CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-  // The driver's function does not change while the program runs.
-  static Encode const encode = [] {
+  // The driver's function does not change while the program runs. A look-up that failed is no
+  // answer: the next call asks again.
+  static std::atomic<Encode> known{nullptr};
+  Encode encode = known.load(std::memory_order_relaxed);
+  if (encode == nullptr) {
     void* found = nullptr;
     cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
     cudaError_t const status = without_trace([&] {
       return cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
                                               cudaEnableDefault, &result);
     });
-    return status == cudaSuccess && result == cudaDriverEntryPointSuccess
-               ? reinterpret_cast<Encode>(found)
-               : nullptr;
-  }();
-  if (encode == nullptr) return cudaErrorNotSupported;
+    if (status != cudaSuccess) return status;
+    if (result != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
+    encode = reinterpret_cast<Encode>(found);
+    known.store(encode, std::memory_order_relaxed);
+  }
   cuuint32_t steps[Rank];
   for (cuuint32_t& step : steps) step = 1;
   auto const attempt = [&] {
@@ -144,10 +148,10 @@ template <class Params>
 cudaError_t launch_clusters(void (*kernel)(Params), int blocks, int cluster, int threads,
                             int shared_bytes, cudaStream_t stream, Params const& params) noexcept {
   return without_trace([&] {
-    cudaError_t const status =
-        cudaFuncSetAttribute(reinterpret_cast<void const*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    if (status != cudaSuccess) return status;
+    if (shared_bytes > unlimited_shared_bytes) {
+      cudaError_t const status = raise_shared_memory_limit(reinterpret_cast<void const*>(kernel));
+      if (status != cudaSuccess) return status;
+    }
     cudaLaunchAttribute attributes[2] = {};
     attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[0].val.programmaticStreamSerializationAllowed = 1;
