@@ -16,11 +16,19 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// What these kernels know: all there is, factors where elements are float8.
+constexpr abi::AttentionOptionSet tile_options(DType type) {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
+                                 Option::window, Option::lengths_q, Option::lengths_kv,
+                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
+                                 Option::mask, Option::alibi, Option::sinks)
+      .with(Option::factors, type == DType::float8_e4m3);
+}
+
 /// Why no kernel takes a call, whatever the device; null if one may.
 inline char const* refuse_any_attention(abi::AttentionArgs const& g) {
-  if (g.type != DType::float8_e4m3 &&
-      (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
-    return "it has no factors of float8 tensors";
+  if (char const* reason = abi::beyond(g, tile_options(g.type))) return reason;
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16 && (g.type_bias != DType::float64 || g.type != DType::float64))
     return "it does not read the bias's element type";

@@ -25,17 +25,19 @@ struct ShortLengths {
   }
 };
 
+/// What both kernels know.
+constexpr abi::AttentionOptionSet short_options(
+    abi::AttentionOption::lse, abi::AttentionOption::causal, abi::AttentionOption::top_left,
+    abi::AttentionOption::window, abi::AttentionOption::lengths_q, abi::AttentionOption::lengths_kv,
+    abi::AttentionOption::packed_q, abi::AttentionOption::packed_kv, abi::AttentionOption::sinks);
+
 /// First reason not to take a call that both kernels for short sequences have; null if there is
 /// none.
 template <class T>
 char const* refuse_short(abi::AttentionArgs const& g) {
   if (g.type != TensorMapElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
-  if (g.page_table != nullptr) return "it reads no pages";
-  if (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr)
-    return "it has no factors of float8 tensors";
-  if (g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || g.mask != nullptr)
-    return "it has no softcap, bias, ALiBi or boolean mask";
+  if (char const* reason = abi::beyond(g, short_options)) return reason;
   if (!(g.softmax_scale > 0)) return "softmax_scale is not positive";
   if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
       g.head_dim < 0 || g.head_dim_v < 0)

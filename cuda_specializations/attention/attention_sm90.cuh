@@ -76,6 +76,16 @@ bool counts_units(std::int64_t const (&extent)[4], std::int64_t const (&stride)[
   return last < 0xffffffff;
 }
 
+/// What these kernels know: no boolean mask, factors where elements are float8.
+constexpr abi::AttentionOptionSet sm90_options(DType type) {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
+                                 Option::window, Option::lengths_q, Option::lengths_kv,
+                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
+                                 Option::alibi, Option::sinks)
+      .with(Option::factors, type == DType::float8_e4m3);
+}
+
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
@@ -85,7 +95,7 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
     return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  if (g.mask != nullptr) return "it has no boolean mask";
+  if (char const* reason = abi::beyond(g, sm90_options(g.type))) return reason;
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
   if (g.page_table != nullptr && g.page_size % 8 != 0) {
     if (float8) return "pages of float8 tensors are multiples of 8 positions";
@@ -94,8 +104,6 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
     if ((g.head_dim | g.head_dim_v) % 8 != 0)
       return "pages that are no multiple of 8 positions want head_dims that are multiples of 8";
   }
-  if (!float8 && (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
-    return "it has no factors of float8 tensors";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
     return "it does not read the bias's element type";

@@ -84,15 +84,23 @@ struct DecodeLimits {
   bool float64_bias;
 };
 
+/// What these kernels know: all there is, factors where they take them.
+constexpr abi::AttentionOptionSet decode_options(bool factors) {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
+                                 Option::window, Option::lengths_q, Option::lengths_kv,
+                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
+                                 Option::mask, Option::alibi, Option::sinks)
+      .with(Option::factors, factors);
+}
+
 /// First reason not to take a call that lies in the device, in options or in extents; null if there
 /// is none, as where nothing is to be done.
 inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device const& device,
                                          DecodeLimits const& takes) {
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (!takes.factors &&
-      (g.descale_q != nullptr || g.descale_k != nullptr || g.descale_v != nullptr))
-    return "it has no factors of float8 tensors";
+  if (char const* reason = abi::beyond(g, decode_options(takes.factors))) return reason;
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16 && !(takes.float64_bias && g.type_bias == DType::float64))
     return "it does not read the bias's element type";

@@ -14,6 +14,12 @@ struct DecodeArgs : AttentionArgs {
   std::int64_t splits = 0;    ///< at most this many parts; 0: the kernel chooses
   void* workspace = nullptr;  ///< as many bytes as the kernel asks for, aligned to 8
 };
+// Both of these every kernel knows; the rest are the options of AttentionArgs.
+static_assert(
+    sizeof(DecodeArgs) ==
+        sizeof(AttentionArgs) + sizeof(DecodeArgs::splits) + sizeof(DecodeArgs::workspace),
+    "attikos: a new member of DecodeArgs is an option that kernels must be able to refuse: "
+    "it belongs into AttentionArgs, or into an enumeration like AttentionOption");
 
 }  // namespace abi
 }  // namespace ATTIKOS_VERSION_NAMESPACE

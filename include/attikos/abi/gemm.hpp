@@ -129,6 +129,18 @@ struct GemmArgs {
 /// The first thing that a call asks for beyond the plain product and its epilogue, as a reason to
 /// refuse it; null if there is none.
 constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
+  // Every member has its name here. One that is new is looked at below, unless every kernel there
+  // is works without a look at it.
+  [[maybe_unused]] auto const& [a, b, c, type_a, type_b, type_c, m, n, k, batch, a_batch, a_m, a_k,
+                                b_batch, b_k, b_n, c_batch, c_m, c_n, alpha, beta, scale,
+                                activation, bias, type_bias, bias_along, bias_stride, residual,
+                                type_residual, residual_batch, residual_m, residual_n, compute,
+                                accumulate, scale_a, scale_b, zero_point_a, zero_point_b,
+                                zero_point_a_stride, zero_point_b_stride, device_scale, scale_out,
+                                pre_activation, type_pre_activation, pre_activation_batch,
+                                pre_activation_m, pre_activation_n, custom_epilogue, a_pointers,
+                                b_pointers, c_pointers, offsets, type_offsets, offsets_stride,
+                                groups, counts, counts_stride, outer, a_outer, b_outer, tile] = g;
   if (g.scale_a.data != nullptr) return "it does not scale A";
   if (g.scale_b.data != nullptr) return "it does not scale B";
   if (g.zero_point_a != nullptr || g.zero_point_b != nullptr) return "it has no zero points";

@@ -62,16 +62,16 @@ struct AttentionSmall {
   int per_team;
 
   static abi::Verdict accepts(abi::AttentionArgs const& g, Exec const&) {
+    using Option = abi::AttentionOption;
+    constexpr abi::AttentionOptionSet known(Option::lse, Option::softcap, Option::causal,
+                                            Option::top_left, Option::window, Option::lengths_q,
+                                            Option::lengths_kv, Option::factors);
     if (g.seqlen_q > small_attention_seqlen) return abi::refused("seqlen_q is above 32");
     if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
     if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)
       return abi::refused("head_dim is above 128");
-    if (g.cu_seqlens_q.data != nullptr) return abi::refused("it takes no packed sequences");
-    if (g.page_table != nullptr) return abi::refused("it takes no pages");
-    if (g.bias != nullptr || g.mask != nullptr || g.alibi != nullptr)
-      return abi::refused("it has no bias, mask or ALiBi");
-    if (g.sinks != nullptr) return abi::refused("it has no sinks");
-    return abi::accepted();
+    char const* const reason = abi::beyond(g, known);
+    return reason == nullptr ? abi::accepted() : abi::refused(reason);
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
