@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Calls on a CUDA instance can be captured into a graph: capture fails if anything fences,
-// allocates or strays to another stream.
+// Calls on a CUDA instance can be captured into a graph, after a call of the same kind or as the
+// first: capture fails if anything fences, or strays to another stream, or allocates in a way that
+// captures forbid.
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +43,79 @@ void expect_capturable() {
     }
   }
   cudaStreamDestroy(stream);
+}
+
+/// A graph of one call, which owns what CUDA made for it.
+struct Graph {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+
+  template <class Operation>
+  Graph(Operation const& operation, Kokkos::Cuda const& exec) {
+    EXPECT_EQ(cudaStreamBeginCapture(exec.cuda_stream(), cudaStreamCaptureModeGlobal), cudaSuccess);
+    operation.call(exec);
+    EXPECT_EQ(cudaStreamEndCapture(exec.cuda_stream(), &graph), cudaSuccess) << operation.name;
+    EXPECT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess) << operation.name;
+  }
+  ~Graph() {
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+  }
+  Graph(Graph const&) = delete;
+  Graph& operator=(Graph const&) = delete;
+
+  void replay(cudaStream_t stream) const {
+    EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess);
+  }
+};
+
+struct Stream {
+  cudaStream_t stream = nullptr;
+  Stream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess); }
+  ~Stream() { cudaStreamDestroy(stream); }
+  Stream(Stream const&) = delete;
+  Stream& operator=(Stream const&) = delete;
+};
+
+template <class T>
+void expect_capturable_at_first() {
+  for (auto const& operation : operations<Kokkos::Cuda, T>()) {
+    SCOPED_TRACE(operation.name);
+    Stream const stream, other;
+    Kokkos::Cuda const exec(stream.stream), elsewhere(other.stream);
+    Graph const graph(operation, exec);
+    operation.output.clear();
+    // On another stream than it was captured on, where the instance's own memory would not do.
+    graph.replay(other.stream);
+    elsewhere.fence();
+    auto const replayed = operation.output.bytes();
+    operation.call(exec);
+    exec.fence();
+    EXPECT_EQ(replayed, operation.output.bytes());
+  }
+}
+
+TEST(CudaGraph, CapturesEveryFirstCallFloat32) { expect_capturable_at_first<float>(); }
+TEST(CudaGraph, CapturesEveryFirstCallBfloat16) { expect_capturable_at_first<bfloat16>(); }
+
+std::size_t free_memory() {
+  std::size_t free = 0, total = 0;
+  EXPECT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  return free;
+}
+
+TEST(CudaGraph, WorkspaceOfAGraphThatIsGoneServesTheNext) {
+  Stream const stream;
+  Kokkos::Cuda const exec(stream.stream);
+  auto const list = operations<Kokkos::Cuda, float>();
+  auto const capture_all = [&] {
+    for (auto const& operation : list) Graph const graph(operation, exec);
+    exec.fence();
+  };
+  for (int warm = 0; warm < 3; ++warm) capture_all();
+  std::size_t const before = free_memory();
+  for (int round = 0; round < 20; ++round) capture_all();
+  EXPECT_GE(free_memory() + (4u << 20), before);
 }
 
 TEST(CudaGraph, CapturesEveryOperationFloat32) { expect_capturable<float>(); }

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/core/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <type_traits>
+#include <variant>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -36,6 +39,12 @@ inline int checked_scratch(char const* operation, std::size_t bytes) {
 /// launch before.
 template <class Policy, class Kernel>
 void launch(char const* operation, char const* name, Policy const& policy, Kernel const& kernel) {
+#if defined(KOKKOS_ENABLE_CUDA)
+  // The first launch of a file's kernels copies to the device, which no graph should record.
+  std::conditional_t<std::is_same_v<typename Policy::execution_space, Kokkos::Cuda>, OutsideCapture,
+                     std::monostate> const outside{};
+  static_cast<void>(outside);
+#endif
   Kokkos::parallel_for(label(operation, name),
                        Kokkos::Experimental::require(
                            policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight),

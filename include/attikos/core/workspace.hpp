@@ -5,13 +5,19 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/core/cuda_capture.hpp>
+#include <attikos/core/error.hpp>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/label.hpp>
 #include <attikos/core/to_abi.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace attikos {
@@ -41,21 +47,21 @@ void const* instance_key(Exec const& exec) {
   }
 }
 
-/// Whether the instance is being recorded into a graph, when allocation is forbidden.
+/// Whether the instance is being recorded into a graph.
 template <ExecutionSpace Exec>
 bool is_capturing([[maybe_unused]] Exec const& exec) {
 #if defined(KOKKOS_ENABLE_CUDA)
-  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaError_t const before = cudaPeekAtLastError();
-    if (cudaStreamIsCapturing(exec.cuda_stream(), &status) != cudaSuccess) {
-      if (before == cudaSuccess) cudaGetLastError();  // ours alone: the caller must not meet it
-      return true;
-    }
-    return status != cudaStreamCaptureStatusNone;
-  }
+  if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) return capture_of(exec.cuda_stream()).active;
 #endif
   return false;
+}
+
+/// What is to be done before Kokkos is finalized. Kokkos's own list of such hooks is not guarded:
+/// through here the library's threads at least do not meet there.
+inline void at_finalize(std::function<void()> todo) {
+  static std::mutex& mutex = *new std::mutex;
+  std::lock_guard<std::mutex> const lock(mutex);
+  Kokkos::push_finalize_hook(std::move(todo));
 }
 
 /// Memory of one call, and the lock that keeps other host threads from launching with it until all
@@ -65,64 +71,148 @@ struct WorkspaceLease {
   std::unique_lock<std::mutex> lock;
 };
 
-/// Workspace that the library keeps per instance of `Exec`, known by its implementation's address.
+/// Memory of the space that an instance runs on.
+template <ExecutionSpace Exec>
+class PoolMemory {
+ public:
+  PoolMemory(char const* operation, Exec const&, std::size_t size) : bytes(size) {
+    try {
+      view_ = View(Kokkos::view_alloc(label("workspace", operation), Kokkos::WithoutInitializing),
+                   bytes);
+    } catch (std::exception const& error) {
+      raise<ResourceError>(operation, ": needs ", bytes,
+                           " bytes of workspace, which could not be allocated: ", error.what());
+    }
+    data = view_.data();
+  }
+
+  void* data = nullptr;
+  std::size_t bytes;
+
+ private:
+  using View = Kokkos::View<std::byte*, typename Exec::memory_space>;
+  View view_;
+};
+#if defined(KOKKOS_ENABLE_CUDA)
+template <>
+class PoolMemory<Kokkos::Cuda> : public CudaMemory {
+ public:
+  PoolMemory(char const* operation, Kokkos::Cuda const& exec, std::size_t size)
+      : CudaMemory(operation, exec.cuda_device(), size) {}
+};
+#endif
+
+/// Workspace that the library keeps per instance of `Exec`, known by its implementation's address
+/// and its device.
 ///
 /// Blocks only ever grow, by doubling at least, and an outgrown block stays until Kokkos is
 /// finalized: kernels that were launched with it may still run, and waiting for them would be a
 /// hidden fence. What is kept for an instance is less than four times its largest request. A
 /// program that makes instances without end hands in workspace(view) instead.
+///
+/// While an instance is captured its calls get memory that is the graph's: it stays untouched until
+/// the graph and what was instantiated from it are destroyed, and then serves other captures. So a
+/// graph may be replayed on any stream beside calls on the instance, and a capture needs no call
+/// before it.
 template <ExecutionSpace Exec>
 class InstancePool {
  public:
   static WorkspaceLease get(char const* operation, Exec const& exec, std::size_t bytes) {
-    // Never destroyed: Kokkos may be finalized, and with it the hook run, after static destructors.
-    static InstancePool& pool = *new InstancePool;
+    InstancePool& pool = instance();
     std::unique_lock<std::mutex> pool_lock(pool.mutex_);
-    Entry& entry = pool.entries_[instance_key(exec)];
+    Entry& entry = pool.entries_[key_of(exec)];
     pool_lock.unlock();  // entries of a map stay where they are
     WorkspaceLease lease{nullptr, std::unique_lock<std::mutex>(entry.mutex)};
-    if (bytes > entry.bytes) {
-      if (is_capturing(exec))
-        raise<ResourceError>(
-            operation, ": needs ", bytes, " bytes of workspace but the instance's pool holds ",
-            entry.bytes,
-            " and cannot grow while a graph is captured; pass workspace(view) or run "
-            "the call once before capture");
-      grow(operation, entry, bytes > 2 * entry.bytes ? bytes : 2 * entry.bytes);
+#if defined(KOKKOS_ENABLE_CUDA)
+    if constexpr (std::is_same_v<Exec, Kokkos::Cuda>) {
+      Capture const capture = capture_of(exec.cuda_stream());
+      if (capture.active) {
+        lease.data = pool.captured(operation, exec, entry, capture, bytes);
+        return lease;
+      }
     }
-    lease.data = entry.block.data();
+#endif
+    std::size_t const held = entry.blocks.empty() ? 0 : entry.blocks.back()->bytes;
+    if (bytes > held)
+      entry.blocks.push_back(
+          std::make_unique<Memory>(operation, exec, bytes > 2 * held ? bytes : 2 * held));
+    lease.data = entry.blocks.back()->data;
     return lease;
   }
 
+  /// Frees what is kept for an instance that is about to be destroyed.
+  static void forget(Exec const& exec) {
+    InstancePool& pool = instance();
+    std::lock_guard<std::mutex> const lock(pool.mutex_);
+    pool.entries_.erase(key_of(exec));
+  }
+
+  /// Holds the pool's lock from before a fork until after it, so that the child finds it free.
+  static void before_fork() { instance().mutex_.lock(); }
+  static void after_fork() { instance().mutex_.unlock(); }
+
  private:
-  using Block = Kokkos::View<std::byte*, typename Exec::memory_space>;
+  using Memory = PoolMemory<Exec>;
+  using Key = std::pair<void const*, int>;
   struct Entry {
     std::mutex mutex;
-    Block block;
-    std::vector<Block> retired;
-    std::size_t bytes = 0;
+    std::vector<std::unique_ptr<Memory>> blocks;  // the last one serves
+    unsigned long long capture = 0;
+    Memory* captured = nullptr;  // of that capture
   };
 
   InstancePool() {
-    Kokkos::push_finalize_hook([this] { entries_.clear(); });
+    at_finalize([this] {
+      entries_.clear();
+      graphs_.clear();
+    });
   }
 
-  static void grow(char const* operation, Entry& entry, std::size_t bytes) {
-    Block block;
-    try {
-      block = Block(Kokkos::view_alloc(label("workspace", operation), Kokkos::WithoutInitializing),
-                    bytes);
-    } catch (std::exception const& error) {
-      raise<ResourceError>(operation, ": needs ", bytes,
-                           " bytes of workspace, which could not be allocated: ", error.what());
-    }
-    if (entry.bytes > 0) entry.retired.push_back(entry.block);
-    entry.block = block;
-    entry.bytes = bytes;
+  static InstancePool& instance() {
+    // Never destroyed: Kokkos may be finalized, and with it the hook run, after static destructors.
+    static InstancePool& pool = *new InstancePool;
+    return pool;
   }
+
+  static Key key_of(Exec const& exec) {
+#if defined(KOKKOS_ENABLE_CUDA)
+    if constexpr (std::is_same_v<Exec, Kokkos::Cuda>)
+      return {instance_key(exec), exec.cuda_device()};
+#endif
+    return {instance_key(exec), 0};
+  }
+
+#if defined(KOKKOS_ENABLE_CUDA)
+  /// Memory of a capture: the last one of this instance if it is large enough, else the smallest
+  /// that no graph has and that is not far too large, else new.
+  void* captured(char const* operation, Exec const& exec, Entry& entry, Capture const& capture,
+                 std::size_t bytes) {
+    if (capture.graph == nullptr)
+      raise<DeviceError>(operation,
+                         ": the stream cannot be used while another one is captured; expected a "
+                         "stream made with cudaStreamNonBlocking");
+    if (entry.captured != nullptr && entry.capture == capture.id && entry.captured->bytes >= bytes)
+      return entry.captured->data;
+    std::lock_guard<std::mutex> const lock(mutex_);
+    Memory* found = nullptr;
+    for (auto const& block : graphs_)
+      if (!block->in_graph() && block->device() == exec.cuda_device() && block->bytes >= bytes &&
+          block->bytes / 4 <= bytes && (found == nullptr || block->bytes < found->bytes))
+        found = block.get();
+    if (found == nullptr) {
+      graphs_.push_back(std::make_unique<Memory>(operation, exec, bytes));
+      found = graphs_.back().get();
+    }
+    found->keep_for(operation, capture.graph);
+    entry.captured = found;
+    entry.capture = capture.id;
+    return found->data;
+  }
+#endif
 
   std::mutex mutex_;
-  std::map<void const*, Entry> entries_;
+  std::map<Key, Entry> entries_;
+  std::vector<std::unique_ptr<Memory>> graphs_;  // memory that captures use or have used
 };
 
 /// f(workspace(view)) where the caller gave one among the extras, else f().
