@@ -5,6 +5,10 @@
 #include <attikos/attikos.h>
 
 #include <Kokkos_Core.hpp>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
 #include <type_traits>
 #include <variant>
 
@@ -24,6 +28,13 @@ using Instance = std::conditional_t<std::is_same_v<Host, Kokkos::Serial>, std::v
 #else
 using Instance = std::variant<Host>;
 #endif
+
+/// An instance, shared by the contexts of one kind, device and stream.
+struct Shared {
+  std::optional<Instance> instance;   ///< empty once Kokkos is finalized
+  std::uint64_t last_wanted = 0;      ///< when, counted in contexts
+  std::atomic<bool> captured{false};  ///< a graph may use what belongs to it
+};
 
 /// Makes a CUDA device current for a scope; nothing in a build without CUDA or for ordinal -1.
 class CurrentDevice {
@@ -46,7 +57,7 @@ struct attikos_context {
   std::int32_t kind;
   std::int32_t ordinal;
   void* stream;
-  attikos::c::Instance const* instance;  ///< owned by the cache
+  std::shared_ptr<attikos::c::Shared> shared;
 
   bool is_cuda() const { return kind == ATTIKOS_CUDA; }
   /// Refuses memory that the context's device cannot reach.
@@ -55,17 +66,23 @@ struct attikos_context {
 
 namespace attikos::c {
 
-/// The context behind a pointer from outside; refuses null and a Kokkos that is gone.
+/// The context behind a pointer from outside; refuses null, a Kokkos that is gone, a device that
+/// has failed and, in a forked process, CUDA.
 attikos_context& expect_context(char const* operation, attikos_context* context);
 
 /// A context by value on the cached instance of a kind, device and stream.
 attikos_context find_context(std::int32_t kind, std::int32_t ordinal, void* stream);
 
+/// The instance that a context's work goes to: its own, but in a forked process one that is served
+/// by the calling thread alone. Refuses a device that has failed before Kokkos meets it, which
+/// would end the process.
+Instance const& instance_of(attikos_context const& context);
+
 /// Calls f(exec) with the context's execution space instance, its device being current.
 template <class F>
 void run_on(attikos_context const& context, F const& f) {
   CurrentDevice const device(context.is_cuda() ? context.ordinal : -1);
-  std::visit(f, *context.instance);
+  std::visit(f, instance_of(context));
 }
 
 }  // namespace attikos::c

@@ -181,8 +181,8 @@ typedef struct attikos_attention_options {
  * dimensions joined; packed and paged storage as the options say. heads_q is a multiple of heads_kv. One
  * element type, float64, float32, float16 or bfloat16; or q, k and v float8_e4m3 with out float32, float16 or
  * bfloat16. lse, the natural logarithm of the sum of exponentials, is float64 for float64 and else
- * float32. Tiled and naive keep the scores in memory that the library holds for the stream; it grows outside
- * of graph capture only. */
+ * float32. Tiled and naive keep the scores in memory that the library holds for the stream, or for the
+ * graph that the call is captured into. */
 ATTIKOS_API attikos_status attikos_attention(attikos_context* context, attikos_tensor const* q,
                                              attikos_tensor const* k, attikos_tensor const* v,
                                              attikos_tensor const* out, attikos_tensor const* lse,
@@ -262,7 +262,7 @@ typedef struct attikos_decode_options {
  * [num_pages, heads_kv, page_size, d], v likewise with dv, out [batch, heads_q, seqlen_q, dv], lse null or
  * [batch, heads_q, seqlen_q]; with offsets queries alone or all are packed, and a packed query of no sequence
  * gives 0 and an lse of -infinity; types as attikos_attention. Partial results lie in memory that the library
- * holds for the stream; it grows outside of graph capture only. */
+ * holds for the stream, or for the graph that the call is captured into. */
 ATTIKOS_API attikos_status attikos_decode(attikos_context* context, attikos_tensor const* q,
                                           attikos_tensor const* k, attikos_tensor const* v,
                                           attikos_tensor const* out, attikos_tensor const* lse,

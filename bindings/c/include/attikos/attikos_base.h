@@ -112,14 +112,21 @@ typedef struct attikos_context attikos_context;
  * which outlives the contexts that name it. Host kinds: ordinal is 0; contexts of kind ATTIKOS_SERIAL
  * with distinct `stream` values run side by side, the value means nothing else.
  *
- * One Kokkos execution space instance is kept for each kind, device and stream: making and destroying
- * contexts is cheap. Kokkos is initialized if the process has not done so; in that case, and only
- * then, the library finalizes it when the process ends. */
+ * One Kokkos execution space instance is kept for each kind, device and stream that a context names, and
+ * for the 16 named last: making and destroying contexts is cheap, and streams may come and go. A stream may
+ * be captured from its first call on if it was made with cudaStreamNonBlocking; what a graph uses is kept.
+ * Kokkos is initialized if the process has not done so; in that case, and only then, the library finalizes
+ * it when the process ends. The calling thread's current device stays what it was.
+ *
+ * In a process that is forked after the first context, calls on the host run on the calling thread alone,
+ * and those on CUDA are refused with ATTIKOS_DEVICE_ERROR. So are all calls on a device where a kernel, of
+ * this library or not, has failed; the process may go on with other devices, and end as usual. */
 ATTIKOS_API attikos_status attikos_context_create(int32_t kind, int32_t ordinal, void* stream,
                                                   attikos_context** context);
 /** Does not wait for work under way. Null is allowed. */
 ATTIKOS_API void attikos_context_destroy(attikos_context* context);
-/** Waits until all work of the context's stream is done and reports errors of the device. */
+/** Waits until all work of the context's stream is done and reports errors of the device as
+ * ATTIKOS_DEVICE_ERROR. */
 ATTIKOS_API attikos_status attikos_synchronize(attikos_context* context);
 /** Whether contexts of this kind can be made, i.e. the library was built for it and there is a device. */
 ATTIKOS_API bool attikos_has_device(int32_t kind, int32_t ordinal);
