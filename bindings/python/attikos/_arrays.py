@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _autograd, _dlpack, _library
 from ._arguments import in_callers_words, integer, spell
-from ._context import CPU, Context, Place, context_for, stream_for
+from ._context import CPU, Context, Place, context_for, expect_stream_of_torch, stream_for
 from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
 from .errors import ArgumentError, DeviceError, Error, StrideError, UnsupportedDtypeError
 
@@ -387,6 +387,8 @@ class Call:
         if _autograd.watching():
             _autograd.refuse(operation, {name: operand.owner for name, operand in self.operands.items()})
         self.place, self.kind = first.place, first.kind
+        if self.kind is TORCH and self.place != CPU:
+            expect_stream_of_torch(operation)
         self.context = context_for(self.place)
         self._results: list[Any] = []
 

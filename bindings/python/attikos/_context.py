@@ -9,7 +9,7 @@ import ctypes
 import sys
 import threading
 import weakref
-from typing import Any, Iterator
+from typing import Any, Iterator, NamedTuple
 
 from . import _library
 from .errors import DeviceError
@@ -20,7 +20,18 @@ _lib = _library.library
 Place = tuple[str, int]
 CPU: Place = ("cpu", 0)
 
-_chosen_stream: contextvars.ContextVar[Any] = contextvars.ContextVar("attikos_stream", default=None)
+
+class Chosen(NamedTuple):
+    """A stream that stream() has chosen, and whether it is PyTorch's current one, too."""
+
+    pointer: int
+    in_torch: bool
+
+
+_chosen: contextvars.ContextVar[Chosen | None] = contextvars.ContextVar("attikos_stream", default=None)
+
+# So many contexts each thread keeps: streams come and go, and what belongs to them is theirs to free.
+MOST_CONTEXTS = 32
 
 
 class Context:
@@ -52,6 +63,8 @@ def context_for(place: Place) -> Context:
     known: dict[tuple[Place, int], Context] = _contexts.__dict__.setdefault("known", {})
     key = (place, stream)
     if key not in known:
+        while len(known) >= MOST_CONTEXTS:
+            del known[next(iter(known))]
         known[key] = Context(place, stream)
     return known[key]
 
@@ -69,23 +82,55 @@ def _pointer(stream: Any) -> int:
     return int(found)
 
 
+def _in_torch(torch: Any, stream: Any, pointer: int) -> Any:
+    """The stream as one of PyTorch, which keeps the memory of tensors by stream."""
+    if isinstance(stream, torch.cuda.Stream):
+        return stream
+    if pointer == 0:
+        return torch.cuda.default_stream()
+    device = getattr(stream, "device_id", getattr(stream, "device", None))
+    device = getattr(device, "device_id", device)
+    if isinstance(device, int) and device >= 0:
+        return torch.cuda.ExternalStream(pointer, device=device)
+    return torch.cuda.ExternalStream(pointer)
+
+
 @contextlib.contextmanager
 def stream(stream: Any) -> Iterator[None]:
     """Calls inside run on this CUDA stream: an address or a stream of PyTorch, CuPy, cuda.core. Without
-    it they run on the stream that is current in PyTorch or CuPy, else on the default stream."""
-    token = _chosen_stream.set(_pointer(stream))
-    try:
-        yield
-    finally:
-        _chosen_stream.reset(token)
+    it they run on the stream that is current in PyTorch or CuPy, else on the default stream.
+
+    Where PyTorch is imported it becomes PyTorch's current stream, as by torch.cuda.stream(): results and
+    temporary tensors are memory of this stream then. An address is one of the current device."""
+    pointer = _pointer(stream)
+    with contextlib.ExitStack() as scope:
+        torch = sys.modules.get("torch")
+        in_torch = torch is not None and torch.cuda.is_available()
+        if in_torch:
+            scope.enter_context(torch.cuda.stream(_in_torch(torch, stream, pointer)))
+        token = _chosen.set(Chosen(pointer, in_torch))
+        try:
+            yield
+        finally:
+            _chosen.reset(token)
+
+
+def expect_stream_of_torch(operation: str) -> None:
+    """Refuses tensors inside a stream() that began before PyTorch was there to learn of it."""
+    chosen = _chosen.get()
+    if chosen is not None and not chosen.in_torch and has_cuda():
+        raise DeviceError(
+            f"attikos.{operation}: PyTorch was imported inside attikos.stream() and allocates on another "
+            "stream; expected it to be imported before"
+        )
 
 
 def stream_for(place: Place) -> int:
     if place[0] != "cuda":
         return 0
-    chosen = _chosen_stream.get()
-    if chosen is not None:
-        return int(chosen)
+    chosen = _chosen.get()
+    if chosen is not None and not chosen.in_torch:
+        return chosen.pointer
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         return int(torch.cuda.current_stream(place[1]).cuda_stream)
