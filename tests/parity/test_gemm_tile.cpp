@@ -244,7 +244,8 @@ TYPED_TEST(GemmTile, CompiledKernelsHaveTiles) {
     };
     std::string const kernel = why(plain).kernel;
     ASSERT_NE(kernel, "portable");
-    auto const args = detail::gemm_arguments<Exec>(a.const_view(), b.const_view(), c.view(), plain);
+    auto const args = detail::gemm_arguments(
+        detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view()), plain);
     auto const tiles = detail::gemm_kernel_tiles<T, T, T>(Exec(), args, "");
     ASSERT_GE(tiles.size(), 2u) << kernel;
     EXPECT_EQ(tile(plain), tiles.front());
