@@ -106,20 +106,16 @@ void check_cuda(char const* operation, std::int32_t ordinal, cudaError_t error) 
 }
 
 /// Refuses a first use of a stream inside a capture where making its instance would end that.
+/// Streams that were not made with cudaStreamNonBlocking cannot be told: CUDA counts even the
+/// question for their flags as a mistake inside a capture.
 void expect_capture_survives(void* stream) {
   auto const capture = detail::capture_of(static_cast<cudaStream_t>(stream));
-  if (!capture.active) return;
-  unsigned flags = 0;
-  bool const waits_for_legacy =
-      capture.graph == nullptr ||
-      cudaStreamGetFlags(static_cast<cudaStream_t>(stream), &flags) != cudaSuccess ||
-      (flags & cudaStreamNonBlocking) == 0;
-  if (waits_for_legacy)
+  if (capture.active && capture.graph == nullptr)
     fail(ATTIKOS_DEVICE_ERROR,
-         "context: the first context of a stream cannot be made while the stream is captured, "
-         "unless it was made with cudaStreamNonBlocking; make one before the capture begins");
+         "context: the legacy default stream cannot be used while another stream is captured that "
+         "was made without cudaStreamNonBlocking");
 #if !defined(ATTIKOS_WRAPS_SYNCHRONIZE)
-  if (!Kokkos::is_initialized())
+  if (capture.active && !Kokkos::is_initialized())
     fail(ATTIKOS_DEVICE_ERROR,
          "context: Kokkos cannot be initialized while a stream is captured; make a context before "
          "the capture begins");
