@@ -85,12 +85,55 @@ __device__ __forceinline__ std::uint32_t round_to_int8(float4 v) {
   return __byte_perm(low, __byte_perm(rounded(v.z), rounded(v.w), 0x0040), 0x5410);
 }
 
+/// Of four 8-bit elements in one word, which rounding has saturated, makes those that `infinite`
+/// has a bit for what infinities are: NaN in float8_e4m3, infinity in float8_e5m2, -127 in int8,
+/// each of which follows the code of the largest number, or of -128.
+__device__ __noinline__ std::uint32_t show_infinities(DType type, std::uint32_t word,
+                                                      unsigned infinite) {
+  std::uint32_t const end = type == DType::int8 ? 0x80 : type == DType::float8_e4m3 ? 0x7e : 0x7b;
+  std::uint32_t const looked_at = type == DType::int8 ? 0xff : 0x7f;
+  for (int i = 0; i < 4; ++i)
+    if ((infinite >> i & 1) != 0 && (word >> 8 * i & looked_at) == end) word += 1u << 8 * i;
+  return word;
+}
+
+/// Which of some numbers are infinite before they are divided and rounded to 8 bits. Afterwards a
+/// finite one whose quotient was too large looks the same. Costs an instruction for each where none
+/// is.
+class Infinities {
+ public:
+  template <int Size>
+  __device__ __forceinline__ explicit Infinities(float const (&v)[Size]) {
+    static_assert(Size <= 32);
+    float largest = 0;
+#pragma unroll
+    for (int r = 0; r < Size; ++r) largest = fmaxf(largest, fabsf(v[r]));
+    if (largest > 0x1.fffffep127f) {
+#pragma unroll
+      for (int r = 0; r < Size; ++r)
+        bits_ |= static_cast<unsigned>(fabsf(v[r]) > 0x1.fffffep127f) << r;
+    }
+  }
+  __device__ __forceinline__ bool any() const { return bits_ != 0; }
+  /// A word of four of them from number `first` on, rounded.
+  __device__ __forceinline__ std::uint32_t show(DType type, std::uint32_t word, int first) const {
+    return show_infinities(type, word, bits_ >> first);
+  }
+
+ private:
+  unsigned bits_ = 0;
+};
+
 /// Four 8-bit elements in one word, divided before. One piece of code for all, since sm_80 rounds
 /// to float8 by many instructions.
 __device__ __noinline__ std::uint32_t quantize_four(DType type, float divisor, float4 v) {
+  float const undivided[4] = {v.x, v.y, v.z, v.w};
+  Infinities const infinities(undivided);
   v = {v.x / divisor, v.y / divisor, v.z / divisor, v.w / divisor};
-  if (type == DType::int8) return round_to_int8(v);
-  return type == DType::float8_e4m3 ? round_to_float8<__NV_E4M3>(v) : round_to_float8<__NV_E5M2>(v);
+  std::uint32_t const word = type == DType::int8          ? round_to_int8(v)
+                             : type == DType::float8_e4m3 ? round_to_float8<__NV_E4M3>(v)
+                                                          : round_to_float8<__NV_E5M2>(v);
+  return infinities.any() ? infinities.show(type, word, 0) : word;
 }
 
 /// What elements of an 8-bit C are divided by.

@@ -47,10 +47,12 @@ __device__ __forceinline__ void stage_halves(float const* v, unsigned char* pane
   }
 }
 
-/// The same for 32 columns of 8-bit elements from column `first` of the panel on.
+/// The same for 32 columns of 8-bit elements from column `first` of the panel on. `infinities`: of
+/// the numbers before they were divided.
 template <class Config>
-__device__ __forceinline__ void stage_bytes(float const (&v)[16], unsigned char* panel, DType type,
-                                            int thread, int first) {
+__device__ __forceinline__ void stage_bytes(float const (&v)[16], Infinities const& infinities,
+                                            unsigned char* panel, DType type, int thread,
+                                            int first) {
   std::uint32_t words[4];
   auto const round_by = [&](auto round) {
 #pragma unroll
@@ -65,6 +67,11 @@ __device__ __forceinline__ void stage_bytes(float const (&v)[16], unsigned char*
     round_by([](float4 x) { return round_to_float8<__NV_E4M3>(x); });
   else
     round_by([](float4 x) { return round_to_float8<__NV_E5M2>(x); });
+  if (infinities.any()) {
+#pragma unroll
+    for (int block = 0; block < 4; ++block)
+      words[block] = infinities.show(type, words[block], 4 * block);
+  }
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     int const column = first + 8 * block + thread % 4 * 2;

@@ -373,8 +373,9 @@ class Sm90Storer {
     }
     if constexpr (Config::writes_bytes) {
       if (bytes()) {
+        Infinities const infinities(v);
         quantizer.quotients.apply(v);
-        return stage_bytes<Config>(v, panel, p_.epilogue.type_c, thread_, first);
+        return stage_bytes<Config>(v, infinities, panel, p_.epilogue.type_c, thread_, first);
       }
     }
     stage<Columns>(v, panel, first);
