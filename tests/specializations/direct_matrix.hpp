@@ -106,6 +106,12 @@ Quantized quantized(double y, double error, double scale_out) {
   double const limit = largest<T>(), lowest = std::is_same_v<T, std::int8_t> ? -128 : -limit;
   double const quotient = y / scale_out;
   if (std::isnan(quotient) && std::is_same_v<T, std::int8_t>) return {0, 0};
+  if (std::isinf(y)) {  // no large number, but the sign of an overflow
+    double const shown = std::is_same_v<T, std::int8_t> ? 127
+                         : std::is_same_v<T, E4>        ? NAN
+                                                        : INFINITY;
+    return {std::copysign(shown, quotient), 0};
+  }
   double const before = std::isfinite(y) ? error / scale_out + 0x1p-24 * std::abs(quotient) : 0;
   return {std::clamp(quotient, lowest, limit),
           std::isfinite(y) ? before + half_spacing<T>(std::min(std::abs(quotient) + before, limit))
