@@ -220,7 +220,8 @@ void check_special(Blocks blocks) {
   out.for_each([&](auto const& i) {
     double const element = to_double(x.at(i));
     double const factor = scale.value(0, group(i[1], blocks.rows), group(i[2], blocks.cols));
-    expect_code(out.at(i), nearest<Q>(element / factor), what);
+    // Nearly all are zeros, and the oracle goes through all codes.
+    expect_code(out.at(i), element == 0 ? 0 : nearest<Q>(element / factor), what);
     double const again = to_double(back.at(i)), code = code_value(out.at(i));
     EXPECT_EQ(std::isfinite(code), std::isfinite(again)) << what;
   });
