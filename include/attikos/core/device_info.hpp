@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <attikos/abi/device.hpp>
 #include <attikos/core/concepts.hpp>
+#include <attikos/core/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/simd.hpp>
 #include <cstdint>
@@ -209,13 +210,11 @@ inline DeviceInfo device_info() { return device_info(Kokkos::DefaultExecutionSpa
 inline DeviceInfo device_info(int ordinal) {
 #if defined(KOKKOS_ENABLE_CUDA)
   cudaDeviceProp properties{};
-  cudaError_t const before = cudaPeekAtLastError();
-  cudaError_t const status = cudaGetDeviceProperties(&properties, ordinal);
-  if (status != cudaSuccess) {
-    if (before == cudaSuccess) cudaGetLastError();  // ours alone: the caller must not meet it
+  cudaError_t const status =
+      detail::without_last_error([&] { return cudaGetDeviceProperties(&properties, ordinal); });
+  if (status != cudaSuccess)
     detail::raise<DeviceError>("device_info: there is no CUDA device ", ordinal, ": ",
                                cudaGetErrorString(status));
-  }
   return detail::cuda_device_info(properties, ordinal);
 #else
   detail::raise<DeviceError>("device_info: there is no CUDA device ", ordinal,
