@@ -8,12 +8,18 @@ comes out of every Python from 3.9 on.
 """
 
 import argparse
+import functools
 import sys
 import unicodedata
 
+
+def codes_of(*ranges):
+    return frozenset(code for first, last in ranges for code in range(first, last + 1))
+
+
 # Marks, punctuation and decompositions that came after Unicode 8.0 lie in these ranges, and nothing older
 # that the tokenizer looks at does. To the tokenizer they are letters like any other.
-NEWER = (
+NEWER = codes_of(
     (0x05C8, 0x05C9), (0x061D, 0x061D), (0x07FD, 0x07FD), (0x0890, 0x08E2), (0x09FD, 0x09FE),
     (0x0A76, 0x0A76), (0x0AFA, 0x0AFF), (0x0B53, 0x0B55), (0x0C04, 0x0C3C), (0x0C77, 0x0C77),
     (0x0C84, 0x0C84), (0x0D00, 0x0D00), (0x0D3B, 0x0D3C), (0x0D81, 0x0D81), (0x0EBA, 0x0EBA),
@@ -29,32 +35,30 @@ STILL_MARK = (0x1734, 0x1171E)
 STILL_PUNCTUATION = (0x166D, 0x111C9)
 
 # Combining classes of NEWER that Unicode 9.0 had, and ones elsewhere that it did not have.
-NEWER_WITH_CLASS = ((0x08D4, 0x08E1), (0x1DFB, 0x1DFB), (0x11442, 0x11442), (0x11446, 0x11446),
-                    (0x11C3F, 0x11C3F), (0x1E000, 0x1E02A), (0x1E944, 0x1E94A))
-WITHOUT_CLASS = ((0x1715, 0x1715), (0x16FF0, 0x16FF1), (0x1D250, 0x1D252), (0x1D25F, 0x1D25F),
-                 (0x1D280, 0x1D281))
+NEWER_WITH_CLASS = codes_of(
+    (0x08D4, 0x08E1), (0x1DFB, 0x1DFB), (0x11442, 0x11442), (0x11446, 0x11446), (0x11C3F, 0x11C3F),
+    (0x1E000, 0x1E02A), (0x1E944, 0x1E94A))
+WITHOUT_CLASS = codes_of(
+    (0x1715, 0x1715), (0x16FF0, 0x16FF1), (0x1D250, 0x1D252), (0x1D25F, 0x1D25F), (0x1D280, 0x1D281))
 
 # Lower case that came with Unicode 14.0 and later: first, last, distance.
-LOWER = (
+LOWER = {code: code + distance for first, last, distance in (
     (0x1C89, 0x1C89, 1), (0x2C2F, 0x2C2F, 48), (0xA7C0, 0xA7C0, 1), (0xA7CB, 0xA7CB, 0x0264 - 0xA7CB),
     (0xA7CC, 0xA7CC, 1), (0xA7CE, 0xA7CE, 1), (0xA7D0, 0xA7D0, 1), (0xA7D2, 0xA7D2, 1), (0xA7D4, 0xA7D4, 1),
     (0xA7D6, 0xA7D6, 1), (0xA7D8, 0xA7D8, 1), (0xA7DA, 0xA7DA, 1), (0xA7DC, 0xA7DC, 0x019B - 0xA7DC),
     (0x10570, 0x1057A, 39), (0x1057C, 0x1058A, 39), (0x1058C, 0x10592, 39), (0x10594, 0x10595, 39),
-    (0x10D50, 0x10D65, 32), (0x16EA0, 0x16EB8, 27))
+    (0x10D50, 0x10D65, 32), (0x16EA0, 0x16EB8, 27)) for code in range(first, last + 1)}
 
 HANGUL = range(0xAC00, 0xD7A4)  # decomposed by arithmetic
 
 
-def inside(code, ranges):
-    return any(first <= code <= last for first, last in ranges)
-
-
+@functools.lru_cache(maxsize=None)
 def category(code):
     if code in STILL_MARK:
         return 'Mn'
     if code in STILL_PUNCTUATION:
         return 'Po'
-    return 'Cn' if inside(code, NEWER) else unicodedata.category(chr(code))
+    return 'Cn' if code in NEWER else unicodedata.category(chr(code))
 
 
 def is_punctuation(code):
@@ -72,13 +76,13 @@ def is_white_space(code):
 
 
 def combining_class(code):
-    if inside(code, WITHOUT_CLASS) or (inside(code, NEWER) and not inside(code, NEWER_WITH_CLASS)):
+    if code in WITHOUT_CLASS or (code in NEWER and code not in NEWER_WITH_CLASS):
         return 0
     return unicodedata.combining(chr(code))
 
 
 def decomposition(code):
-    if code in HANGUL or inside(code, NEWER):
+    if code in HANGUL or code in NEWER:
         return (code,)
     fields = unicodedata.decomposition(chr(code)).split()
     if not fields or fields[0][0] == '<':
@@ -87,9 +91,8 @@ def decomposition(code):
 
 
 def lower(code):
-    for first, last, distance in LOWER:
-        if first <= code <= last:
-            return (code + distance,)
+    if code in LOWER:
+        return (LOWER[code],)
     return tuple(map(ord, chr(code).lower()))
 
 
