@@ -21,14 +21,20 @@ add_library(attikos_development_flags INTERFACE)
 target_link_libraries(attikos_development_flags INTERFACE attikos_warning_flags attikos_architecture_flags)
 
 # attikos_quick_to_compile: what a build for tests compiles with less optimization. The suite looks at results, and
-# templates over every type take three times as long with -O3. The examples are compiled as users compile them, and so
-# is the C library in a build without tests, such as the wheel's, against which CI runs the Python tests once more.
+# templates over every type take three times as long with -O3. The examples that are there to be timed are compiled as
+# users compile them, and so is the C library in a build without tests, such as the wheel's, against which CI runs the
+# Python tests once more. attikos_quickest_to_compile: the same without any, for what hardly computes.
 option(ATTIKOS_TEST_OPTIMIZED "Compile the tests, and the C library beside them, with the build type's optimization" OFF)
 add_library(attikos_quick_to_compile INTERFACE)
+add_library(attikos_quickest_to_compile INTERFACE)
 if(ATTIKOS_BUILD_TESTS AND NOT ATTIKOS_TEST_OPTIMIZED)
-  target_compile_options(attikos_quick_to_compile INTERFACE
-    "$<$<AND:$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang,IntelLLVM>,$<CONFIG:Release>>:-O1>"
-    "$<$<AND:$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>>:-Xcompiler=-O0;-Ofc=max>")
+  set(attikos_host "$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang,IntelLLVM>,$<CONFIG:Release>")
+  set(attikos_nvcc "$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>,$<VERSION_GREATER_EQUAL:$<CUDA_COMPILER_VERSION>,13>")
+  set(attikos_nvcc "$<$<AND:${attikos_nvcc}>:-Xcompiler=-O0;-Ofc=max>")
+  target_compile_options(attikos_quick_to_compile INTERFACE "$<$<AND:${attikos_host}>:-O1>" "${attikos_nvcc}")
+  target_compile_options(attikos_quickest_to_compile INTERFACE "$<$<AND:${attikos_host}>:-O0>" "${attikos_nvcc}")
+  unset(attikos_host)
+  unset(attikos_nvcc)
 endif()
 
 # attikos_precompile(<target> (<header>... | REUSE_FROM <target>)): precompiled headers, for C++ alone; CMake has none for
