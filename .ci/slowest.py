@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The ten translation units and the ten tests of a stage that took longest.
+"""The ten steps of building and the ten tests of a stage that took longest.
 
   slowest.py LOG SINCE [BUILD_DIRECTORY]...
 
@@ -14,14 +14,14 @@ import sys
 COUNT = 10
 
 
-def units(build, since):
+def steps(build, since):
     log = build / ".ninja_log"
     if not log.exists():
         return None
     times = {}
     for line in log.read_text(encoding="utf-8").splitlines()[1:]:
         start, end, modified, output, _ = line.split("\t")
-        if output.endswith((".o", ".gch", ".pch")) and int(modified) >= since * 10**9:
+        if not output.startswith("/") and int(modified) >= since * 10**9:
             times[f"{build.name}/{output}"] = (int(end) - int(start)) / 1000
     return times
 
@@ -46,12 +46,12 @@ def main(arguments):
     log, since, *builds = arguments
     made = {}
     for build in map(pathlib.Path, builds):
-        times = units(build, int(since))
+        times = steps(build, int(since))
         if times is None:
-            print(f"--- no times of translation units in {build.name}: not built by Ninja")
+            print(f"--- no times of steps in {build.name}: not built by Ninja")
         else:
             made |= times
-    show("translation units", made)
+    show("steps of building", made)
     show("tests", tests(pathlib.Path(log).read_text(encoding="utf-8", errors="replace")))
 
 
