@@ -6,6 +6,7 @@
 
 #include "../ptx/global_memory.cuh"
 #include "../ptx/registers.cuh"
+#include "../ptx/thread_index.cuh"
 #include "attention_repair.cuh"
 #include "attention_scores.cuh"
 

@@ -6,6 +6,7 @@
 /// would want one for every 128 bytes.
 #pragma once
 
+#include "../ptx/cluster.cuh"
 #include "../ptx/cp_async.cuh"
 #include "../ptx/shared_memory.cuh"
 #include "../ptx/tma_4d.cuh"

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "../ptx/mbarrier.cuh"
+#include "../ptx/wgmma.cuh"
 #include "../ptx/wgmma_a_registers.cuh"
 #include "sm90_attention_params.cuh"
 

@@ -14,6 +14,7 @@
 #include "../ptx/thread_index.cuh"
 #include "../ptx/tma.cuh"
 #include "sm80_store.cuh"
+#include "sm90_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
