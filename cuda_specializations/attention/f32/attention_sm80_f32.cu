@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <attikos/abi/attention_cuda.hpp>
+
+#include "attention/shared/plan.cuh"
+#include "common/check.cuh"
+#include "kernel_simt.cuh"
+#include "kernel_tf32x3.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// First reason not to take a float32 call; null if there is none.
+char const* refuse_f32(abi::AttentionArgs const& g, abi::Device const& device) {
+  if (g.type != DType::float32 || g.type_out != DType::float32)
+    return "it takes other element types";
+  if (char const* reason = refuse_any_attention(g, device)) return reason;
+  if (!is_empty(g) && (g.head_dim > 256 || g.head_dim_v > 256)) return "head_dim is above 256";
+  return nullptr;
+}
+
+/// Whether rows of a tensor [batch, heads, positions, features] can be read or written 16 bytes at
+/// a time.
+bool in_fours(void const* data, std::int64_t const (&extent)[4], std::int64_t const (&stride)[4]) {
+  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0 || (extent[3] > 1 && stride[3] != 1))
+    return false;
+  for (int r = 0; r < 3; ++r)
+    if (extent[r] > 1 && stride[r] % 4 != 0) return false;
+  return true;
+}
+
+template <class Config>
+cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs const& g,
+                       abi::Device const& device, CUstream_st* stream) {
+  F32AttentionParams p{};
+  plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
+  p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
+  p.excludes = g.mask != nullptr || g.bias != nullptr;
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  bool const paged = g.page_table != nullptr;
+  std::int64_t const batch = packed_q ? 1 : g.batch;
+  std::int64_t const sequences = paged ? g.num_pages : packed_kv ? 1 : g.batch;
+  std::int64_t const rows = paged ? g.page_size : g.seqlen_kv;
+  p.whole_q = in_fours(g.q, {batch, g.heads_q, g.seqlen_q, g.head_dim}, g.q_stride);
+  p.whole_k = in_fours(g.k, {sequences, g.heads_kv, rows, g.head_dim}, g.k_stride);
+  p.whole_v = in_fours(g.v, {sequences, g.heads_kv, rows, g.head_dim_v}, g.v_stride);
+  p.plain_k = !paged && (Config::across ? g.head_dim == 1 || g.k_stride[3] == 1 : p.whole_k) &&
+              g.head_dim % Config::k_features == 0;
+  p.plain_v = !paged && p.whole_v && g.head_dim_v % Config::v_features == 0;
+  p.vectors = g.head_dim_v % 4 == 0 &&
+              in_fours(g.out, {batch, g.heads_q, g.seqlen_q, g.head_dim_v}, g.out_stride);
+  return launch_kernel(kernel, dim3(static_cast<unsigned>(p.tiles_m * p.heads)), Config::threads,
+                       stream, p, Config::shared_bytes);
+}
+
+/// From <H200 700 W, CUDA 13.0, 16384 tokens, heads × head_dim 2048, length 4096>, TFLOP/s, beside
+/// 51 to 52 of gemm/sm90_simt_f32 at 4096³: head_dim 64 with 32 keys to a block and three blocks to
+/// a multiprocessor, 44.3; with 64 and two, 41.6. head_dim 128 with 32 keys, 42.2; with 64, which
+/// leaves too few registers, 39.8.
+cudaError_t run_simt(abi::AttentionArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  auto const launch = [&]<class Config>(Config) {
+    return launch_f32<Config>(simt_attention_kernel<Config>, g, device, stream);
+  };
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  if (d <= 64) return launch(SimtAttentionConfig<64, 4, 2, 3>{});
+  if (d <= 128) return launch(SimtAttentionConfig<128, 4, 2, 2>{});
+  return launch(SimtAttentionConfig<256, 4, 2, 2>{});
+}
+
+/// From the same, beside PyTorch's memory-efficient kernel with 33.7 (head_dim 64) and 45.0 (128):
+/// head_dim 64 with blocks of four warps, three of them to a multiprocessor and weights split where
+/// they are used, 59.2; with weights kept split, two, 58.1; with eight warps, 49.4. head_dim 128
+/// with four warps, 60.5; with eight, 56.7.
+cudaError_t run_tf32x3(abi::AttentionArgs const& g, abi::Device const& device,
+                       CUstream_st* stream) {
+  auto const launch = [&]<class Config>(Config) {
+    return launch_f32<Config>(tf32x3_attention_kernel<Config>, g, device, stream);
+  };
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  if (d <= 64) return launch(Tf32x3AttentionConfig<64, 4, 4, 3>{});
+  if (d <= 128) return launch(Tf32x3AttentionConfig<128, 4, 4, 2>{});
+  return launch(Tf32x3AttentionConfig<256, 4, 3, 2>{});
+}
+
+}  // namespace
+}  // namespace cuda
+
+namespace abi {
+
+Verdict AttentionSm80SimtF32::accepts(AttentionArgs const& args, Device const& device) noexcept {
+  char const* const reason = cuda::refuse_f32(args, device);
+  return reason == nullptr ? accepted() : refused(reason);
+}
+
+int AttentionSm80SimtF32::launch(AttentionArgs const& args, Device const& device,
+                                 CUstream_st* stream) noexcept {
+  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  if (cuda::is_empty(args)) return cudaSuccess;
+  cuda::ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  return cuda::run_simt(args, device, stream);
+}
+
+Verdict AttentionSm80MmaTf32x3::accepts(AttentionArgs const& args, Device const& device) noexcept {
+  if (args.compute == Compute::ieee)
+    return refused("it drops the lowest bits of products, which compute = tf32x3 allows");
+  char const* const reason = cuda::refuse_f32(args, device);
+  return reason == nullptr ? accepted() : refused(reason);
+}
+
+int AttentionSm80MmaTf32x3::launch(AttentionArgs const& args, Device const& device,
+                                   CUstream_st* stream) noexcept {
+  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  if (cuda::is_empty(args)) return cudaSuccess;
+  cuda::ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  return cuda::run_tf32x3(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

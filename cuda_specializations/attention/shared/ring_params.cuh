@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the sm_80 attention kernels are told, and the shapes that they come in.
+#pragma once
+
+#include "sequences/score_math.cuh"
+#include "tile.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+struct Sm80AttentionParams : AttentionParams {
+  bool terms;                   ///< scores are more than scale·q·k with a positive scale
+  bool excludes;                ///< a mask or bias may exclude any pair
+  bool wide_q, wide_k, wide_v;  ///< can be copied 16 bytes at a time
+  int apart_k, apart_v;         ///< bytes between rows, of a plain call
+};
+
+/// A tile of queries and where its head's keys and values begin: with key 0, or with page 0.
+struct alignas(16) Sm80AttentionTile : AttentionResultTile {
+  void const *k, *v;
+
+  template <class T>
+  __device__ __forceinline__ void find_keys(AttentionParams const& p) {
+    abi::AttentionArgs const& g = p.args;
+    int const h = head / p.group_of_heads;
+    T const* const keys = static_cast<T const*>(g.k) + h * g.k_stride[1];
+    T const* const values = static_cast<T const*>(g.v) + h * g.v_stride[1];
+    std::int64_t const b = g.page_table != nullptr || g.cu_seqlens_kv.data != nullptr ? 0 : batch;
+    k = keys + b * g.k_stride[0] + begin_kv * g.k_stride[2];
+    v = values + b * g.v_stride[0] + begin_kv * g.v_stride[2];
+  }
+};
+
+/// The same of float8 tensors.
+struct alignas(16) Sm80AttentionScaledTile : Sm80AttentionTile, TileFactors {
+  float exponent;  ///< exponents of weights are scores times this
+  bool terms;      ///< scores are more than products times a positive scale
+
+  __device__ __forceinline__ void find_scale(AttentionParams const& p, bool with_terms) {
+    static_cast<TileFactors&>(*this) = find_factors(p, *this);
+    terms = with_terms || !(scale > 0);
+    exponent = terms ? 1.0f : scale * log2_e;
+  }
+};
+
+/// A kernel's shape: `Warps` warps with `RowTiles` times 16 queries each, blocks of `TileN` keys,
+/// head dimensions up to `D`, `Stages` places for blocks of keys and of values, which take turns,
+/// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers. `Plain`:
+/// scores are scale·q·k; keys and values are no pages, have rows of `D` elements, which can be
+/// copied 16 bytes at a time, and their strides fit in 32 bits.
+template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Blocks,
+          bool QueriesKept, bool Plain = false>
+struct Sm80AttentionConfig {
+  using Element = T;  ///< that products take
+  using Source = T;   ///< that q, k and v have
+  using Tile = Sm80AttentionTile;
+  using Copied = Sm80AttentionConfig;                        ///< what copies take it for
+  static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
+  static constexpr int d = D, dv = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN,
+                       stages = Stages;
+  static constexpr int blocks = Blocks, threads = 32 * Warps, tile_m = 16 * RowTiles * Warps;
+  static constexpr bool asynchronous = true, turned = true;  ///< copies, and chunks of rows
+  static constexpr int row_bytes = D * static_cast<int>(sizeof(T)), pitch = row_bytes;
+  static constexpr int slot_bytes = TileN * row_bytes, q_bytes = tile_m * row_bytes;
+  static constexpr int ring_bytes = Stages * slot_bytes;
+  /// Queries that are kept come through the ring where shared memory has little room for both.
+  static constexpr bool q_in_registers = QueriesKept;
+  static constexpr bool q_through_ring = QueriesKept && row_bytes > 128;
+  static constexpr int shared_bytes =
+      (q_through_ring ? (ring_bytes > q_bytes ? ring_bytes : q_bytes) : q_bytes + ring_bytes) + 128;
+  static constexpr bool plain = Plain;
+  static_assert(D % 64 == 0 && TileN % 16 == 0 && Stages >= 2);
+};
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "attention/sm90/launch.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace abi {
+
+Verdict AttentionSm90WgmmaE4m3::accepts(AttentionArgs const& args, Device const& device) noexcept {
+  return cuda::accepts_attention<__nv_fp8_e4m3>(args, device);
+}
+
+int AttentionSm90WgmmaE4m3::launch(AttentionArgs const& args, Device const& device,
+                                   CUstream_st* stream) noexcept {
+  return cuda::run_attention<__nv_fp8_e4m3, cuda::Sm90LaunchesE4m3>(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// attention/sm90_wgmma_*: what they accept. Each element type has a translation unit of its own,
+/// which includes this, and one for some head dimensions each, so that one kernel compiles alone.
+#pragma once
+
+#include <attikos/abi/attention_cuda.hpp>
+
+#include "attention/shared/operand_maps.cuh"
+#include "attention/shared/plan.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+using Sm90Launch = cudaError_t(abi::AttentionArgs const&, abi::Device const&, CUstream_st*);
+
+/// Launches of a call by the larger of its head dimensions, each with its kernels in a translation
+/// unit of its own. Ordinary functions: nvcc names kernels after one, else after the process.
+struct Sm90LaunchesBf16 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+struct Sm90LaunchesF16 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+struct Sm90LaunchesE4m3 {
+  static Sm90Launch to_64, to_128, to_256, to_256_with_terms;
+};
+
+namespace {
+
+/// Of keys and values as they lie in memory: dimension 0, and positions in each.
+inline std::int64_t stored_sequences(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.num_pages : g.cu_seqlens_kv.data != nullptr ? 1 : g.batch;
+}
+inline std::int64_t stored_rows(abi::AttentionArgs const& g) {
+  return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
+}
+
+/// Whether terms can be added to products before they are scaled. 1/scale must leave biases room in
+/// a float32: one below -2^127·scale counts as -inf.
+inline bool adds_to_products(abi::AttentionArgs const& g) {
+  return !(g.softcap > 0) && g.softmax_scale >= 0x1p-24 && g.softmax_scale <= 0x1p24;
+}
+
+/// Whether scores are scale·q·k with a positive scale plus ALiBi, a bias that all queries of a head
+/// share, or both.
+inline bool has_columns(abi::AttentionArgs const& g) {
+  bool const shared = g.bias != nullptr && (g.seqlen_q <= 1 || g.bias_stride[2] == 0);
+  return adds_to_products(g) && (shared || (g.bias == nullptr && g.alibi != nullptr));
+}
+
+/// Whether scores are scale·q·k with a positive scale plus a bias that the copy engine can go
+/// through.
+inline bool copies_bias(abi::AttentionArgs const& g) {
+  if (g.bias == nullptr || g.seqlen_kv == 0 || g.alibi != nullptr || !adds_to_products(g))
+    return false;
+  std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  std::int64_t const bytes = g.type_bias == DType::float32 ? 4 : 2;
+  return refuse_operand(g.bias, extent, g.bias_stride, bytes, "", "", "") == nullptr;
+}
+
+/// A stride in units of 16 bytes; 0 where there is nothing to step over.
+template <class T>
+std::int64_t units_of(std::int64_t const (&extent)[4], std::int64_t const (&stride)[4], int r) {
+  return extent[r] > 1 ? stride[r] * static_cast<std::int64_t>(sizeof(T)) / 16 : 0;
+}
+
+/// Whether 32 bits count the units of 16 bytes from a tensor's first row to its last.
+template <class T>
+bool counts_units(std::int64_t const (&extent)[4], std::int64_t const (&stride)[4]) {
+  double last = 0;
+  for (int r = 0; r < 3; ++r)
+    last +=
+        static_cast<double>(units_of<T>(extent, stride, r)) * static_cast<double>(extent[r] - 1);
+  return last < 0xffffffff;
+}
+
+/// What these kernels know: no boolean mask, factors where elements are float8.
+constexpr abi::AttentionOptionSet sm90_options(DType type) {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
+                                 Option::window, Option::lengths_q, Option::lengths_kv,
+                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
+                                 Option::alibi, Option::sinks)
+      .with(Option::factors, type == DType::float8_e4m3);
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
+  constexpr bool float8 = sizeof(T) == 1;
+  if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
+  if (float8 ? g.type_out != DType::float16 && g.type_out != DType::bfloat16 : g.type_out != g.type)
+    return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
+  if (device.compute_major != 9)
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = abi::beyond(g, sm90_options(g.type))) return reason;
+  if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
+  if (g.page_table != nullptr && g.page_size % 8 != 0) {
+    if (float8) return "pages of float8 tensors are multiples of 8 positions";
+    if (copies_bias(g) || has_columns(g))
+      return "pages of a call with ALiBi or a bias are multiples of 8 positions";
+    if ((g.head_dim | g.head_dim_v) % 8 != 0)
+      return "pages that are no multiple of 8 positions want head_dims that are multiples of 8";
+  }
+  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
+      g.type_bias != DType::bfloat16)
+    return "it does not read the bias's element type";
+  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
+      g.head_dim < 0 || g.head_dim_v < 0 || g.num_pages < 0 || g.page_size < 0)
+    return "an extent is negative";
+  if (is_empty(g)) return nullptr;
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  if (g.head_dim > 256) return "head_dim is above 256";
+  if (g.head_dim_v > (float8 ? 256 : 512))
+    return float8 ? "head_dim of v is above 256" : "head_dim of v is above 512";
+  if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
+      g.seqlen_kv >= most_positions || g.page_size >= most_positions)
+    return "an extent is too large";
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
+  std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
+  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
+                                                                                     << 30)
+    return "there are too many tiles for one launch";
+  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
+  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.q, q, g.q_stride, sizeof(T), "q's address is not a multiple of 16 bytes",
+          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
+    return reason;
+  if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
+  if (g.num_pages >= most_positions) return "there are too many pages";
+  if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
+  std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
+  if (char const* reason = refuse_operand(
+          g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
+          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
+    return reason;
+  std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
+  if (char const* reason = refuse_operand(
+          g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
+          "a stride of v is not a multiple of 16 bytes", "v has no unit stride along head_dim"))
+    return reason;
+  if (g.page_table != nullptr && g.page_size % 8 != 0 &&
+      !(counts_units<T>(k, g.k_stride) && counts_units<T>(v, g.v_stride)))
+    return "pages that are no multiple of 8 positions lie within 64 GiB";
+  return nullptr;
+}
+
+template <class T>
+abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& device) noexcept {
+  char const* const reason = refuse_attention<T>(g, device);
+  return reason == nullptr ? abi::accepted() : abi::refused(reason);
+}
+
+template <class T, class Launches>
+int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
+                  CUstream_st* stream) noexcept {
+  if (refuse_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  if (is_empty(g)) return cudaSuccess;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  auto const launch = [&](abi::AttentionArgs const& part) {
+    std::int64_t const d = std::max(part.head_dim, part.head_dim_v);
+    if (d <= 64) return Launches::to_64(part, device, stream);
+    if (d <= 128) return Launches::to_128(part, device, stream);
+    return has_score_terms(part) ? Launches::to_256_with_terms(part, device, stream)
+                                 : Launches::to_256(part, device, stream);
+  };
+  if constexpr (sizeof(T) == 1)
+    return launch(g);
+  else
+    return launch_by_features<T>(g, 256, launch);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

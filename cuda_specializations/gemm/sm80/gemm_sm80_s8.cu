@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "launch.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// Launches a call with zero points, whose kernels have a translation unit of their own.
+int launch_zero_points(abi::Verdict const& verdict, abi::GemmArgs const& g,
+                       abi::Device const& device, CUstream_st* stream);
+
+namespace {
+
+using ByteProduct = Sm80Product<Shapes<ByteElement>::Large, Shapes<ByteElement>::Small>;
+
+}  // namespace
+}  // namespace cuda
+
+namespace abi {
+
+Verdict GemmSm80MmaS8::accepts(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::ByteProduct::accepts(cuda::refuse_sm80<cuda::ByteElement>(args, device), args,
+                                    device);
+}
+GemmTiles GemmSm80MmaS8::tiles(GemmArgs const& args, Device const& device) noexcept {
+  return cuda::ByteProduct::tiles(accepts(args, device), args, device);
+}
+int GemmSm80MmaS8::launch(GemmArgs const& args, Device const& device,
+                          CUstream_st* stream) noexcept {
+  Verdict const verdict = accepts(args, device);
+  if (args.zero_point_a != nullptr || args.zero_point_b != nullptr)
+    return cuda::launch_zero_points(verdict, args, device, stream);
+  return cuda::ByteProduct::launch(verdict, args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the mma.sync kernels are told, and the shapes that they come in.
+#pragma once
+
+#include <type_traits>
+
+#include "elements.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// An operand in global memory. Strides count bytes.
+struct Sm80Operand {
+  void const* data;
+  std::int64_t batch_stride;
+  std::int64_t stride;  ///< from one row to the next: of K-major ones along M or N, else along K
+  int unit;             ///< bytes that may be copied at a time: 16, 8, 4 or an element
+  bool e5m2;            ///< of float8
+};
+
+/// What the device alone knows of a call. Batch strides of matrices behind pointers count pointers.
+struct Sm80Lists {
+  void const* const* a;  ///< pointers to the matrices of A; null: they lie in strides
+  void const* const* b;
+  void* const* c;
+  void const* offsets;         ///< first rows of groups, and the end of the last; null: no groups
+  std::int32_t const* counts;  ///< rows of each matrix; null: all
+  std::int64_t offsets_stride, counts_stride;
+  int groups;
+  bool wide;   ///< offsets have 64 bits
+  bool exist;  ///< any of the above
+};
+
+/// How the tiles of C are numbered: in bands of `band` tiles along M, so that what runs at one time
+/// shares rows of A and columns of B in L2. At most 2^30 of them.
+struct Sm80Tiles {
+  unsigned m, n, band;
+  __device__ __forceinline__ void locate(unsigned tile, int& z, int& at_m, int& at_n) const {
+    unsigned const matrix = tile / (m * n), in_matrix = tile - matrix * (m * n);
+    unsigned const first = in_matrix / (band * n) * band, in_band = in_matrix - first * n;
+    unsigned const height = min(m - first, band), column = in_band / height;
+    z = static_cast<int>(matrix);
+    at_m = static_cast<int>(first + in_band - column * height);
+    at_n = static_cast<int>(column);
+  }
+};
+
+struct Sm80Params {
+  Sm80Operand a, b;
+  Sm80Lists lists;
+  Sm80Tiles tiles;  ///< of groups as many along M as any partition of the rows may need
+  int m, n, k;
+  bool whole;     ///< rows of C are stored 16 bytes at a time, with nothing but alpha to apply
+  bool one_part;  ///< what is promoted otherwise is not
+  Sm90Epilogue epilogue;
+  double alpha, beta, scale;  ///< as float64 products take them
+  /// Of int8 products; null: 0.
+  std::int32_t const *zero_a, *zero_b;
+  std::int64_t zero_a_stride, zero_b_stride;
+};
+
+/// A kernel's shape: whether the unit strides of A and B are not along K; the tile of a block, that
+/// of a warp, stages of 128 bytes of K, blocks that a multiprocessor has registers for. `slack`:
+/// how far the matrix unit falls short of its rate, as the choice between shapes sees it.
+/// `ZeroPoints`: int8 factors have them.
+template <class Type_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int WarpM, int WarpN,
+          int Stages, int Blocks, int SlackPercent, bool ZeroPoints = false>
+struct Sm80Config {
+  using Type = Type_;
+  using Element = typename Type::Element;
+  using Acc = typename Type::Acc;
+  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, zero_points = ZeroPoints;
+  static constexpr int size = static_cast<int>(sizeof(Element));
+  static constexpr int tile_m = TileM, tile_n = TileN, warp_m = WarpM, warp_n = WarpN;
+  static constexpr int tile_k = 128 / size;
+  static constexpr int warps_m = TileM / WarpM, warps_n = TileN / WarpN;
+  static constexpr int warps = warps_m * warps_n, threads = 32 * warps;
+  static constexpr int stages = Stages, blocks = Blocks;
+  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
+  static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = Stages * stage_bytes;
+  static constexpr int steps = Type::steps;  ///< times 32 bytes of K at a time
+  static constexpr int k_steps = 4 / steps;  ///< of a stage
+  static constexpr int fragments_m = WarpM / 16, fragments_n = WarpN / 16;
+  static constexpr double slack = SlackPercent / 100.0;
+  // Every card from sm_80 on gives a block 99 KiB.
+  static_assert(shared_bytes <= 99 * 1024 && Stages >= 3 && k_steps >= 2);
+};
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

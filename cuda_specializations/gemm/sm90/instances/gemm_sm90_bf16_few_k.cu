@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "gemm/sm90/launch_few.cuh"
+#include "gemm/sm90/launch_product.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+cudaError_t Sm90ProductsBf16::few_k(int width, abi::GemmArgs const& g, abi::Device const& device,
+                                    Destination const& to) {
+  return major_b(g) == Major::mn
+             ? launch_few<__nv_bfloat16, __nv_bfloat16, false, true, false>(width, g, device, to)
+             : launch_few<__nv_bfloat16, __nv_bfloat16, false, false, false>(width, g, device, to);
+}
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
