@@ -48,7 +48,7 @@ struct WmmaAttentionConfig {
   static_assert(piece_bytes >= 16 * 16 * 4, "a matrix of numbers fits, too");
   static_assert(shared_bytes <= 64 * 1024, "all that sm_75 has");
 
-  // As f32_attention_scores.cuh asks.
+  // As attention/shared/f32_scores.cuh asks.
   static constexpr int rows = 1, keys = TileN / 2, shared = 1;
   static constexpr __host__ __device__ int row(int) { return 0; }
   static constexpr __host__ __device__ int key(int j) { return j / 4 * 8 + j % 4; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Attention of float64 on the tensor cores of sm_80 and later: as sm80_attention.cuh, each warp
+/// Attention of float64 on the tensor cores of sm_80 and later: as kernel.cuh, each warp
 /// with 16 queries.
 ///
 /// The order of features in products with keys, and of keys and columns in products with values, is

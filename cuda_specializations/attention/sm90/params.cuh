@@ -74,7 +74,7 @@ __device__ __forceinline__ int block_at(Sm90AttentionSlopedTile const& t, int n)
 /// turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
 /// scale·q·k with a positive scale; twice the instantiations. `Bias`: that and a bias, which the
 /// copy engine brings. `Columns`: that and ALiBi or a bias that all queries share, see
-/// sm90_attention_columns.cuh.
+/// score_columns.cuh.
 ///
 /// Products of 8-bit types take values with the keys of one feature side by side: warps of the
 /// producer bring them into that order, from the ring of raw values to that of values.

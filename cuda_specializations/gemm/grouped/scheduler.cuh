@@ -41,7 +41,7 @@ struct GroupedParams {
 };
 
 /// How products are summed: by the tensor cores alone; theirs of one stage, the stages by float32
-/// additions (see sm90_promoted.cuh); the same with factors of every stage.
+/// additions (see gemm/sm90/mainloop_promoted.cuh); the same with factors of every stage.
 enum class GroupedSums : std::uint8_t { plain, promoted, scaled };
 
 /// `Weights_`, `Rows_`: element types of B and A. `MnWeights`: the unit stride of B is along N.

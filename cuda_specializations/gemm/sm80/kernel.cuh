@@ -3,7 +3,7 @@
 /// Matrix products by mma.sync, fed by cp.async: one kernel for all element types, layouts and
 /// strides.
 ///
-/// A block computes one tile of C, which sm80_place.cuh finds. Copies of the stages to come are
+/// A block computes one tile of C, which scheduler.cuh finds. Copies of the stages to come are
 /// under way while it multiplies, and the fragments of the next 32 or 64 bytes of K are loaded
 /// while the last are multiplied: those of A where one has been used, those of B to other
 /// registers. Strides and what can be copied at a time are run-time values; the layouts of A and B

@@ -3,7 +3,7 @@
 /// IEEE float32 matrix products on CUDA cores, fed by cp.async, for operands with a unit stride,
 /// whatever their other strides and their alignment.
 ///
-/// A block computes one tile of C, which sm80_place.cuh finds. A stage holds 16 k of both operands,
+/// A block computes one tile of C, which scheduler.cuh finds. A stage holds 16 k of both operands,
 /// a line of rows or columns for each k, whatever the layouts and alignments: copies are of 4 bytes
 /// and transpose a K-major operand on the way, which is one copy for 64 multiply-adds. The 16-byte
 /// chunks of a line are permuted by an XOR with k mod 8, so that neither these copies nor the loads
