@@ -9,8 +9,8 @@
 
 #include <cuda_fp8.h>
 
-#include "attention/sm90/params.cuh"
 #include "ptx/convert.cuh"
+#include "tile.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "sequences/lengths.cuh"
+#include "sequences/score_math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -71,6 +72,13 @@ __device__ __forceinline__ void add_results(AttentionParams const& p, AttentionR
   t.lse = g.lse == nullptr ? nullptr
                            : static_cast<float*>(g.lse) + b * g.lse_stride[0] +
                                  h * g.lse_stride[1] + row * g.lse_stride[2];
+}
+
+/// ALiBi's slope in a tile, in units of the base-2 exponent.
+__device__ __forceinline__ float slope_of(AttentionParams const& p, AttentionTile const& t) {
+  abi::AttentionArgs const& g = p.args;
+  if (g.alibi == nullptr || t.batch < 0) return 0.0f;
+  return g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
 }
 
 /// What a product of a query and a key of the tile is multiplied by.

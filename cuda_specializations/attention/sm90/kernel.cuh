@@ -14,8 +14,8 @@
 /// layout.
 #pragma once
 
-#include "attention/shared/epilogue.cuh"
 #include "bias.cuh"
+#include "epilogue.cuh"
 #include "producer.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/registers.cuh"

@@ -14,7 +14,6 @@
 #include "common/quotient.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
-#include "sequences/score_math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -305,13 +304,6 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   }
   slot = is_long ? p.tiles_m - 1 - pair : pair;
   return is_long || pair != p.tiles_m - 1 - pair;
-}
-
-/// ALiBi's slope in a tile, in units of the base-2 exponent.
-__device__ __forceinline__ float slope_of(AttentionParams const& p, AttentionTile const& t) {
-  abi::AttentionArgs const& g = p.args;
-  if (g.alibi == nullptr || t.batch < 0) return 0.0f;
-  return g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
 }
 
 /// Adds to a tile what ALiBi takes. Values past a sequence's end are cleared in the first block
