@@ -3,9 +3,9 @@
 /// Generation: keys and values of past tokens stay in a paged cache.
 #pragma once
 
-#include <attikos/attention/append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
-#include <attikos/attention/decode.hpp>
+#include <attikos/decode/decode.hpp>
 #include <cstdint>
 #include <vector>
 

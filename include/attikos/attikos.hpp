@@ -3,14 +3,14 @@
 /// Everything at once. Each operation's header also stands alone.
 #pragma once
 
-#include <attikos/attention/append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
+#include <attikos/append_kv/validate_append_kv.hpp>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/attention_backward.hpp>
-#include <attikos/attention/decode.hpp>
-#include <attikos/attention/merge_states.hpp>
 #include <attikos/attention/team_attention.hpp>
-#include <attikos/attention/validate_append_kv.hpp>
 #include <attikos/core/heads_first.hpp>
+#include <attikos/decode/decode.hpp>
+#include <attikos/decode/merge_states.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/gemm/gemm_backward.hpp>
 #include <attikos/gemm/gemm_tile.hpp>

@@ -4,12 +4,12 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <attikos/attention/append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/attention_backward.hpp>
-#include <attikos/attention/decode.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
+#include <attikos/decode/decode.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/mlp/gated_mlp.hpp>
 #include <string>

@@ -2,7 +2,7 @@
 // One call of decode in each of its forms, compared with float64.
 #pragma once
 
-#include <attikos/attention/decode.hpp>
+#include <attikos/decode/decode.hpp>
 #include <sstream>
 
 #include "../support/backends.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // append_kv against float64: every element of both caches, those that must change and those that
 // must not; plain and paged, rotated and not.
-#include <attikos/attention/append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
 #include <attikos/reference/append_kv_reference.hpp>
 #include <attikos/reference/rope_reference.hpp>
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // append_kv of sequences that differ in their number of new tokens, padded with counts or packed
 // with offsets, against float64: every element of both caches and of the rotated queries.
-#include <attikos/attention/append_kv.hpp>
-#include <attikos/attention/validate_append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
+#include <attikos/append_kv/validate_append_kv.hpp>
 #include <attikos/reference/append_kv_reference.hpp>
 #include <attikos/reference/rope_reference.hpp>
 #include <limits>

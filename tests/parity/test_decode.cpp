@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // decode against float64: plain and paged caches, shared key heads, every term of the score, any
 // number of splits; the same bits on every host back end.
-#include <attikos/attention/append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
 
 #include "../support/messages.hpp"
 #include "decode_checks.hpp"

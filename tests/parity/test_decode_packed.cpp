@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // decode of packed queries over padded, paged and packed caches, and with the user's functors,
 // against float64; the same bits for a sequence whatever is packed beside it.
-#include <attikos/attention/decode.hpp>
+#include <attikos/decode/decode.hpp>
 #include <sstream>
 
 #include "../support/messages.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // merge_states against float64: two states and many, every type, layout and rank, empty states.
-#include <attikos/attention/merge_states.hpp>
+#include <attikos/decode/merge_states.hpp>
 #include <limits>
 #include <sstream>
 

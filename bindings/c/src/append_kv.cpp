@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // New keys and values into a cache.
-#include <attikos/attention/append_kv.hpp>
-#include <attikos/attention/validate_append_kv.hpp>
+#include <attikos/append_kv/append_kv.hpp>
+#include <attikos/append_kv/validate_append_kv.hpp>
 #include <cstddef>
 
 #include "attention_call.hpp"

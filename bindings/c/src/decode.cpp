@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include <attikos/attention/decode.hpp>
+#include <attikos/decode/decode.hpp>
 
 #include "attention_call.hpp"
 #include "explanation.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Attention over parts of the keys, joined.
-#include <attikos/attention/merge_states.hpp>
+#include <attikos/decode/merge_states.hpp>
 
 #include "tensor.hpp"
 

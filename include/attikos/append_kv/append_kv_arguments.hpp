@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <attikos/abi/append_kv.hpp>
-#include <attikos/attention/append_kv_options.hpp>
-#include <attikos/attention/append_kv_portable.hpp>
+#include <attikos/append_kv/append_kv_options.hpp>
+#include <attikos/append_kv/append_kv_portable.hpp>
 #include <attikos/attention/attention_term_arguments.hpp>
 #include <attikos/core/lengths.hpp>
 #include <attikos/core/row_checks.hpp>

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_scores.hpp>
-#include <attikos/attention/decode_rows.hpp>
 #include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
+#include <attikos/decode/decode_rows.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <algorithm>
-#include <attikos/attention/append_kv_arguments.hpp>
+#include <attikos/append_kv/append_kv_arguments.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
 #include <cstdint>
 

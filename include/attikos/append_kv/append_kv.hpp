@@ -4,8 +4,8 @@
 #pragma once
 
 #include <algorithm>
-#include <attikos/attention/append_kv_arguments.hpp>
-#include <attikos/attention/append_kv_cuda.hpp>
+#include <attikos/append_kv/append_kv_arguments.hpp>
+#include <attikos/append_kv/append_kv_cuda.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/extras.hpp>

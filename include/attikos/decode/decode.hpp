@@ -4,12 +4,12 @@
 #pragma once
 
 #include <attikos/abi/decode.hpp>
-#include <attikos/attention/decode_cuda.hpp>
-#include <attikos/attention/decode_options.hpp>
-#include <attikos/attention/decode_split.hpp>
-#include <attikos/attention/merge_states.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
+#include <attikos/decode/decode_cuda.hpp>
+#include <attikos/decode/decode_options.hpp>
+#include <attikos/decode/decode_split.hpp>
+#include <attikos/decode/merge_states.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
