@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "direct_matrix.hpp"
+#include "gemm/direct_matrix.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "attention_cases.hpp"
+#include "attention/attention_cases.hpp"
 #include "direct_decode.hpp"
 
 namespace {

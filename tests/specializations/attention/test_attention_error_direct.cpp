@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <map>
 
-#include "direct_decode.hpp"
+#include "decode/direct_decode.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // 7.5.
 
 #include "attention_cases.hpp"
-#include "direct_decode.hpp"
+#include "decode/direct_decode.hpp"
 
 namespace {
 

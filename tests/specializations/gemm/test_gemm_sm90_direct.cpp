@@ -5,8 +5,8 @@
 #include <array>
 #include <thread>
 
+#include "companion/direct_replay.hpp"
 #include "direct_gemm_sm90.hpp"
-#include "direct_replay.hpp"
 
 namespace {
 

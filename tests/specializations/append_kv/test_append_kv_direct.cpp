@@ -4,8 +4,8 @@
 #include <random>
 #include <type_traits>
 
+#include "companion/direct_replay.hpp"
 #include "direct_append_kv.hpp"
-#include "direct_replay.hpp"
 
 namespace {
 

@@ -2,8 +2,8 @@
 // decode/sm80_mma_e4m3 called directly over memory of cudaMalloc. The suite
 // DecodeSm80Float8Refuses needs no GPU; DecodeSm80Float8Runs fails without a card of compute
 // capability 8.0.
+#include "companion/direct_replay.hpp"
 #include "decode_cases.hpp"
-#include "direct_replay.hpp"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <attikos/abi/gated_mlp.hpp>
 #include <tuple>
 
-#include "direct_decode.hpp"
+#include "decode/direct_decode.hpp"
 #include "direct_replay.hpp"
 
 namespace {

@@ -6,7 +6,7 @@
 #include <attikos/abi/gated_mlp.hpp>
 #include <string>
 
-#include "direct_matrix.hpp"
+#include "gemm/direct_matrix.hpp"
 
 namespace {
 

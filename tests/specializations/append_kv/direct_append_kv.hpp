@@ -10,7 +10,7 @@
 #include <attikos/reference/rope_reference.hpp>
 #include <memory>
 
-#include "attention_cases.hpp"
+#include "attention/attention_cases.hpp"
 
 namespace {
 

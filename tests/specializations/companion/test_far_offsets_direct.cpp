@@ -2,7 +2,7 @@
 // Operands of which some elements lie more than 2^31 elements after others: the same bits as from
 // memory without gaps, which other suites compare with float64. The suite fails
 // without a Hopper card that has 18 GB to spare.
-#include "direct_decode.hpp"
+#include "decode/direct_decode.hpp"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <attikos/abi/decode_cuda.hpp>
 #include <memory>
 
-#include "direct_attention.hpp"
+#include "attention/direct_attention.hpp"
 
 namespace {
 

@@ -4,7 +4,7 @@
 // card of compute capability 8.0.
 
 #include "attention_cases.hpp"
-#include "direct_decode.hpp"
+#include "decode/direct_decode.hpp"
 
 namespace {
 
