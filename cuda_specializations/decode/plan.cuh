@@ -128,7 +128,7 @@ inline bool has_too_many_tiles(abi::DecodeArgs const& g, DecodeParts const& part
 /// What every kernel is told of a call that has been accepted; false where its parts need a
 /// workspace and there is none. `Acc`: of the sums of parts.
 template <class Acc>
-bool tell_decode(abi::DecodeArgs const& g, DecodeParts const& parts, Sm80DecodeParams& p) {
+bool tell_decode(abi::DecodeArgs const& g, DecodeParts const& parts, DecodeParams& p) {
   p.args = g;
   p.states = parts.states;
   p.state_width = static_cast<int>(parts.state_width);

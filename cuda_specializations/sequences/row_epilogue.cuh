@@ -58,7 +58,7 @@ __device__ __forceinline__ DecodeRow<T> output_row(abi::AttentionArgs const& g, 
 
 /// Stores elements c ... c + 3 of a row of out, as far as there are any.
 template <class T>
-__device__ __forceinline__ void store_four(Sm80DecodeParams const& p, T* out, int c,
+__device__ __forceinline__ void store_four(DecodeParams const& p, T* out, int c,
                                            float const (&x)[4]) {
   if (p.vectors) {
     if (c >= p.args.head_dim_v) return;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void store_four(Sm80DecodeParams const& p, T* out, in
 }
 
 template <>
-__device__ __forceinline__ void store_four(Sm80DecodeParams const& p, OutOfCall* out, int c,
+__device__ __forceinline__ void store_four(DecodeParams const& p, OutOfCall* out, int c,
                                            float const (&x)[4]) {
   if (p.args.type_out == DType::float32)
     store_four(p, reinterpret_cast<float*>(out), c, x);
@@ -107,7 +107,7 @@ __device__ __forceinline__ DecodeScale finish_row(abi::AttentionArgs const& g, i
 /// A block that has no keys: rows become 0 and -inf, or the states of this part empty, of which
 /// nothing but the log-sum-exp is looked at.
 template <class Config>
-__device__ __forceinline__ void store_nothing(Sm80DecodeParams const& p, DecodeTile const& t,
+__device__ __forceinline__ void store_nothing(DecodeParams const& p, DecodeTile const& t,
                                               int split) {
   using T = typename Config::Out;
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -127,9 +127,8 @@ __device__ __forceinline__ void store_nothing(Sm80DecodeParams const& p, DecodeT
 /// whose score is not -inf, of 2^(score - reference) times the value. Leaves the sums as they are
 /// if no value that was left out is infinite or NaN.
 template <class T, class Tile, int Fours>
-__device__ __noinline__ void sum_again(Sm80DecodeParams const& p, Tile const& t,
-                                       DecodeKeys const& keys, int r, float reference,
-                                       float (&sums)[Fours][4]) {
+__device__ __noinline__ void sum_again(DecodeParams const& p, Tile const& t, DecodeKeys const& keys,
+                                       int r, float reference, float (&sums)[Fours][4]) {
   abi::AttentionArgs const& g = p.args;
   int const head = t.head_of(r), i = t.query_of(r), h_kv = t.head / p.group;
   std::int64_t const b = g.cu_seqlens_q.data == nullptr ? t.batch : 0;
@@ -192,7 +191,7 @@ __device__ __forceinline__ void put_sums(float* row, int q, int h,
 /// Joins the sums of the warps that had the same rows, always in the same order, and stores rows of
 /// out where there is one part, else states of this part.
 template <class Config, class Tile>
-__device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Tile const& t,
+__device__ __forceinline__ void merge_and_store(DecodeParams const& p, Tile const& t,
                                                 DecodeKeys const& keys, int split,
                                                 unsigned char* shared, DecodeSoftmax& softmax,
                                                 float const (&o)[Config::d / 8][4]) {
@@ -276,7 +275,7 @@ __device__ __forceinline__ void merge_and_store(Sm80DecodeParams const& p, Tile 
 /// whose sums are then joined in order: the same bits every time.
 template <class T>
 __global__ void __launch_bounds__(128, join_blocks)
-    sm80_decode_join_kernel(__grid_constant__ Sm80DecodeParams const p) {
+    decode_join_kernel(__grid_constant__ DecodeParams const p) {
   __shared__ float weight[most_decode_splits];
   __shared__ float4 sums[128];
   allow_launch_behind();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the decode kernels are told, the shapes that they come in, and which rows and keys are
-/// whose.
+/// What kernels for few rows of queries are told, decode's and those for short sequences, and which
+/// rows and keys are whose.
 #pragma once
 
 #include <attikos/abi/decode.hpp>
@@ -26,7 +26,7 @@ __host__ __device__ constexpr Int part_length(Int keys, Int splits) {
 /// Most parts of one sequence.
 constexpr int most_decode_splits = 512;
 
-struct Sm80DecodeParams {
+struct DecodeParams {
   abi::AttentionArgs args;
   float* partial_out;   ///< [splits, states, state_width], null where there is one split
   float* partial_lse;   ///< [states, splits], base 2 (float64: e)
@@ -43,41 +43,6 @@ struct Sm80DecodeParams {
   float scale;             ///< of scores
   bool terms;              ///< scores are more than scale·q·k
   bool vectors;            ///< rows of out can be written 4 elements at a time
-};
-
-/// A kernel's shape. Four warps share a block's part of the keys. Either each has keys of its own
-/// and all 16 rows of the tile (`WarpsM` 1), or each has 16 of 64 rows and all keys (`WarpsM` 4).
-/// Keys and values pass through a ring of `stages` slots for each team of `WarpsM` warps. Three
-/// head dimensions and two WarpsM, of the largest head dimension also for cards whose blocks have
-/// no more than 99 KiB (`Less`): eight instantiations for an element type.
-template <class T, int D, int WarpsM, bool Less = false>
-struct Sm80DecodeConfig {
-  using Element = T;  ///< of q, k and v
-  using Factor = T;   ///< of products
-  using Out = T;
-  static constexpr bool bytes = false;  ///< elements are float8, see Sm80DecodeBytesConfig
-  static constexpr int d = D, warps_m = WarpsM, warps = 4, threads = 128;
-  static constexpr int teams = warps / WarpsM;  ///< of warps that read the same keys
-  static constexpr int tile_m = 16 * WarpsM;
-  static constexpr int keys = WarpsM == 1 ? 16 : D == 256 ? 32 : 64;  ///< of one step of a team
-  static constexpr int row_bytes = D * 2, chunks = row_bytes / 16;    ///< of a key
-  static constexpr int slot_bytes = keys * row_bytes;
-  /// Keys and values take slots in turn, 80 to 112 KiB for a block: two blocks fit on an H100. The
-  /// memory of cards with less asks for fewer bytes under way: for sm_86 and sm_89, 32 or 48 KiB.
-  static constexpr int stages = (D == 64 ? 10 : D == 128 || WarpsM == 4 ? 5 : 3) - (Less ? 1 : 0);
-  static constexpr int ring_bytes = stages * slot_bytes * teams;
-  /// Sums of a warp's rows on their way to the merge; the padding spreads rows over the banks.
-  static constexpr int sum_width = D + 8;
-  static constexpr int sum_bytes = warps * 16 * sum_width * 4;
-  static constexpr int body_bytes = ring_bytes > sum_bytes ? ring_bytes : sum_bytes;
-  /// Queries stay in registers where those suffice.
-  static constexpr bool shared_queries = D > 128;
-  static constexpr int queries_at = body_bytes;
-  static constexpr int shared_bytes = body_bytes + (shared_queries ? tile_m * D * 2 : 0) + 128;
-  /// Which place of row r a chunk takes.
-  static constexpr __host__ __device__ int place(int chunk, int r) { return chunk ^ (r & 7); }
-  static_assert(D % 64 == 0 && warps % WarpsM == 0);
-  static_assert(shared_bytes + warps * 16 * 8 <= (D < 256 || Less ? 99 : 113) * 1024);
 };
 
 namespace {
@@ -110,17 +75,17 @@ struct ScaledDecodeTile : DecodeTile {
   float value_scale;  ///< of values
 };
 
-__device__ __forceinline__ float product_scale(Sm80DecodeParams const& p, DecodeTile const&) {
+__device__ __forceinline__ float product_scale(DecodeParams const& p, DecodeTile const&) {
   return p.scale;
 }
-__device__ __forceinline__ float product_scale(Sm80DecodeParams const&, ScaledDecodeTile const& t) {
+__device__ __forceinline__ float product_scale(DecodeParams const&, ScaledDecodeTile const& t) {
   return t.scale;
 }
 __device__ __forceinline__ float value_scale(DecodeTile const&) { return 1; }
 __device__ __forceinline__ float value_scale(ScaledDecodeTile const& t) { return t.value_scale; }
 
 /// Works out which keys the rows see from how many of them and of keys there are.
-__device__ __forceinline__ void place_window(Sm80DecodeParams const& p, DecodeTile& t) {
+__device__ __forceinline__ void place_window(DecodeParams const& p, DecodeTile& t) {
   t.offset = p.args.causal_alignment == CausalAlignment::bottom_right ? t.len_kv - t.len_q : 0;
   int const everything = t.len_q + t.len_kv + 1;
   t.reach = p.reach < 0 || p.reach > everything ? everything : p.reach;
@@ -130,8 +95,8 @@ __device__ __forceinline__ void place_window(Sm80DecodeParams const& p, DecodeTi
 /// Works out tile `slot`, of `tile_m` rows, of key head `h_kv`, of sequence `b` unless queries are
 /// packed: then segment e has the slots from group·begin/tile_m + e on, of which it needs no more
 /// than there are up to the next one's.
-__device__ __forceinline__ DecodeTile locate_rows(Sm80DecodeParams const& p, int b, int h_kv,
-                                                  int slot, int tile_m) {
+__device__ __forceinline__ DecodeTile locate_rows(DecodeParams const& p, int b, int h_kv, int slot,
+                                                  int tile_m) {
   abi::AttentionArgs const& g = p.args;
   DecodeTile t{};
   t.batch = b, t.head = h_kv * p.group;

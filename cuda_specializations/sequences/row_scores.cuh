@@ -64,7 +64,7 @@ __device__ __forceinline__ void add_decode_bias(float (&s)[Blocks][4], B const* 
 
 /// Factor of the product within softcap's tanh, or of the product itself.
 template <class Tile>
-__device__ __forceinline__ float product_factor(Sm80DecodeParams const& p, Tile const& t) {
+__device__ __forceinline__ float product_factor(DecodeParams const& p, Tile const& t) {
   auto const cap = static_cast<float>(p.args.softcap);
   return cap > 0 ? product_scale(p, t) / cap : product_scale(p, t) * log2_e;
 }
@@ -74,7 +74,7 @@ __device__ __forceinline__ float slope_of(abi::AttentionArgs const& g, int batch
 
 /// What turns products, times product_factor(), into scores, for keys from j on.
 template <int Blocks>
-__device__ __forceinline__ void apply_decode_terms(Sm80DecodeParams const& p, DecodeTile const& t,
+__device__ __forceinline__ void apply_decode_terms(DecodeParams const& p, DecodeTile const& t,
                                                    DecodeKeys const& keys,
                                                    DecodeRowPair const& rows, float (&s)[Blocks][4],
                                                    int j) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void apply_decode_terms(Sm80DecodeParams const& p, De
 
 /// The score of one pair that a window does not exclude.
 template <class Tile>
-__device__ __forceinline__ float one_decode_score(Sm80DecodeParams const& p, Tile const& t,
+__device__ __forceinline__ float one_decode_score(DecodeParams const& p, Tile const& t,
                                                   float product, int head, int i, int j) {
   abi::AttentionArgs const& g = p.args;
   float s = product * product_factor(p, t);

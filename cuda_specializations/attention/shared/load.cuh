@@ -8,10 +8,10 @@
 /// in a bank.
 #pragma once
 
+#include "mma_params.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/thread_index.cuh"
-#include "ring_params.cuh"
 #include "sequences/score_math.cuh"
 
 namespace attikos {
@@ -228,13 +228,13 @@ struct KeyLoader {
   static constexpr int lanes = Config::tile_n / Copier::at_once * Copier::per_warp;  ///< with a key
   static_assert(lanes <= 32);
 
-  Sm80AttentionParams const& p;
-  Sm80AttentionTile const& t;
+  MmaAttentionParams const& p;
+  MmaAttentionTile const& t;
   int const first;  ///< block that comes last
   int entry;        ///< of a page table, for this lane's key of the next step
 
-  __device__ __forceinline__ KeyLoader(Sm80AttentionParams const& params,
-                                       Sm80AttentionTile const& tile)
+  __device__ __forceinline__ KeyLoader(MmaAttentionParams const& params,
+                                       MmaAttentionTile const& tile)
       : p(params), t(tile), first(uniform(tile.first)) {
     if (paged()) entry = page_of(t.end - 1);
   }

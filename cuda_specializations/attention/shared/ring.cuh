@@ -14,7 +14,7 @@ namespace {
 /// Finds this block's tile; false if there is nothing to do in it. The tile is in shared memory,
 /// since registers are scarce.
 template <class Config>
-__device__ __forceinline__ bool take_tile(Sm80AttentionParams const& p, typename Config::Tile& t) {
+__device__ __forceinline__ bool take_tile(MmaAttentionParams const& p, typename Config::Tile& t) {
   if (threadIdx.x == 0) {
     int z, slot;
     tile_of_index(p, static_cast<int>(blockIdx.x), z, slot);
@@ -50,7 +50,7 @@ __device__ __forceinline__ void store_zeros(AttentionParams const& p, AttentionT
 
 /// Starts the copies of a tile's queries to shared memory and closes their group.
 template <class Config>
-__device__ __forceinline__ void load_queries(Sm80AttentionParams const& p, AttentionTile const& t,
+__device__ __forceinline__ void load_queries(MmaAttentionParams const& p, AttentionTile const& t,
                                              std::uint32_t to) {
   using T = typename Config::Source;
   abi::AttentionArgs const& g = p.args;
@@ -90,7 +90,7 @@ struct KeyRing {
   std::uint32_t const ring;
   int read = 0;  ///< place that is read next; the one before it is free
 
-  __device__ __forceinline__ KeyRing(Sm80AttentionParams const& p, Sm80AttentionTile const& t,
+  __device__ __forceinline__ KeyRing(MmaAttentionParams const& p, MmaAttentionTile const& t,
                                      std::uint32_t at)
       : loader(p, t), ring(at) {
 #pragma unroll

@@ -12,7 +12,7 @@ namespace cuda {
 
 /// `group`, `window_left`, `reach` and `scale` as in decode. `tiles`: of a head's queries; slots
 /// for them where q is packed. `vectors`: rows of out can be written 8 elements at a time.
-struct ShortParams : Sm80DecodeParams {
+struct ShortParams : DecodeParams {
   int warps;       ///< that share a tile, each with 16 queries
   int keys;        ///< of a sequence that shared memory holds at a time
   unsigned units;  ///< tiles in all

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention/sm75_wmma_f16: what it accepts, and which shape of kernel it takes.
-#include "attention/shared/ring_launch.cuh"
+#include "attention/shared/mma_launch.cuh"
 #include "kernel.cuh"
 
 namespace attikos {

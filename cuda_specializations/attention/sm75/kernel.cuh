@@ -29,7 +29,7 @@ template <int D, int TileN, int Blocks>
 struct WmmaAttentionConfig {
   using Element = __half;
   using Source = __half;
-  using Tile = Sm80AttentionTile;
+  using Tile = MmaAttentionTile;
   using Copied = WmmaAttentionConfig;
   static constexpr bool asynchronous = false, turned = false, plain = false, scaled = false;
   static constexpr int d = D, tile_n = TileN, blocks = Blocks;
@@ -152,7 +152,7 @@ __device__ __forceinline__ void multiply_wmma_pairwise(
 /// Scores of a warp in its piece become weights there. Returns whether `factors` say by what the
 /// sums of its queries must be multiplied. i0 and j0: the lane's query and first key.
 template <class Config>
-__device__ __forceinline__ bool weigh_wmma_scores(Sm80AttentionParams const& p,
+__device__ __forceinline__ bool weigh_wmma_scores(MmaAttentionParams const& p,
                                                   AttentionTile const& t, bool masked,
                                                   F32Softmax<Config>& softmax, float c,
                                                   float* piece, float* factors, int i0, int j0) {
@@ -183,8 +183,8 @@ __device__ __forceinline__ bool weigh_wmma_scores(Sm80AttentionParams const& p,
 /// Stores a warp's sums divided by the sums of their weights, and the log-sum-exp. i0: the warp's
 /// first query.
 template <class Config>
-__device__ __forceinline__ void store_wmma_rows(Sm80AttentionParams const& p,
-                                                AttentionTile const& t, WmmaPlaces const& places,
+__device__ __forceinline__ void store_wmma_rows(MmaAttentionParams const& p, AttentionTile const& t,
+                                                WmmaPlaces const& places,
                                                 WmmaSums const (&o)[Config::d / 16],
                                                 F32Softmax<Config> const& softmax, float c,
                                                 float* factors, int i0) {
@@ -227,9 +227,9 @@ __device__ __forceinline__ void store_wmma_rows(Sm80AttentionParams const& p,
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
-    wmma_attention_kernel(__grid_constant__ Sm80AttentionParams const p) {
+    wmma_attention_kernel(__grid_constant__ MmaAttentionParams const p) {
   extern __shared__ unsigned char raw_shared[];
-  __shared__ Sm80AttentionTile t;
+  __shared__ MmaAttentionTile t;
   if (!take_tile<Config>(p, t)) return;
   if (t.end <= t.first) {
     store_zeros<Config, float>(p, t);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// attention/sm80_mma_f64: what it accepts, and which shape of kernel it takes.
-#include "attention/shared/ring_launch.cuh"
+#include "attention/shared/mma_launch.cuh"
 #include "kernel_f64.cuh"
 
 namespace attikos {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// attention/sm80_mma_e4m3: what it accepts, and which shape of kernel it takes.
-#include "attention/shared/ring_launch.cuh"
+#include "attention/shared/mma_launch.cuh"
 #include "kernel.cuh"
 
 namespace attikos {

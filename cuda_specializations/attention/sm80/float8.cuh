@@ -25,7 +25,7 @@ struct Sm80AttentionBytesConfig
   using Base =
       Sm80AttentionConfig<__half, D, RowTiles, Warps, TileN, 2, Blocks, QueriesKept, Plain>;
   using Source = __nv_fp8_e4m3;
-  using Tile = Sm80AttentionScaledTile;
+  using Tile = MmaAttentionScaledTile;
   static constexpr bool scaled = true;
 
   /// What copies take it for.
@@ -83,7 +83,7 @@ struct ByteRing {
   KeyLoader<typename Config::Copied> loader;
   std::uint32_t const tiles;  ///< of keys, then of values; bytes of both lie behind
 
-  __device__ __forceinline__ ByteRing(Sm80AttentionParams const& p, Sm80AttentionTile const& t,
+  __device__ __forceinline__ ByteRing(MmaAttentionParams const& p, MmaAttentionTile const& t,
                                       std::uint32_t at)
       : loader(p, t), tiles(at) {
     issue<false>(t.end - 1);

@@ -92,7 +92,7 @@ __device__ __forceinline__ void multiply_pairwise(
 
 /// Whether scores are more than products times a positive scale.
 template <class Config>
-__device__ __forceinline__ bool has_terms(Sm80AttentionParams const& p,
+__device__ __forceinline__ bool has_terms(MmaAttentionParams const& p,
                                           typename Config::Tile const& t) {
   if constexpr (Config::scaled) return t.terms;
   return !Config::plain && p.terms;
@@ -100,7 +100,7 @@ __device__ __forceinline__ bool has_terms(Sm80AttentionParams const& p,
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
-    sm80_attention_kernel(__grid_constant__ Sm80AttentionParams const p) {
+    sm80_attention_kernel(__grid_constant__ MmaAttentionParams const p) {
   using T = typename Config::Element;
   constexpr int d = Config::d, tile_n = Config::tile_n, row_tiles = Config::row_tiles;
   extern __shared__ unsigned char raw_shared[];

@@ -270,13 +270,13 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
-    sm80_attention_f64_kernel(__grid_constant__ Sm80AttentionParams const p) {
+    sm80_attention_f64_kernel(__grid_constant__ MmaAttentionParams const p) {
   constexpr int d = Config::d, tile_n = Config::tile_n;
   static_assert(Config::row_tiles == 1 && tile_n % 16 == 0);
   extern __shared__ unsigned char raw_shared[];
   std::uint32_t const shared = (shared_address(raw_shared) + 127u) & ~127u;
   abi::AttentionArgs const& g = p.args;
-  __shared__ Sm80AttentionTile t;
+  __shared__ MmaAttentionTile t;
   if (!take_tile<Config>(p, t)) return;
   if (t.end <= t.first) {
     store_zeros<Config, double>(p, t);

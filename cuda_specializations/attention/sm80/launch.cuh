@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "attention/shared/ring_launch.cuh"
+#include "attention/shared/mma_launch.cuh"
 #include "kernel.cuh"
 
 namespace attikos {

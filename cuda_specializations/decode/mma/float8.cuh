@@ -56,8 +56,7 @@ namespace {
 
 /// A tile, with the factors of what it reads if that is float8.
 template <class Config>
-__device__ __forceinline__ auto with_factors(Sm80DecodeParams const& p, DecodeTile const& t,
-                                             int h_kv) {
+__device__ __forceinline__ auto with_factors(DecodeParams const& p, DecodeTile const& t, int h_kv) {
   if constexpr (!Config::bytes) {
     return t;
   } else {

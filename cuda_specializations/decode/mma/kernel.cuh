@@ -19,6 +19,7 @@
 #include "ptx/mbarrier.cuh"
 #include "sequences/mma_tiles.cuh"
 #include "sequences/row_epilogue.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -48,7 +49,7 @@ struct DecodeLoader {
   int page, row;        ///< of key lane % rows of the step whose turn is lane / rows
   int entry, next_row;  ///< and of the steps behind those: the page as the table has it
 
-  __device__ __forceinline__ DecodeLoader(Sm80DecodeParams const& p, DecodeTile const& t,
+  __device__ __forceinline__ DecodeLoader(DecodeParams const& p, DecodeTile const& t,
                                           DecodeKeys const& part, std::uint32_t ring, int team,
                                           int warp_m, int lane)
       : g(p.args), end(part.end) {
@@ -204,7 +205,7 @@ __device__ __forceinline__ void multiply_values(float (&o)[Config::d / 8][4],
 
 /// Attention of one tile of rows over one part of the keys.
 template <class Config, class Tile>
-__device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, Tile const& t,
+__device__ __forceinline__ void decode_part(DecodeParams const& p, Tile const& t,
                                             DecodeKeys const& keys, int split,
                                             unsigned char* shared) {
   constexpr int d = Config::d, stages = Config::stages, blocks = Config::keys / 8;
@@ -319,8 +320,7 @@ __device__ __forceinline__ void decode_part(Sm80DecodeParams const& p, Tile cons
 /// pages that it may be about to change: nothing is read here but to prefetch, nor through L1,
 /// which would keep it.
 template <class Config>
-__device__ __forceinline__ void fetch_ahead(Sm80DecodeParams const& p, int batch, int h_kv,
-                                            int split) {
+__device__ __forceinline__ void fetch_ahead(DecodeParams const& p, int batch, int h_kv, int split) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = p.args;
   DecodeTile t{};
@@ -359,7 +359,7 @@ __device__ __forceinline__ void fetch_ahead(Sm80DecodeParams const& p, int batch
 #endif
 
 /// Brings this part's share of the page table to L2 while the sequence's length is on its way.
-__device__ __forceinline__ void fetch_table(Sm80DecodeParams const& p, int batch, int split) {
+__device__ __forceinline__ void fetch_table(DecodeParams const& p, int batch, int split) {
   abi::AttentionArgs const& g = p.args;
   for (int n = 32 * static_cast<int>(threadIdx.x); n < p.table_share; n += 32 * 128) {
     std::int64_t const at = std::int64_t{split} * p.table_share + n;
@@ -370,7 +370,7 @@ __device__ __forceinline__ void fetch_table(Sm80DecodeParams const& p, int batch
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 2)
-    sm80_decode_kernel(__grid_constant__ Sm80DecodeParams const p) {
+    sm80_decode_kernel(__grid_constant__ DecodeParams const p) {
   extern __shared__ unsigned char raw_shared[];
   unsigned char* const shared =
       raw_shared + (-shared_address(raw_shared) & 127u);  // banks follow from the address

@@ -120,7 +120,7 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   DecodePlan const plan(g, device);
-  Sm80DecodeParams p{};
+  DecodeParams p{};
   if (!tell_decode<float>(g, plan, p)) return cudaErrorInvalidValue;
   if (g.page_table != nullptr && !plan.packed) {
     std::int64_t const entries = (g.seqlen_kv + g.page_size - 1) / g.page_size;
@@ -145,8 +145,8 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
                          device, stream, p);
   });
   if (status != cudaSuccess || plan.splits == 1) return status;
-  return launch_behind(sm80_decode_join_kernel<typename DecodeShape<T, 64, 1>::Out>, plan.states,
-                       128, 0, device, stream, p);
+  return launch_behind(decode_join_kernel<typename DecodeShape<T, 64, 1>::Out>, plan.states, 128, 0,
+                       device, stream, p);
 }
 
 }  // namespace

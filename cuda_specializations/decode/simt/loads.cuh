@@ -16,7 +16,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// Partial states are of the kernel's Acc, whatever the type of their pointers; see parts_of().
-struct SimtDecodeParams : Sm80DecodeParams {};
+struct SimtDecodeParams : DecodeParams {};
 
 /// A kernel's shape: tiles of `Rows` rows, head dimensions up to `D`. Four warps go through a
 /// block's part of the keys in turns. A lane holds `each` elements of a row. `Whole`: `vector`

@@ -17,7 +17,7 @@ namespace {
 /// for an int32 C.
 __device__ __noinline__ void finish_grouped(GroupedParams const& p, float const* sums, int z,
                                             int row, int rows, int n) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   if (e.pre_activation.data != nullptr) {
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * rows; i += 128) {
@@ -117,7 +117,7 @@ class GroupedStorer {
   /// operands.
   __device__ __forceinline__ void store_whole(Acc const (&v)[Config::most_rows / 2], int z,
                                               GroupedTile const& t) const {
-    Sm90Epilogue const& e = p_.epilogue;
+    Epilogue const& e = p_.epilogue;
     constexpr int step = Config::panel_rows;
     int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
     int const chunk = 2 * (thread / 32) + lane / 8 % 2, column = thread % 8;

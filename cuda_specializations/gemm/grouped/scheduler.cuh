@@ -37,7 +37,7 @@ struct GroupedParams {
   /// Those that change along K: of rows, and of 128 columns at a time; no data: 1.
   abi::ScaleGrid block_rows, block_columns;
   bool whole;  ///< rows of C are stored 16 bytes at a time, alpha is all there is to do
-  Sm90Epilogue epilogue;
+  Epilogue epilogue;
 };
 
 /// How products are summed: by the tensor cores alone; theirs of one stage, the stages by float32

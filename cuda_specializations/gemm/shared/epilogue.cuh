@@ -20,20 +20,20 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// A vector or matrix that the epilogue reads; null data means none. Strides count elements.
-struct Sm90Addend {
+struct EpilogueAddend {
   void const* data;
   DType type;
   std::int64_t batch_stride, stride_m, stride_n;
 };
 
 /// Where the argument of act goes; null data means nowhere. Strides count elements.
-struct Sm90PreActivation {
+struct PreActivation {
   void* data;
   DType type;
   std::int64_t batch_stride, stride_m, stride_n;
 };
 
-struct Sm90Epilogue {
+struct Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
   /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
@@ -45,8 +45,8 @@ struct Sm90Epilogue {
   void* c;
   DType type_c;
   std::int64_t c_batch, c_m, c_n;
-  Sm90Addend bias, residual;
-  Sm90PreActivation pre_activation;
+  EpilogueAddend bias, residual;
+  PreActivation pre_activation;
   /// Factors of rows, of columns, of everything; null: 1.
   float const* row_factors;
   float const* column_factors;
@@ -137,7 +137,7 @@ __device__ __noinline__ std::uint32_t quantize_four(DType type, float divisor, f
 }
 
 /// What elements of an 8-bit C are divided by.
-__device__ __forceinline__ float divisor_of(Sm90Epilogue const& e) {
+__device__ __forceinline__ float divisor_of(Epilogue const& e) {
   return e.out != nullptr ? *e.out : 1;
 }
 
@@ -176,7 +176,7 @@ class ManyQuotients {
 };
 
 /// Rounds and stores one element of C.
-__device__ __forceinline__ void store_one(Sm90Epilogue const& e, std::int64_t to, float value) {
+__device__ __forceinline__ void store_one(Epilogue const& e, std::int64_t to, float value) {
   switch (e.type_c) {
     case DType::float16:
       static_cast<__half*>(e.c)[to] = __float2half_rn(value);
@@ -217,10 +217,10 @@ __device__ __noinline__ float activate_called(Activation activation, float x) {
 }
 
 /// The factors of an epilogue that has nothing else, each one for all elements of a matrix.
-struct Sm90Factors {
+struct EpilogueFactors {
   float first, second;  ///< of A; of B and alpha and scales
 
-  __device__ __forceinline__ Sm90Factors(Sm90Epilogue const& e, int z) : first(1), second(e.alpha) {
+  __device__ __forceinline__ EpilogueFactors(Epilogue const& e, int z) : first(1), second(e.alpha) {
     if (!e.more_than_alpha) return;
     if (e.row_factors != nullptr) first = e.row_factors[z * e.row_factors_batch];
     if (e.column_factors != nullptr) second *= e.column_factors[z * e.column_factors_batch];
@@ -233,7 +233,7 @@ struct Sm90Factors {
 };
 
 /// The argument of act for the element (z, m, n), which must exist.
-__device__ __forceinline__ float argument_of(Sm90Epilogue const& e, float sum, std::int64_t z,
+__device__ __forceinline__ float argument_of(Epilogue const& e, float sum, std::int64_t z,
                                              std::int64_t m, std::int64_t n) {
   float v = sum;
   if (e.row_factors != nullptr)
@@ -251,9 +251,9 @@ __device__ __forceinline__ float argument_of(Sm90Epilogue const& e, float sum, s
 
 /// Rounds and stores it. One piece of code for all, as calls that want it are seldom, and apart
 /// from what finishes C, which is slower with a call in between.
-__device__ __noinline__ void keep_argument(Sm90Epilogue const& e, float sum, std::int64_t z,
+__device__ __noinline__ void keep_argument(Epilogue const& e, float sum, std::int64_t z,
                                            std::int64_t m, std::int64_t n) {
-  Sm90PreActivation const& to = e.pre_activation;
+  PreActivation const& to = e.pre_activation;
   std::int64_t const at = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
   float const v = argument_of(e, sum, z, m, n);
   if (to.type == DType::float32)
@@ -263,9 +263,9 @@ __device__ __noinline__ void keep_argument(Sm90Epilogue const& e, float sum, std
 }
 
 /// The same for the first `exist` of eight sums along M or N.
-__device__ __forceinline__ void keep_eight(Sm90Epilogue const& e, float (&v)[8], bool along_m,
+__device__ __forceinline__ void keep_eight(Epilogue const& e, float (&v)[8], bool along_m,
                                            int exist, std::int64_t z, int m, int n) {
-  Sm90PreActivation const& to = e.pre_activation;
+  PreActivation const& to = e.pre_activation;
   std::int64_t const step = along_m ? to.stride_m : to.stride_n;
   std::int64_t const first = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
 #pragma unroll
@@ -299,7 +299,7 @@ __device__ __forceinline__ void keep_eight(Sm90Epilogue const& e, float (&v)[8],
 }
 
 /// Everything but rounding to C's type, for the element (z, m, n), which must exist.
-__device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::int64_t z,
+__device__ __forceinline__ float finish(Epilogue const& e, float sum, std::int64_t z,
                                         std::int64_t m, std::int64_t n) {
   float v = argument_of(e, sum, z, m, n);
   if (e.activation != Activation::none) v = activate_called(e.activation, v);
@@ -312,7 +312,7 @@ __device__ __forceinline__ float finish(Sm90Epilogue const& e, float sum, std::i
 
 /// Rounds and stores four elements side by side. C's unit stride is along M or N, its address and
 /// its other strides are multiples of four elements.
-__device__ __forceinline__ void store_four(Sm90Epilogue const& e, std::int64_t to,
+__device__ __forceinline__ void store_four(Epilogue const& e, std::int64_t to,
                                            float const (&v)[4]) {
   if (e.type_c == DType::float32) {
     *reinterpret_cast<float4*>(static_cast<float*>(e.c) + to) = make_float4(v[0], v[1], v[2], v[3]);
@@ -341,7 +341,7 @@ struct FoursAt {
 template <int Count>
 class FoursOfAddend {
  public:
-  __device__ __forceinline__ void load(Sm90Addend const& a, FoursAt<Count> const& at) {
+  __device__ __forceinline__ void load(EpilogueAddend const& a, FoursAt<Count> const& at) {
     type_ = a.type;
     std::int64_t const inner = at.along_m ? a.stride_m : a.stride_n,
                        outer = at.along_m ? a.stride_n : a.stride_m;
@@ -392,7 +392,7 @@ class FoursOfAddend {
 
 /// finish() for groups of four elements, all of which must exist. There is no residual beside beta.
 template <int Count>
-__device__ __forceinline__ void finish_fours(Sm90Epilogue const& e, FoursAt<Count> const& at,
+__device__ __forceinline__ void finish_fours(Epilogue const& e, FoursAt<Count> const& at,
                                              float (&v)[Count][4]) {
   bool const along_m = at.along_m;
   float const* const inner_factors = along_m ? e.row_factors : e.column_factors;
@@ -452,7 +452,7 @@ __device__ __forceinline__ void finish_fours(Sm90Epilogue const& e, FoursAt<Coun
 
 /// Finishes and stores groups of four sums, of which the first `lines` groups are in C.
 template <class Acc, int Count>
-__device__ __forceinline__ void finish_and_store(Sm90Epilogue const& e, FoursAt<Count> at,
+__device__ __forceinline__ void finish_and_store(Epilogue const& e, FoursAt<Count> at,
                                                  FourOf<Acc> const (&sums)[Count], int lines) {
   std::int64_t const outer_stride = at.along_m ? e.c_n : e.c_m;
   std::int64_t const first = at.z * e.c_batch + at.inner * (at.along_m ? e.c_m : e.c_n);
@@ -481,7 +481,7 @@ __device__ __forceinline__ void finish_and_store(Sm90Epilogue const& e, FoursAt<
 
 /// Finishes and stores one sum.
 template <class Acc>
-__device__ __forceinline__ void finish_element(Sm90Epilogue const& e, Acc sum, std::int64_t z,
+__device__ __forceinline__ void finish_element(Epilogue const& e, Acc sum, std::int64_t z,
                                                std::int64_t m, std::int64_t n) {
   std::int64_t const to = z * e.c_batch + m * e.c_m + n * e.c_n;
   if constexpr (std::is_same_v<Acc, int>) {

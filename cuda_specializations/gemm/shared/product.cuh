@@ -167,8 +167,8 @@ inline char const* refuse_quantized(abi::GemmArgs const& g) {
 
 constexpr std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
-inline Sm90Epilogue make_epilogue(abi::GemmArgs const& g) {
-  Sm90Epilogue e{};
+inline Epilogue make_epilogue(abi::GemmArgs const& g) {
+  Epilogue e{};
   e.alpha = static_cast<float>(g.alpha);
   e.beta = static_cast<float>(g.beta);
   e.scale = static_cast<float>(g.scale);

@@ -20,7 +20,7 @@ __device__ __forceinline__ double load_as_double(void const* data, DType type, s
 /// argument_of() for float64.
 __device__ __forceinline__ double argument_of(Sm80Params const& p, double sum, std::int64_t z,
                                               std::int64_t m, std::int64_t n) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   double v = sum * p.alpha;
   if (p.beta != 0) v += p.beta * static_cast<double*>(e.c)[z * e.c_batch + m * e.c_m + n * e.c_n];
   v *= e.factor != nullptr ? p.scale * static_cast<double>(*e.factor) : p.scale;
@@ -31,7 +31,7 @@ __device__ __forceinline__ double argument_of(Sm80Params const& p, double sum, s
 
 __device__ __forceinline__ void keep_double(Sm80Params const& p, double sum, std::int64_t z,
                                             std::int64_t m, std::int64_t n) {
-  Sm90PreActivation const& to = p.epilogue.pre_activation;
+  PreActivation const& to = p.epilogue.pre_activation;
   std::int64_t const at = z * to.batch_stride + m * to.stride_m + n * to.stride_n;
   double const v = argument_of(p, sum, z, m, n);
   switch (to.type) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void keep_double(Sm80Params const& p, double sum, std
 /// finish() for float64, which stores as well.
 __device__ __forceinline__ void store_double(Sm80Params const& p, double sum, std::int64_t z,
                                              std::int64_t m, std::int64_t n) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   double v = apply_activation(e.activation, argument_of(p, sum, z, m, n));
   if (e.residual.data != nullptr)
     v += load_as_double(
@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
                                              int n0) {
   using Acc = typename Config::Acc;
   using S = Staging<Config>;
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   int const lane = static_cast<int>(threadIdx.x) % 32;
   if (p.whole) {
     auto const each = [&](auto width, auto store) {

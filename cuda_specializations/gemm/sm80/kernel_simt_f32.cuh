@@ -197,7 +197,7 @@ __device__ __forceinline__ void store_sums(Sm80Params const& p,
                             alpha * v[i][j + 3]));
     };
     if (p.whole) {  // four columns are inside C or outside as a whole
-      Sm90Epilogue const& e = p.epilogue;
+      Epilogue const& e = p.epilogue;
       each(e.alpha, [&](int at_m, int at_n, float4 const& four) {
         int const m = m0 + 32 * part + at_m, n = n0 + at_n;
         if (m < p.m && n < p.n)

@@ -54,7 +54,7 @@ struct Sm80Params {
   int m, n, k;
   bool whole;     ///< rows of C are stored 16 bytes at a time, with nothing but alpha to apply
   bool one_part;  ///< what is promoted otherwise is not
-  Sm90Epilogue epilogue;
+  Epilogue epilogue;
   double alpha, beta, scale;  ///< as float64 products take them
   /// Of int8 products; null: 0.
   std::int32_t const *zero_a, *zero_b;

@@ -100,7 +100,7 @@ __device__ __forceinline__ Sm80Place place_of(Sm80Params const& p, unsigned tile
 __device__ __forceinline__ Sm80Params placed(Sm80Params const& p, Sm80Place const& at) {
   Sm80Params own = p;
   if (p.lists.exist) {
-    Sm90Epilogue& e = own.epilogue;
+    Epilogue& e = own.epilogue;
     own.m = at.end;
     if (p.lists.c != nullptr) {
       e.c = p.lists.c[at.z * e.c_batch];

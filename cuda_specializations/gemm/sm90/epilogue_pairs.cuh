@@ -44,7 +44,7 @@ class Sm90LineFactors {
   /// those that are not fetched, seen behind the next barrier.
   __device__ __forceinline__ Sm90LineFactors(Sm90Params const& p, std::uint32_t place)
       : p_(p), place_(place), all_(p.epilogue.alpha) {
-    Sm90Epilogue const& e = p.epilogue;
+    Epilogue const& e = p.epilogue;
     if (!e.more_than_alpha || !e.only_lines) return;
     all_ *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
     float const row = e.row_factors != nullptr && !e.rows_ahead ? *e.row_factors : 1;
@@ -64,7 +64,7 @@ class Sm90LineFactors {
 
   /// Starts to bring those of the tile at row `row0`, column `column0`.
   __device__ __forceinline__ void fetch(int z, int row0, int column0) const {
-    Sm90Epilogue const& e = p_.epilogue;
+    Epilogue const& e = p_.epilogue;
     if (!fetched()) return;
     int const thread = fresh_thread() % 128;
     if (e.columns_ahead) {
@@ -125,7 +125,7 @@ class AddedPairs {
                                         int column)
       : on_(p.epilogue.beta != 0 || p.epilogue.residual.data != nullptr) {
     if (!on_) return;
-    Sm90Epilogue const& e = p.epilogue;
+    Epilogue const& e = p.epilogue;
     bool const of_c = e.beta != 0;
     type_ = of_c ? e.type_c : e.residual.type;
     auto const* const data = static_cast<__half const*>(of_c ? e.c : e.residual.data);
@@ -191,7 +191,7 @@ constexpr bool keeps_arguments = !(Config::registers_a && Config::tile_n > 128);
 /// on. One piece of code for all, as calls that want them are seldom.
 __device__ __noinline__ void keep_pairs(Sm90Params const& p, float4 v, int z, int row, int next,
                                         int column) {
-  Sm90PreActivation const& to = p.epilogue.pre_activation;
+  PreActivation const& to = p.epilogue.pre_activation;
   if (column >= p.n) return;
   auto const store = [&](int m, float x, float y) {
     std::int64_t const at = z * to.batch_stride + m * to.stride_m + column;
@@ -211,7 +211,7 @@ __device__ __noinline__ void keep_pairs(Sm90Params const& p, float4 v, int z, in
 template <class Config, int Columns>
 __device__ __forceinline__ void finish_pairs(Sm90Params const& p, int thread, int z, int row0,
                                              int column, float (&v)[Columns / 2]) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   constexpr int blocks = Columns / 8;
   int const first = column + thread % 4 * 2;
   bool const factors = e.column_factors != nullptr && e.column_factors_stride != 0;

@@ -20,7 +20,7 @@ template <class Acc>
 __device__ __forceinline__ void finish_panel(Sm90Params const& p, unsigned char const* panel,
                                              int thread, int z, int row0, int column0,
                                              int columns) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   bool const along_m = e.along_m;
 #pragma unroll 1
   for (int i = thread; i < 64 * columns; i += 128) {
@@ -92,7 +92,7 @@ __device__ __forceinline__ void finish_vectors(Sm90Params const& p, unsigned cha
 template <int Bytes>
 __device__ __forceinline__ void store_chunks(Sm90Params const& p, unsigned char const* panel,
                                              int thread, int z, int row0, int column0, int chunks) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
 #pragma unroll 1
   for (int i = thread; i < 64 * chunks; i += 128) {
     int const line = i / chunks, chunk = i % chunks;
@@ -166,7 +166,7 @@ class Sm90Storer {
       else
         apply(std::false_type{});
     } else {
-      Sm90Factors const factors(p_.epilogue, z);
+      EpilogueFactors const factors(p_.epilogue, z);
       store_halves(acc, z, row0, column0, [&](auto* sums, int, int, auto& v) {
 #pragma unroll
         for (int r = 0; r < static_cast<int>(sizeof v / sizeof *v); ++r)
@@ -178,9 +178,9 @@ class Sm90Storer {
  private:
   /// What is the same for all 8-bit elements of a tile.
   struct Quantizer {
-    Sm90Factors factors;
+    EpilogueFactors factors;
     ManyQuotients quotients;
-    __device__ __forceinline__ Quantizer(Sm90Epilogue const& e, int z)
+    __device__ __forceinline__ Quantizer(Epilogue const& e, int z)
         : factors(e, z), quotients(divisor_of(e)) {}
   };
 

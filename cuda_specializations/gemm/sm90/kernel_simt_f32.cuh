@@ -65,7 +65,7 @@ __device__ __noinline__ void transpose_block(std::uint32_t block, int lane) {
 
 /// Finishes and stores four sums side by side.
 __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z, int m, int n) {
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   if (m >= p.m) return;
   auto const sum_of = [&](int j) {
     return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
@@ -86,7 +86,7 @@ __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z
 __device__ __forceinline__ void store_four(SimtParams const& p, float4 sums, int z, int m, int n) {
   sums.x *= p.alpha, sums.y *= p.alpha, sums.z *= p.alpha, sums.w *= p.alpha;
   if (p.store == Sm90Store::words) {
-    Sm90Epilogue const& e = p.epilogue;
+    Epilogue const& e = p.epilogue;
     if (m >= p.m || n >= p.n) return;
     *reinterpret_cast<float4*>(static_cast<float*>(e.c) + z * e.c_batch + m * e.c_m + n) = sums;
   } else {

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     return static_cast<int>(stages * r / splits) * Config::steps;
   };
   int const begin = share(rank), end = share(rank + 1);
-  Sm90Epilogue const& e = p.epilogue;
+  Epilogue const& e = p.epilogue;
   bool const along_m = e.along_m;
   auto* const sums =
       reinterpret_cast<Acc*>(shared);  // in place of the stages, along C's unit stride
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       prefetch_rows<Config>(p, z, m, rows, begin, min(p.lead.lines, min(end, p.k_blocks) - begin));
   }
   wait_for_previous_launch();
-  Sm90Factors const factors(e, z);  // long before their use
+  EpilogueFactors const factors(e, z);  // long before their use
 
   if (warp == 4) {
     if (elect_one()) {

@@ -94,7 +94,7 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
   if (Config::reads_ahead && p.store == Sm90Store::halves && p.epilogue.only_lines) {
-    Sm90Epilogue& e = p.epilogue;
+    Epilogue& e = p.epilogue;
     auto const differ = [&](float const* factors, std::int64_t stride, std::int64_t of_batch) {
       return factors != nullptr && (stride != 0 || (g.batch > 1 && of_batch != 0));
     };

@@ -90,7 +90,7 @@ struct Sm90Params {
   abi::ScaleGrid block_a, block_b;
   BlockFactors block_factors;
   CopiedFactors copied_a, copied_b;
-  Sm90Epilogue epilogue;
+  Epilogue epilogue;
 };
 
 /// Whether blocks of B's factors are so narrow that columns of one tile have different ones.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the sm_80 attention kernels are told, and the shapes that they come in.
+/// What the attention kernels through wmma and mma.sync are told, and the shapes that they come in.
 #pragma once
 
 #include "sequences/score_math.cuh"
@@ -10,7 +10,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-struct Sm80AttentionParams : AttentionParams {
+struct MmaAttentionParams : AttentionParams {
   bool terms;                   ///< scores are more than scale·q·k with a positive scale
   bool excludes;                ///< a mask or bias may exclude any pair
   bool wide_q, wide_k, wide_v;  ///< can be copied 16 bytes at a time
@@ -18,7 +18,7 @@ struct Sm80AttentionParams : AttentionParams {
 };
 
 /// A tile of queries and where its head's keys and values begin: with key 0, or with page 0.
-struct alignas(16) Sm80AttentionTile : AttentionResultTile {
+struct alignas(16) MmaAttentionTile : AttentionResultTile {
   void const *k, *v;
 
   template <class T>
@@ -34,7 +34,7 @@ struct alignas(16) Sm80AttentionTile : AttentionResultTile {
 };
 
 /// The same of float8 tensors.
-struct alignas(16) Sm80AttentionScaledTile : Sm80AttentionTile, TileFactors {
+struct alignas(16) MmaAttentionScaledTile : MmaAttentionTile, TileFactors {
   float exponent;  ///< exponents of weights are scores times this
   bool terms;      ///< scores are more than products times a positive scale
 
@@ -55,7 +55,7 @@ template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Bl
 struct Sm80AttentionConfig {
   using Element = T;  ///< that products take
   using Source = T;   ///< that q, k and v have
-  using Tile = Sm80AttentionTile;
+  using Tile = MmaAttentionTile;
   using Copied = Sm80AttentionConfig;                        ///< what copies take it for
   static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
   static constexpr int d = D, dv = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN,

@@ -8,8 +8,8 @@
 #include <limits>
 
 #include "common/check.cuh"
+#include "mma_params.cuh"
 #include "plan.cuh"
-#include "ring_params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -57,10 +57,10 @@ bool is_plain(abi::AttentionArgs const& g) {
 }
 
 template <class Config>
-cudaError_t launch_tiles(void (*kernel)(Sm80AttentionParams), abi::AttentionArgs const& g,
+cudaError_t launch_tiles(void (*kernel)(MmaAttentionParams), abi::AttentionArgs const& g,
                          abi::Device const& device, CUstream_st* stream) {
   using T = typename Config::Source;
-  Sm80AttentionParams p{};
+  MmaAttentionParams p{};
   plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = has_score_terms(g);
   p.excludes = g.mask != nullptr || g.bias != nullptr;
