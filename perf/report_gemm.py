@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The README's table of products on a GPU, and a plot, from perf_gemm's JSON file.
+"""The table of products on a GPU in docs/performance.md, and a plot, from perf_gemm's JSON file.
 
   report_gemm.py FILE               prints the table: what each row is to reach and what it reaches, as geometric
                                     means, and its worst case; rows without a measurement say so

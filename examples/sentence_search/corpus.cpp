@@ -129,9 +129,12 @@ std::vector<Passage> passages_of_documentation(fs::path const& project) {
   }
   std::vector<fs::path> markdown, headers;
   try {
-    for (auto const& entry : fs::directory_iterator(project)) {
-      if (entry.path().extension() == ".md" && entry.is_regular_file()) {
-        markdown.push_back(entry.path());
+    for (auto const& folder : {project, project / "docs"}) {
+      if (!fs::is_directory(folder)) continue;
+      for (auto const& entry : fs::directory_iterator(folder)) {
+        if (entry.path().extension() == ".md" && entry.is_regular_file()) {
+          markdown.push_back(entry.path());
+        }
       }
     }
     if (fs::is_directory(project / "examples")) {

@@ -24,9 +24,9 @@ struct Passage {
 /// text_file.hpp.
 std::vector<Passage> passages_of_lines(std::filesystem::path const& file);
 
-/// The paragraphs of a project's documentation: its Markdown files (at the top and one beside each
-/// example) and the `///` comments of its public headers. Code, tables and headings are left out.
-/// The same limits; a paragraph has that of a line.
+/// The paragraphs of a project's documentation: its Markdown files (at the top, in docs/, and one
+/// beside each example) and the `///` comments of its public headers. Code, tables and headings are
+/// left out. The same limits; a paragraph has that of a line.
 std::vector<Passage> passages_of_documentation(std::filesystem::path const& project);
 
 /// True if a text holds nothing but white space.

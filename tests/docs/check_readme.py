@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks that the README's C++ is the compiled example, letter for letter, that its links lead somewhere, and that
-each figure it cites from perf/results/ names a file that exists."""
+"""Checks that the README is short and its C++ the compiled example, letter for letter, that links of all pages lead
+somewhere, and that each figure cited from perf/results/ names a file that exists."""
 
 import pathlib
 import re
 import sys
+
+MOST_LINES = 200  # of the README: a newcomer reads it in three minutes, the rest is in docs/
+
+
+def sections(page: pathlib.Path) -> set[str]:
+    """Names by which the headings of a page are linked to."""
+    headings = re.findall(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def main(root: pathlib.Path) -> int:
@@ -14,11 +22,17 @@ def main(root: pathlib.Path) -> int:
     blocks = re.findall(r"```cpp\n(.*?)```", readme, re.S)
     if [block.strip() for block in blocks] != [example]:
         problems.append("README.md: its C++ block differs from examples/first_steps/main.cpp")
-    for document in ("README.md", "CONTRIBUTING.md"):
+    if readme.count("\n") > MOST_LINES:
+        problems.append(f"README.md: longer than {MOST_LINES} lines")
+    pages = [*root.glob("*.md"), *root.glob("docs/*.md"), root / "perf/shortfalls.md"]
+    for document in sorted(page.relative_to(root) for page in pages):
         text = (root / document).read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            if not (root / target).exists():
+        for target, section in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+            page = root / document.parent / target if target else root / document
+            if not page.exists():
                 problems.append(f"{document}: link to {target}, which does not exist")
+            elif section and section not in sections(page):
+                problems.append(f"{document}: link to #{section} of {page.name}, which has no such heading")
         for cited in re.findall(r"`(perf/results/[^`*]+)`", text):
             if not (root / cited).exists():
                 problems.append(f"{document}: cites {cited}, which does not exist")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The README's table of what is tested, made from CTest's own list of cases.
+"""The table of what is tested in docs/tests.md, made from CTest's own list of cases.
 
-  coverage.py README CTEST BUILD_DIRECTORY            fails if the table in the README is not what the list gives
-  coverage.py README CTEST BUILD_DIRECTORY --write    rewrites it
-  coverage.py README --record DEVICE FILE...          takes the counts of a device from GoogleTest's XML reports, one
-                                                      or more of each program, PROGRAM.xml or PROGRAM.anything.xml
+  coverage.py PAGE CTEST BUILD_DIRECTORY            fails if the table on the page is not what the list gives
+  coverage.py PAGE CTEST BUILD_DIRECTORY --write    rewrites it
+  coverage.py PAGE --record DEVICE FILE...          takes the counts of a device from GoogleTest's XML reports, one
+                                                    or more of each program, PROGRAM.xml or PROGRAM.anything.xml
 
 A row is a suite; `S` and `O` say that its cases run on Serial and OpenMP in this build, `C` that they ran on a CUDA
 device, as tests/docs/cuda_suite.json records it.
@@ -104,19 +104,19 @@ def record(device, files):
 
 
 def main(arguments):
-    readme = pathlib.Path(arguments[0])
+    page = pathlib.Path(arguments[0])
     if arguments[1] == "--record":
         record(arguments[2], arguments[3:])
         return 0
-    text = readme.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN, 1)
     old, after = rest.split(END, 1)
     new = "\n" + table_text(arguments[1], arguments[2]) + "\n"
     if "--write" in arguments:
-        readme.write_text(before + BEGIN + new + END + after, encoding="utf-8")
+        page.write_text(before + BEGIN + new + END + after, encoding="utf-8")
     elif old != new:
-        print("README.md: its table of tests is not what CTest lists; run "
-              "python3 tests/docs/coverage.py README.md ctest build/default --write")
+        print(f"{page.name}: its table is not what CTest lists; run "
+              "python3 tests/docs/coverage.py docs/tests.md ctest build/default --write")
         return 1
     return 0
 

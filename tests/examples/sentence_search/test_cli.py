@@ -159,10 +159,12 @@ class CommandLine(unittest.TestCase):
             '```\ncode that is left out entirely\n```\n\n| a | table that is left out |\n'
             '- An item about baking fresh rye bread.\n- Another one about repairing old clocks.\n')
         (docs / 'examples' / 'one' / 'README.md').write_text('This example explains how to tune a violin.\n')
+        (docs / 'docs').mkdir()
+        (docs / 'docs' / 'page.md').write_text('A page about the moons of Jupiter.\n')
         result = run('--model', MODEL, '--docs', docs, '--query', 'swimming in a lake', '--top', '9')
         output = result.stdout.decode()
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertIn('4 sentences', output)
+        self.assertIn('5 sentences', output)
         self.assertNotIn('left out', output)
         self.assertRegex(output, r'1\. \d\.\d+  README.md:3\n +A paragraph about swimming in cold northern lakes\.')
 
