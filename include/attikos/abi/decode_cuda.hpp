@@ -35,7 +35,6 @@ namespace abi {
 /// may be captured, and is deterministic. On sm_90 it may begin before the launch ahead of it in
 /// the stream has ended, and waits for that one's results before it uses or writes anything; until
 /// then it brings keys and values to L2 that lengths and table, as they are, let it guess.
-/// - On sm_90 L2 is told not to keep keys and values unless several tiles of rows share them.
 ///
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023; PTX ISA, "mma",
 /// "ldmatrix", "cp.async".

@@ -104,24 +104,13 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
 /// for double). float means IEEE float32 throughout: `compute` only allows less. `flash` needs no
 /// memory beyond its outputs; `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv
-/// accumulators in the workspace (the caller's, or the instance's pool). On a host, problems of at
-/// most 32 queries and keys and no extra but lengths and descale go to `portable/small`, several
-/// heads to a thread; `.kernel = "portable"` keeps `flash`. On Hopper, float16 and bfloat16 go to
-/// `attention/sm90_wgmma_*`, which rounds weights to that type, where head_dim is at most 256 and
-/// that of v 512, q, k and v lie as the copy engine takes them, pages, if any, have a multiple
-/// of 8 positions, and the call asks for no mask or functor; so does float8_e4m3 with a 16-bit out
-/// and head dims of at most 256, to `attention/sm90_wgmma_e4m3`, which rounds weights to
-/// float8_e4m3. Many short sequences go to `attention/sm90_short_*` and `attention/sm80_short_*`.
-/// From compute capability 8.0 on, what these leave of 16-bit calls goes to `attention/sm80_mma_*`
-/// (any strides, masks, any pages; weights rounded likewise), float8_e4m3 with a 16-bit out to
-/// `attention/sm80_mma_e4m3` (the same; weights rounded to float16), float to
-/// `attention/sm80_simt_f32`, or to `attention/sm80_mma_tf32x3` where `compute` allows it, where
-/// head dims are at most 256, and double to `attention/sm80_mma_f64`, where head_dim is at most
-/// 128; float16 on sm_75 goes to `attention/sm75_wmma_f16`, which takes what
-/// `attention/sm80_mma_f16` does; functors stay with the portable kernels. Range: scores and
-/// sums of the formula as it stands must fit into the accumulator; compiled kernels, which keep
-/// scores as exponents of 2 relative to one that the largest may exceed, take scores up to 2^29
-/// (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must fit.
+/// accumulators in the workspace (the caller's, or the instance's pool). Which kernel a call goes
+/// to, and why not to the others, is what explain() tells; docs/kernels.md has their conditions.
+/// Compiled kernels for 16- and 8-bit types round weights to the type of q before the product with
+/// values (`attention/sm80_mma_e4m3`: to float16). Range: scores and sums of the formula as it
+/// stands must fit into the accumulator; compiled kernels, which keep scores as exponents of 2
+/// relative to one that the largest may exceed, take scores up to 2^29 (double: 2^60) in magnitude,
+/// and the sums of 2^16 (double: 2^64) times the values must fit.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
 /// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
 /// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
