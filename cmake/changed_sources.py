@@ -73,7 +73,8 @@ def changed_sources(root, base):
         touched = sources
     else:
         touched = [source for source in sources if changed & all_included(root, source, known)]
-    return [pathlib.PurePosixPath(source).stem for source in touched]
+    # What common/ compiles is no kernel's: it is always compiled, and for all of its architectures.
+    return [pathlib.PurePosixPath(source).stem for source in touched if not source.startswith(f"{SOURCES}/common/")]
 
 
 def main():
@@ -81,9 +82,7 @@ def main():
     parser.add_argument("base", metavar="BASE")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent)
     options = parser.parse_args()
-    names = changed_sources(options.root.resolve(), options.base)
-    # Version and device queries are always compiled, and for all of their architectures.
-    print(";".join(name for name in names if name not in ("version", "device")))
+    print(";".join(changed_sources(options.root.resolve(), options.base)))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ FILES = {
     "cmake/check_ptxas_log.cmake": "",
     "cuda_specializations/common/version.cu": "#include <attikos/config.hpp>\n",
     "cuda_specializations/common/check.cuh": "",
+    "cuda_specializations/common/shared.cu": '#include "check.cuh"\n',
     "cuda_specializations/gemm/shapes.cuh": '#include "../common/check.cuh"\n#include "store.cuh"\n',
     "cuda_specializations/gemm/store.cuh": "#  include <attikos/abi/dtype.hpp>\n",
     "cuda_specializations/gemm/gemm_a.cu": '#include <attikos/abi/gemm.hpp>\n#include "shapes.cuh"\n',
