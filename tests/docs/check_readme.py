@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks that the README is short and its C++ the compiled example, letter for letter, that links of all pages lead
-somewhere, and that each figure cited from perf/results/ names a file that exists."""
+somewhere, that each figure cited from perf/results/ names a file that exists, and that docs/kernels.md has a row for each
+kernel of the companion and for no other."""
 
 import pathlib
 import re
@@ -13,6 +14,28 @@ def sections(page: pathlib.Path) -> set[str]:
     """Names by which the headings of a page are linked to."""
     headings = re.findall(r"^#+ +(.*)$", page.read_text(encoding="utf-8"), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def compiled_kernels(root: pathlib.Path) -> set[str]:
+    """Names by which the companion's kernels are declared."""
+    texts = (header.read_text(encoding="utf-8") for header in root.glob("include/attikos/abi/*.hpp"))
+    return {name for text in texts for name in re.findall(r'name = "([a-z_]+/[a-z0-9_]+)"', text)}
+
+
+def listed_kernels(page: pathlib.Path) -> set[str]:
+    """Names in the first cells of a table; `_bf16` after `gemm/sm80_mma_f16` stands for `gemm/sm80_mma_bf16`."""
+    names = set()
+    for cell in re.findall(r"^\| (`[a-z_]+/sm\d\d_.*?) \|", page.read_text(encoding="utf-8"), re.M):
+        name = ""
+        for word in re.findall(r"`([a-z0-9_]*/?_?[a-z0-9_]+)`", cell):
+            if "/" in word:
+                name = word
+            elif word.startswith("_"):
+                name = name.rsplit("_", 1)[0] + word
+            else:
+                continue
+            names.add(name)
+    return names
 
 
 def main(root: pathlib.Path) -> int:
@@ -36,6 +59,9 @@ def main(root: pathlib.Path) -> int:
         for cited in re.findall(r"`(perf/results/[^`*]+)`", text):
             if not (root / cited).exists():
                 problems.append(f"{document}: cites {cited}, which does not exist")
+    compiled, listed = compiled_kernels(root), listed_kernels(root / "docs/kernels.md")
+    problems += [f"docs/kernels.md: no row for {name}" for name in sorted(compiled - listed)]
+    problems += [f"docs/kernels.md: {name} is no kernel of the companion" for name in sorted(listed - compiled)]
     for command in ("cmake --workflow --preset demo", "cmake --workflow --preset test"):
         if command not in readme:
             problems.append(f"README.md: does not show `{command}`")
