@@ -24,6 +24,10 @@ def to_device(values: np.ndarray[Any, Any], like: Operand) -> Any:
         return values
     torch = sys.modules.get("torch")
     if torch is not None and like.kind is TORCH:
+        if values.size == 1:  # written by a kernel: a copy would wait, and end a capture
+            return torch.full(
+                values.shape, values.item(), dtype=getattr(torch, values.dtype.name), device=like.owner.device
+            )
         return torch.from_numpy(values).to(like.owner.device)
     array = Array(values.shape, dtype_of(values.dtype), like.place)
     _lib.attikos_copy(context_for(like.place).handle, array.data, values.ctypes.data, values.nbytes)

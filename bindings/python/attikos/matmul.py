@@ -24,6 +24,7 @@ def activation_number(operation: str, name: str | None) -> int:
 _ACCUMULATE = {"promoted": 0, "fast": 1}
 # What goes into an option struct as a float32 tensor where it is given as numbers; the others are int32.
 _FACTORS = ("scale_a", "scale_b", "scale_out")
+_VECTORS = ("scale_out", "zero_point_a", "zero_point_b")  # of rank 1 in C, where one may be a scalar here
 
 
 def _output_dtype(operation: str, a: Operand, b: Operand, wanted: Any, shapes: str) -> DType:
@@ -85,6 +86,8 @@ def _options(
 
 def _converted(operation: str, name: str, value: Any, like: Operand) -> Any:
     """One of the arrays that may be given as numbers."""
+    if name in _VECTORS and getattr(value, "ndim", 1) == 0 and not isinstance(value, np.generic):
+        value = value.reshape(1)
     if value is None or name in _FACTORS:
         return float32_numbers(operation, name, value, like)
     if name == "group_offsets" and str(getattr(value, "dtype", "")).rpartition(".")[2] == "int64":

@@ -229,6 +229,27 @@ class Cuda(unittest.TestCase):
     def test_capture_after_a_call_on_another_stream(self):
         self.assertEqual(run(CAPTURE.replace("{before}", "block(); torch.cuda.synchronize()")), "good\n")
 
+    def test_numbers_in_a_capture(self):
+        """What is given as a number becomes an array on the device without a copy, which would end the capture."""
+        x = torch.randint(-3, 4, (64, 64), device="cuda", dtype=torch.int8)
+        x8 = torch.randn(64, 64, device="cuda").to(torch.float8_e4m3fn)
+
+        def calls():
+            scales = {"scale_a": 0.5, "scale_b": 3.0}
+            return (attikos.gemm(x8, x8, trans_b=True, out_dtype=torch.bfloat16, **scales),
+                    attikos.gemm(x8, x8, trans_b=True, out_dtype=torch.float8_e4m3fn, scale_out=8.0).float(),
+                    attikos.gemm(x, x, trans_b=True, zero_point_a=2, zero_point_b=-1),
+                    attikos.dequantize(x8, 0.25))  # fmt: skip
+
+        want = calls()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            got = calls()
+        graph.replay()
+        torch.cuda.synchronize()
+        for one, other in zip(got, want):
+            self.assertTrue(torch.equal(one, other))
+
     def test_two_graphs_and_calls_side_by_side(self):
         """Each has workspace of its own."""
         x = torch.randn(2, 2000, 4, 64, device="cuda", dtype=torch.float32)

@@ -50,7 +50,7 @@ class Float8(unittest.TestCase):
     def test_quantized_output(self):
         a, b = normal(16, 24).astype(E4M3), normal(24, 8, seed=3).astype(E4M3)
         wide = attikos.gemm(a, b, out_dtype=np.float32)
-        for factor in (1.0, 0.25):
+        for factor in (1.0, 0.25, np.float64(0.25), np.array(0.25, np.float32), np.array([0.25], np.float32)):
             out = attikos.gemm(a, b, out_dtype=E4M3, scale_out=factor)
             self.assertEqual(out.dtype, E4M3)
             np.testing.assert_array_equal(out.view(np.uint8), (wide / np.float32(factor)).astype(E4M3).view(np.uint8))
