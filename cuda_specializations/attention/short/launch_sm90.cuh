@@ -4,9 +4,9 @@
 /// Each element type has a translation unit of its own, which includes this.
 #pragma once
 
-#include "attention/shared/operand_maps.cuh"
 #include "kernel_sm90.cuh"
 #include "plan.cuh"
+#include "sequences/operand_maps.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

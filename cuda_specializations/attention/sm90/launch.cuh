@@ -6,8 +6,8 @@
 
 #include <attikos/abi/attention_cuda.hpp>
 
-#include "attention/shared/operand_maps.cuh"
 #include "attention/shared/plan.cuh"
+#include "sequences/operand_maps.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -27,6 +27,10 @@ struct AttentionBackwardArgs {
   void* d_sinks = nullptr;  ///< one per query head
   DType type_d_sinks = DType::float32;
   std::int64_t d_sinks_stride = 0;
+
+  /// Sums that several blocks add to are added up in a fixed order.
+  bool ordered = true;
+  void* workspace = nullptr;  ///< as many bytes as the kernel asks for
 };
 
 }  // namespace abi

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What the kernels of attention's gradients are told of a call, and what lies in its workspace.
+///
+/// Three launches follow one another. The first ("prepare") writes for every query -lse in base-2
+/// units and the row sum of dout·out. The second walks through tiles of keys, of which each block
+/// takes one after the other: dk and dv stay with the block, what a tile adds to dq is added up in
+/// float32 in the workspace. The third ("finish") turns these sums into dq.
+///
+/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
+/// arXiv:2407.08608.
+#pragma once
+
+#include <attikos/abi/attention_backward.hpp>
+#include <cstdint>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// Tiles of `tile_q` queries are numbered through: those of a pair of batch and head one after the
+/// other; those of packed sequences by head, sequence b from tile cu_seqlens_q[b] / tile_q + b on.
+struct AttentionBackwardParams {
+  abi::AttentionBackwardArgs args;
+  int tiles_q;             ///< of a pair of batch and head, or of a head of packed sequences
+  int tiles_kv;            ///< likewise, of keys
+  int groups;              ///< what tiles_kv is counted for
+  int group_of_heads;      ///< query heads to a key head
+  int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
+  float scale, scale_log2;  ///< of scores; the second in units of the base-2 exponent
+  bool vectors_dq, vectors_dk, vectors_dv;  ///< rows can be written 16 bytes at a time
+  bool vectors_dout, vectors_out;           ///< rows can be read 16 bytes at a time
+  bool ordered;                             ///< additions to dq come in a fixed order
+
+  // Workspace.
+  float* rows;      ///< of each tile of queries: tile_q times -lse·log2(e), then the row sums
+  float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums, as the kernel likes
+  unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
+  unsigned* tickets;  ///< tiles of keys that blocks have taken
+};
+
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Host side that kernels of attention's gradients share: what they refuse, what they are told of a
+/// call, and how they divide its workspace.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <attikos/abi/device.hpp>
+
+#include "params.cuh"
+#include "sequences/call.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// What these kernels know: no boolean mask, no pages, no float8 factors.
+constexpr abi::AttentionOptionSet backward_options() {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(Option::lse, Option::causal, Option::top_left, Option::window,
+                                 Option::lengths_q, Option::lengths_kv, Option::packed_q,
+                                 Option::packed_kv, Option::sinks);
+}
+
+/// Sizes that follow from a call's extents. `tile_q`, `tile_kv`: of the kernel; `padded`: the
+/// head_dim that it works with.
+struct BackwardSizes {
+  std::int64_t tiles_q, tiles_kv;                     ///< see AttentionBackwardParams
+  std::int64_t groups_q, groups_kv;                   ///< what they are counted for
+  std::int64_t rows, dq_sums, turns, tickets, bytes;  ///< places in the workspace, and its size
+};
+
+inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t tile_q,
+                                    std::int64_t tile_kv, std::int64_t padded) {
+  auto const tiles = [&](bool packed, std::int64_t positions, std::int64_t rows) {
+    return packed ? positions / rows + g.batch : (positions + rows - 1) / rows;
+  };
+  bool const packed_q = g.cu_seqlens_q.data != nullptr;
+  bool const packed_kv = g.cu_seqlens_kv.data != nullptr;
+  BackwardSizes s{};
+  s.tiles_q = tiles(packed_q, g.seqlen_q, tile_q);
+  s.tiles_kv = tiles(packed_kv, g.seqlen_kv, tile_kv);
+  s.groups_q = (packed_q ? 1 : g.batch) * g.heads_q;
+  s.groups_kv = (packed_kv ? 1 : g.batch) * g.heads_kv;
+  std::int64_t const all = s.tiles_q * s.groups_q;
+  auto const up = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
+  s.dq_sums = 0;
+  s.rows = s.dq_sums + up(all * tile_q * padded * 4);
+  s.turns = s.rows + up(all * 2 * tile_q * 4);
+  s.tickets = s.turns + up(all * 2 * 4);
+  s.bytes = s.tickets + 256 + 255;  // from the first multiple of 256 on
+  return s;
+}
+
+/// Whether rows of a tensor [batch, heads, positions, features] of 16-bit elements can be accessed
+/// 16 bytes at a time.
+inline bool in_vectors(void const* data, std::int64_t const (&stride)[4], std::int64_t width) {
+  return (width == 1 || stride[3] == 1) && width % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride[0] % 8 == 0 &&
+         stride[1] % 8 == 0 && stride[2] % 8 == 0;
+}
+
+/// First reason for which none of these kernels takes a call; null if one may.
+inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a) {
+  abi::AttentionArgs const& g = a.forward;
+  if (g.type_out != g.type) return "it takes out in the element type of q only";
+  if (char const* reason = abi::beyond(g, backward_options())) return reason;
+  if (a.d_bias != nullptr) return "it has no gradient of a bias";
+  for (std::int64_t const extent :
+       {g.batch, g.heads_q, g.heads_kv, g.seqlen_q, g.seqlen_kv, g.head_dim, g.head_dim_v})
+    if (extent < 0) return "an extent is negative";
+  // What is left to do is to clear gradients, or nothing.
+  if (is_empty(g) || g.seqlen_kv == 0 || g.heads_kv == 0 || g.batch == 0)
+    return "there are no pairs of queries and keys";
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
+    if (extent >= most_positions) return "an extent is too large";
+  if (g.lse == nullptr) return "lse is a null pointer";
+  if (!(g.softmax_scale > 0)) return "its scale is positive";
+  return nullptr;
+}
+
+/// Fills what kernels are told of a call.
+inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes const& s,
+                          AttentionBackwardParams& p) {
+  abi::AttentionArgs const& g = a.forward;
+  p.args = a;
+  p.tiles_q = static_cast<int>(s.tiles_q);
+  p.tiles_kv = static_cast<int>(s.tiles_kv);
+  p.groups = static_cast<int>(s.groups_kv);
+  p.group_of_heads = static_cast<int>(g.heads_q / g.heads_kv);
+  plan_window(g, p);
+  p.scale = static_cast<float>(g.softmax_scale);
+  p.scale_log2 = static_cast<float>(g.softmax_scale * 1.4426950408889634);
+  p.vectors_dq = in_vectors(a.dq, a.dq_stride, g.head_dim);
+  p.vectors_dk = in_vectors(a.dk, a.dk_stride, g.head_dim);
+  p.vectors_dv = in_vectors(a.dv, a.dv_stride, g.head_dim_v);
+  p.vectors_dout = in_vectors(a.dout, a.dout_stride, g.head_dim_v);
+  p.vectors_out = in_vectors(g.out, g.out_stride, g.head_dim_v);
+  p.ordered = a.ordered;
+  auto* const workspace = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<std::uintptr_t>(a.workspace) + 255) / 256 * 256);
+  p.dq_sums = reinterpret_cast<float*>(workspace + s.dq_sums);
+  p.rows = reinterpret_cast<float*>(workspace + s.rows);
+  p.turns = reinterpret_cast<unsigned*>(workspace + s.turns);
+  p.tickets = reinterpret_cast<unsigned*>(workspace + s.tickets);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

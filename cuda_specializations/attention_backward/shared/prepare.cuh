@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// First launch of attention's gradients: what every query brings to all its pairs.
+#pragma once
+
+#include "ptx/dependent_launch.cuh"
+#include "sequences/score_math.cuh"
+#include "tiles.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+/// A tile of queries of one sequence and head.
+struct QueryTile {
+  int batch;  ///< -1: a slot that no packed sequence needs
+  int head;
+  int row0;     ///< first query
+  int begin_q;  ///< position of the sequence's first query
+  int rows_q;   ///< positions of the sequence
+  int len_q;
+};
+
+namespace {
+
+/// Tile of queries number `tile`. All lanes of a warp together.
+template <int TileQ>
+__device__ __forceinline__ QueryTile locate_queries(AttentionBackwardParams const& p, int tile) {
+  abi::AttentionArgs const& g = p.args.forward;
+  int const group = tile / p.tiles_q, slot = tile % p.tiles_q;
+  int const heads = static_cast<int>(g.heads_q), total = static_cast<int>(g.seqlen_q);
+  QueryTile t{group / heads, group % heads, slot * TileQ, 0, total, total};
+  if (g.cu_seqlens_q.data != nullptr) {
+    t.head = group;
+    t.batch = find_sequence(g.cu_seqlens_q, static_cast<int>(g.batch), total, TileQ, slot);
+    t.begin_q = packed_begin(g.cu_seqlens_q, t.batch, total);
+    t.rows_q = t.len_q = clamped(g.cu_seqlens_q[t.batch + 1], t.begin_q, total) - t.begin_q;
+    t.row0 = (slot - packed_tile(t.begin_q, t.batch, TileQ)) * TileQ;
+    if (t.row0 < 0 || t.row0 >= t.rows_q) t.batch = -1;
+  }
+  if (g.lengths_q != nullptr && t.batch >= 0)
+    t.len_q = clamped(g.lengths_q[t.batch * g.lengths_q_stride[0] + t.head * g.lengths_q_stride[1]],
+                      0, t.len_q);
+  return t;
+}
+
+/// Eight 16-bit elements, times another eight, added up.
+template <class T>
+__device__ __forceinline__ float dot_of_eight(uint4 const& x, uint4 const& y) {
+  T const* const a = reinterpret_cast<T const*>(&x);
+  T const* const b = reinterpret_cast<T const*>(&y);
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) sum = fmaf(widen(a[i]), widen(b[i]), sum);
+  return sum;
+}
+
+/// A block of 128 threads takes a tile of queries, 16 lanes a row. Also sets the counters to 0.
+template <class T, int TileQ>
+__global__ void __launch_bounds__(128)
+    attention_backward_prepare(__grid_constant__ AttentionBackwardParams const p) {
+  wait_for_launch_before();
+  abi::AttentionArgs const& g = p.args.forward;
+  int const tile = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
+  if (thread < 2) p.turns[2 * static_cast<std::int64_t>(tile) + thread] = 0;
+  if (tile == 0 && thread == 2) *p.tickets = 0;
+  QueryTile const t = locate_queries<TileQ>(p, tile);
+  float* const rows = p.rows + static_cast<std::int64_t>(tile) * (2 * TileQ);
+  int const lane = thread % 16, dv = static_cast<int>(g.head_dim_v);
+  std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : t.batch;
+  T const* const dout = static_cast<T const*>(p.args.dout) + b * p.args.dout_stride[0] +
+                        t.head * p.args.dout_stride[1];
+  T const* const out =
+      static_cast<T const*>(g.out) + b * g.out_stride[0] + t.head * g.out_stride[1];
+  float const* const lse =
+      static_cast<float const*>(g.lse) + b * g.lse_stride[0] + t.head * g.lse_stride[1];
+#pragma unroll 2
+  for (int r = thread / 16; r < TileQ; r += 8) {
+    bool const live = t.batch >= 0 && t.row0 + r < t.len_q;
+    float sum = 0;
+    std::int64_t const at = std::int64_t{t.begin_q} + t.row0 + r;
+    if (live) {
+      T const* const x = dout + at * p.args.dout_stride[2];
+      T const* const y = out + at * g.out_stride[2];
+      if (p.vectors_dout && p.vectors_out) {
+        for (int c = lane * 8; c < dv; c += 128)
+          sum += dot_of_eight<T>(*reinterpret_cast<uint4 const*>(x + c),
+                                 *reinterpret_cast<uint4 const*>(y + c));
+      } else {
+        for (int c = lane; c < dv; c += 16)
+          sum = fmaf(widen(x[c * p.args.dout_stride[3]]), widen(y[c * g.out_stride[3]]), sum);
+      }
+    }
+#pragma unroll
+    for (int apart = 8; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
+    if (lane != 0) continue;
+    float const of_row = live ? lse[at * g.lse_stride[2]] : minus_infinity();
+    // A row that sees nothing has weights of 0, which 2^-inf is.
+    bool const sees = of_row != minus_infinity();
+    rows[r] = sees ? -of_row * log2_e : minus_infinity();
+    rows[TileQ + r] = sees ? sum : 0.0f;
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The sm_90a kernel of attention's gradients: a producer warpgroup and two of consumers.
+#pragma once
+
+#include "consumer.cuh"
+#include "producer.cuh"
+#include "ptx/cluster.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+template <class Config>
+__global__ void __launch_bounds__(Config::threads, 1)
+    attention_backward_sm90(__grid_constant__ Sm90BackwardParams const p) {
+  extern __shared__ unsigned char raw[];
+  auto* const shared = reinterpret_cast<unsigned char*>(
+      (reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  auto& signals = *reinterpret_cast<Sm90BackwardSignals<Config>*>(shared + Config::signals_at);
+  if (threadIdx.x == 0) {
+    constexpr int warps = 4 * Config::consumers;
+    mbarrier_init(&signals.wanted, 1);
+    mbarrier_init(&signals.full_kv, 1);
+    mbarrier_init(&signals.empty_kv, warps);
+    for (int s = 0; s < Config::q_stages; ++s) {
+      mbarrier_init(&signals.full_q[s], 1);
+      mbarrier_init(&signals.empty_q[s], warps);
+    }
+    for (int s = 0; s < Config::dout_stages; ++s) {
+      mbarrier_init(&signals.full_dout[s], 1);
+      mbarrier_init(&signals.empty_dout[s], warps);
+    }
+    for (int c = 0; c < Config::consumers; ++c)
+      for (int s = 0; s < Config::dq_stages; ++s) {
+        mbarrier_init(&signals.full_dq[c][s], 4);
+        mbarrier_init(&signals.empty_dq[c][s], 1);
+      }
+    for (int s = 0; s < Config::segments; ++s) {
+      mbarrier_init(&signals.full_segment[s], 1);
+      mbarrier_init(&signals.empty_segment[s], warps + Config::consumers + 1);
+    }
+    fence_mbarrier_init();
+  }
+  __syncthreads();
+  wait_for_previous_launch();
+  int const warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  if (warpgroup == 0) {
+    decrease_registers<Config::producer_registers>();
+    int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+    if (warp == 3)
+      find_tiles<Config>(p, signals);
+    else if (threadIdx.x % 32 != 0)
+      ;
+    else if (warp == 0)
+      load_tiles<Config>(p, shared, signals);
+    else
+      add_dq<Config>(p, shared, signals, warp - 1);
+  } else {
+    increase_registers<Config::consumer_registers>();
+    BackwardConsumer<Config>(p, shared, signals, warpgroup - 1).run();
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

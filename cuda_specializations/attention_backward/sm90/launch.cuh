@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// attention_backward/sm90_wgmma_*: what they accept, the memory they need and their launches.
+#pragma once
+
+#include <attikos/abi/attention_backward_cuda.hpp>
+
+#include "attention_backward/shared/finish.cuh"
+#include "attention_backward/shared/plan.cuh"
+#include "kernel.cuh"
+#include "sequences/operand_maps.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// The head_dim that the kernels work with.
+inline std::int64_t sm90_backward_dim(abi::AttentionArgs const& g) {
+  return std::max(g.head_dim, g.head_dim_v) <= 64 ? 64 : 128;
+}
+
+inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
+  return backward_sizes(g, 64, 128, sm90_backward_dim(g));
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
+  abi::AttentionArgs const& g = a.forward;
+  if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
+  if (device.compute_major != 9)
+    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = refuse_any_backward(a)) return reason;
+  if (std::max(g.head_dim, g.head_dim_v) > 128) return "head_dim is above 128";
+  BackwardSizes const s = sm90_backward_sizes(g);
+  if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
+                                                                                         << 30)
+    return "there are too many tiles for one launch";
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  auto const refuse = [](void const* data, bool packed, std::int64_t batch, std::int64_t heads,
+                         std::int64_t rows, std::int64_t width, std::int64_t const(&stride)[4],
+                         char const* misaligned, char const* odd, char const* no_unit) {
+    std::int64_t const extent[4] = {packed ? 1 : batch, heads, rows, width};
+    return refuse_operand(data, extent, stride, sizeof(T), misaligned, odd, no_unit);
+  };
+  if (char const* reason = refuse(g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim,
+                                  g.q_stride, "q's address is not a multiple of 16 bytes",
+                                  "a stride of q is not a multiple of 16 bytes",
+                                  "q has no unit stride along head_dim"))
+    return reason;
+  if (char const* reason = refuse(a.dout, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v,
+                                  a.dout_stride, "dout's address is not a multiple of 16 bytes",
+                                  "a stride of dout is not a multiple of 16 bytes",
+                                  "dout has no unit stride along head_dim"))
+    return reason;
+  if (char const* reason = refuse(g.k, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim,
+                                  g.k_stride, "k's address is not a multiple of 16 bytes",
+                                  "a stride of k is not a multiple of 16 bytes",
+                                  "k has no unit stride along head_dim"))
+    return reason;
+  return refuse(g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v, g.v_stride,
+                "v's address is not a multiple of 16 bytes",
+                "a stride of v is not a multiple of 16 bytes",
+                "v has no unit stride along head_dim");
+}
+
+template <class T, int D>
+cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device,
+                                 CUstream_st* stream) {
+  using Config = Sm90BackwardConfig<T, D, false>;
+  abi::AttentionArgs const& g = a.forward;
+  BackwardSizes const s = sm90_backward_sizes(g);
+  Sm90BackwardParams p{};
+  plan_backward(a, s, p);
+  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
+  auto const describe = [](CUtensorMap* map, void const* data, bool packed, std::int64_t batch,
+                           std::int64_t heads, std::int64_t rows, std::int64_t width,
+                           std::int64_t const(&stride)[4], int box, int(&steps)[2]) {
+    std::int64_t const extent[4] = {packed ? 1 : batch, heads, rows, width};
+    return make_operand_map<T>(map, data, extent, stride, box, steps);
+  };
+  cudaError_t status = describe(&p.q, g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim,
+                                g.q_stride, Config::tile_q, p.q_steps);
+  if (status == cudaSuccess)
+    status = describe(&p.dout, a.dout, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v,
+                      a.dout_stride, Config::tile_q, p.dout_steps);
+  if (status == cudaSuccess)
+    status = describe(&p.k, g.k, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim,
+                      g.k_stride, Config::tile_kv, p.k_steps);
+  if (status == cudaSuccess)
+    status = describe(&p.v, g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v,
+                      g.v_stride, Config::tile_kv, p.v_steps);
+  if (status != cudaSuccess) return status;
+  p.works = static_cast<int>(s.tiles_kv * s.groups_kv);
+  int const tiles = static_cast<int>(s.tiles_q * s.groups_q);
+  AttentionBackwardParams const& shared = p;
+  status = launch_clusters(attention_backward_prepare<T, Config::tile_q>, tiles, 1, 128, 0, stream,
+                           shared);
+  if (status != cudaSuccess) return status;
+  status = launch_clusters(attention_backward_sm90<Config>, std::min(p.works, device.sm_count), 1,
+                           Config::threads, sm90_backward_shared_bytes<Config>(), stream, p);
+  if (status != cudaSuccess) return status;
+  int const clearing = packed_q || packed_kv ? 32 : 0;
+  status =
+      launch_clusters(attention_backward_finish<T, D>, tiles + clearing, 1, 256, 0, stream, shared);
+  if (status != cudaSuccess || a.d_sinks == nullptr) return status;
+  return launch_clusters(attention_backward_sinks<Config::tile_q>, static_cast<int>(g.heads_q), 1,
+                         256, 0, stream, shared);
+}
+
+template <class T>
+std::size_t backward_sm90_bytes(abi::AttentionBackwardArgs const& a,
+                                abi::Device const& device) noexcept {
+  if (refuse_backward_sm90<T>(a, device) != nullptr) return 0;
+  return static_cast<std::size_t>(sm90_backward_sizes(a.forward).bytes);
+}
+
+template <class T>
+int run_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device,
+                      CUstream_st* stream) noexcept {
+  if (refuse_backward_sm90<T>(a, device) != nullptr || a.workspace == nullptr)
+    return cudaErrorInvalidValue;
+  ScopedDevice const current(device.ordinal);
+  if (current.status() != cudaSuccess) return current.status();
+  return sm90_backward_dim(a.forward) == 64 ? launch_backward_sm90<T, 64>(a, device, stream)
+                                            : launch_backward_sm90<T, 128>(a, device, stream);
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

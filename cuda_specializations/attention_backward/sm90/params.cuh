@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Shapes, parameters and shared memory of the sm_90a kernels of attention's gradients.
+#pragma once
+
+#include <cuda.h>
+
+#include "attention_backward/shared/tiles.cuh"
+#include "ptx/mbarrier.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+
+struct Sm90BackwardParams : AttentionBackwardParams {
+  CUtensorMap q, dout, k, v;
+  int q_steps[2], dout_steps[2], k_steps[2], v_steps[2];  ///< per head and batch; 0: shared
+  int works;                                              ///< tiles of keys of all heads
+};
+
+/// Two warpgroups share a tile of 128 keys, 64 each, and go through tiles of queries. Head
+/// dimensions up to D. `Terms`: scores are more than scale·q·k.
+template <class T, int D, bool Terms>
+struct Sm90BackwardConfig {
+  using Element = T;
+  static constexpr int d = D, tile_q = 64, tile_kv = 128, consumers = 2;
+  static constexpr bool terms = Terms;
+  static constexpr int threads = 128 * (1 + consumers);
+  static constexpr int producer_registers = 24, consumer_registers = 240;
+  static constexpr int q_stages = D <= 64 ? 3 : 3, dout_stages = 2;
+  /// Score gradients: the next ones are written while products read these.
+  static constexpr int ds_stages = 2;
+  static constexpr int dq_stages = D <= 64 ? 2 : 1;  ///< sums on their way to memory
+  static constexpr int segments = 4;                 ///< tiles of keys on their way
+
+  static constexpr int panels = D / 64;  ///< of 64 features, 128 bytes a row
+  static constexpr int q_bytes = tile_q * D * 2, kv_bytes = tile_kv * D * 2;
+  static constexpr int ds_bytes = tile_q * tile_kv * 2;
+  static constexpr int dq_bytes = tile_q * D / 2 * 4;  ///< of one warpgroup
+  static constexpr int row_bytes = 2 * tile_q * 4;
+  static constexpr int k_at = 0, v_at = k_at + kv_bytes, q_at = v_at + kv_bytes;
+  static constexpr int dout_at = q_at + q_stages * q_bytes;
+  static constexpr int ds_at = dout_at + dout_stages * q_bytes;
+  static constexpr int dq_at = ds_at + ds_stages * ds_bytes;
+  static constexpr int rows_at = dq_at + dq_stages * consumers * dq_bytes;
+  static constexpr int signals_at = rows_at + q_stages * row_bytes;
+};
+
+/// Barriers of a block and the tiles of keys on their way from the producer.
+template <class Config>
+struct Sm90BackwardSignals {
+  std::uint64_t wanted, full_kv, empty_kv;
+  std::uint64_t full_q[Config::q_stages], empty_q[Config::q_stages];
+  std::uint64_t full_dout[Config::dout_stages], empty_dout[Config::dout_stages];
+  std::uint64_t full_dq[Config::consumers][Config::dq_stages];
+  std::uint64_t empty_dq[Config::consumers][Config::dq_stages];
+  std::uint64_t full_segment[Config::segments], empty_segment[Config::segments];
+  KeyTile found;                          ///< for the warp that finds tiles
+  KeyTileHead segment[Config::segments];  ///< key0 < 0: there are no more
+};
+
+template <class Config>
+constexpr int sm90_backward_shared_bytes() {
+  constexpr int bytes =
+      Config::signals_at + static_cast<int>(sizeof(Sm90BackwardSignals<Config>)) + 1024;
+  static_assert(bytes <= 232448);
+  return bytes;
+}
+
+namespace {
+
+/// Position in a ring of stages.
+template <int Stages>
+struct BackwardRing {
+  int stage = 0;
+  std::uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Stages) stage = 0, phase ^= 1;
+  }
+};
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

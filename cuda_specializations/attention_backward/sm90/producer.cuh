@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// The producer's warps: one finds tiles of keys, one brings them and the queries, one for each
+/// warpgroup of consumers takes its sums of dq to memory.
+#pragma once
+
+#include "params.cuh"
+#include "ptx/bulk_copy.cuh"
+#include "ptx/tma_4d.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Takes tiles of keys that no other block has taken and says what there is to do with them.
+template <class Config>
+__device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
+                                           Sm90BackwardSignals<Config>& signals) {
+  bool const leader = threadIdx.x % 32 == 0;
+  BackwardRing<Config::segments> segment;
+  std::uint32_t phase = 0;
+  for (;;) {
+    // A tile is taken when all copies of the one before are under way, and not a moment earlier:
+    // other blocks may wait for what comes of it.
+    mbarrier_wait(&signals.wanted, phase ^ 1);
+    bool more;
+    {
+      KeyTile keys;
+      do {
+        unsigned ticket = 0;
+        if (leader) ticket = atomicAdd(p.tickets, 1u);
+        int const work = static_cast<int>(__shfl_sync(0xffffffff, ticket, 0));
+        more = work < p.works;
+        if (more && locate_keys<Config::tile_kv>(p, work, keys)) break;
+      } while (more);
+      if (!more) keys.key0 = -1;
+      if (leader) signals.found = keys;
+    }
+    phase ^= 1;
+    // What is known of the tile lies in shared memory from here on: registers are scarce.
+    asm volatile("" ::: "memory");
+    for (int n = 0; leader && n < (more ? p.group_of_heads : 1); ++n) {
+      mbarrier_wait(&signals.empty_segment[segment.stage], segment.phase ^ 1);
+      KeyTileHead& t = signals.segment[segment.stage];
+      static_cast<KeyTile&>(t) = signals.found;
+      t.starts = n == 0;
+      t.stops = n + 1 == p.group_of_heads;
+      asm volatile("" ::: "memory");
+      if (more) meet_head<Config::tile_q, Config::tile_kv>(p, t.head_kv * p.group_of_heads + n, t);
+      mbarrier_arrive(&signals.full_segment[segment.stage]);
+      segment.next();
+    }
+    __syncwarp();
+    if (!more) return;
+  }
+}
+
+/// Brings the keys of a tile and the queries that see them. One thread.
+template <class Config>
+__device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned char* shared,
+                                           Sm90BackwardSignals<Config>& signals) {
+  constexpr int tile_q = Config::tile_q, tile_kv = Config::tile_kv;
+  BackwardRing<Config::q_stages> q;
+  BackwardRing<Config::dout_stages> dout;
+  BackwardRing<Config::segments> segment;
+  std::uint32_t kv_phase = 0;
+  for (;;) {
+    mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
+    KeyTileHead const& t = signals.segment[segment.stage];
+    if (t.key0 < 0) return;
+    if (t.starts) {
+      int const batch = p.args.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
+      mbarrier_wait(&signals.empty_kv, kv_phase ^ 1);
+      kv_phase ^= 1;
+      mbarrier_arrive_expect(&signals.full_kv, 2 * Config::kv_bytes);
+#pragma unroll 1
+      for (int panel = 0; panel < Config::panels; ++panel) {
+        int const to = panel * tile_kv * 128;
+        tma_load(shared + Config::k_at + to, &p.k, &signals.full_kv, Keep::normal, panel * 64,
+                 t.begin_kv + t.key0, t.head_kv * p.k_steps[0], batch * p.k_steps[1]);
+        tma_load(shared + Config::v_at + to, &p.v, &signals.full_kv, Keep::normal, panel * 64,
+                 t.begin_kv + t.key0, t.head_kv * p.v_steps[0], batch * p.v_steps[1]);
+      }
+    }
+    int const batch = p.args.forward.cu_seqlens_q.data != nullptr ? 0 : t.batch;
+#pragma unroll 1
+    for (int m = t.first; m < t.end; ++m) {
+      int const row = t.begin_q + m * tile_q;
+      mbarrier_wait(&signals.empty_q[q.stage], q.phase ^ 1);
+      std::uint64_t* const full_q = &signals.full_q[q.stage];
+      mbarrier_arrive_expect(full_q, Config::q_bytes + Config::row_bytes);
+#pragma unroll
+      for (int panel = 0; panel < Config::panels; ++panel)
+        tma_load(shared + Config::q_at + q.stage * Config::q_bytes + panel * tile_q * 128, &p.q,
+                 full_q, Keep::long_term, panel * 64, row, t.head * p.q_steps[0],
+                 batch * p.q_steps[1]);
+      bulk_load(shared + Config::rows_at + q.stage * Config::row_bytes,
+                p.rows + static_cast<std::int64_t>(t.tile0 + m) * (2 * tile_q), Config::row_bytes,
+                full_q);
+      q.next();
+      mbarrier_wait(&signals.empty_dout[dout.stage], dout.phase ^ 1);
+      std::uint64_t* const full_dout = &signals.full_dout[dout.stage];
+      mbarrier_arrive_expect(full_dout, Config::q_bytes);
+#pragma unroll
+      for (int panel = 0; panel < Config::panels; ++panel)
+        tma_load(shared + Config::dout_at + dout.stage * Config::q_bytes + panel * tile_q * 128,
+                 &p.dout, full_dout, Keep::long_term, panel * 64, row, t.head * p.dout_steps[0],
+                 batch * p.dout_steps[1]);
+      dout.next();
+    }
+    if (t.stops) mbarrier_arrive(&signals.wanted);
+    mbarrier_arrive(&signals.empty_segment[segment.stage]);
+    segment.next();
+  }
+}
+
+/// Takes the sums of warpgroup `consumer` to memory. Tiles of keys take turns at a tile of queries,
+/// those at the end of a sequence first, so that each waits only for tiles that were taken before
+/// it. The first stores its sums, so that nothing has to be zero before. One thread.
+template <class Config>
+__device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned char* shared,
+                                       Sm90BackwardSignals<Config>& signals, int consumer) {
+  BackwardRing<Config::segments> segment;
+  BackwardRing<Config::dq_stages> dq;
+  for (;;) {
+    mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
+    KeyTileHead const& t = signals.segment[segment.stage];
+    if (t.key0 < 0) return;
+    for (int m = t.first; m < t.end; ++m) {
+      auto const turn = static_cast<unsigned>(turn_of<Config::tile_q, Config::tile_kv>(t, m));
+      std::int64_t const half = std::int64_t{2} * (t.tile0 + m) + consumer;
+      float* const to = p.dq_sums + half * (Config::dq_bytes / 4);
+      unsigned* const counter = p.turns + half;
+      auto const* const from = reinterpret_cast<float const*>(
+          shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
+      if (turn > 0) wait_for_turn(counter, p.ordered ? turn : 1);
+      mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
+      if (turn == 0)
+        bulk_store(to, from, Config::dq_bytes);
+      else
+        bulk_add(to, from, Config::dq_bytes);
+      tma_store_commit();
+      tma_store_wait_read<0>();
+      mbarrier_arrive(&signals.empty_dq[consumer][dq.stage]);
+      dq.next();
+      tma_store_wait<0>();
+      pass_turn(counter);
+    }
+    mbarrier_arrive(&signals.empty_segment[segment.stage]);
+    segment.next();
+  }
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

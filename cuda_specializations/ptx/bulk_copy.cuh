@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Copies and additions of contiguous bytes between global and shared memory by the copy engine,
+/// and the counters in global memory by which blocks take turns at what such additions write.
+///
+/// Addresses and sizes are multiples of 16 bytes.
+///
+/// Source: PTX ISA 9.0, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.wait_group",
+/// "fence.proxy", "ld.acquire", "red.release".
+#pragma once
+
+#include "tma.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace cuda {
+namespace {
+
+/// Loads contiguous bytes; `barrier` counts them. One thread.
+__device__ __forceinline__ void bulk_load(void* to, void const* from, std::uint32_t bytes,
+                                          std::uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
+/// Stores contiguous bytes. One thread, after a fence_proxy_async and a barrier of those that wrote
+/// them; it ends with tma_store_commit and a wait.
+__device__ __forceinline__ void bulk_store(void* to, void const* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(
+                   __cvta_generic_to_global(to)),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
+/// Adds contiguous floats to what lies in their place, each in one step that no other addition
+/// comes between. Otherwise as bulk_store.
+__device__ __forceinline__ void bulk_add(float* to, float const* from, std::uint32_t bytes) {
+  asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(
+                   __cvta_generic_to_global(to)),
+               "r"(shared_address(from)), "r"(bytes)
+               : "memory");
+}
+
+/// Waits until what at most `Pending` of this thread's latest groups have not written is all that
+/// is missing in global memory.
+template <int Pending>
+__device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+/// Waits until at least `turn` others have passed a turn on. What the copy engine wrote for them
+/// before is then seen by what it does for this thread.
+__device__ __forceinline__ void wait_for_turn(unsigned const* counter, unsigned turn) {
+  unsigned passed;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+                 : "=r"(passed)
+                 : "l"(__cvta_generic_to_global(counter))
+                 : "memory");
+  } while (passed < turn);
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+/// Passes the turn on, after a tma_store_wait<0>.
+__device__ __forceinline__ void pass_turn(unsigned* counter) {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
+               : "memory");
+}
+
+}  // namespace
+}  // namespace cuda
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

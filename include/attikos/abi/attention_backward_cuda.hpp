@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Kernels of the compiled companion that compute the gradients of attention.
+#pragma once
+
+#include <attikos/abi/attention_backward.hpp>
+#include <attikos/abi/device.hpp>
+#include <attikos/abi/verdict.hpp>
+#include <cstddef>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace abi {
+
+/// Gradients of attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90
+/// alone. All tensors are float16, lse is float32.
+///
+/// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 64 and 128.
+/// - q, k, v and dout have a unit stride along head_dim; their addresses and other strides are
+/// multiples of 16 bytes (those of heads and batches may be 0). The rest may have any strides; rows
+/// whose address and strides are multiples of 16 bytes are read and written faster.
+/// - Causal masks, windows, sinks and their gradient, lengths, packed sequences, grouped heads. No
+/// softcap, ALiBi, bias or boolean mask, no pages; the scale is positive.
+/// - Scores, weights and sums are float32; weights and the gradients of scores are rounded to the
+/// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
+/// infinity in q or k reaches the gradients of all that the tensor cores multiply together with it.
+/// - What is added to dq is added up in the workspace, in an order that depends on the call's
+/// extents alone; not `ordered`, in the order in which blocks get there.
+/// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing and may be captured.
+/// Its launches may begin before the launch ahead of them in the stream has ended, and wait for
+/// that one's results before they read or write anything.
+///
+/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
+/// arXiv:2407.08608.
+struct AttentionBackwardSm90WgmmaF16 {
+  static constexpr char const* name = "attention_backward/sm90_wgmma_f16";
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+/// The same for bfloat16. See AttentionBackwardSm90WgmmaF16.
+struct AttentionBackwardSm90WgmmaBf16 {
+  static constexpr char const* name = "attention_backward/sm90_wgmma_bf16";
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
