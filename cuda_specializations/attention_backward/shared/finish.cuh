@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(256)
         p.rows + ((packed ? 0 : b * g.heads_q) + head) * p.tiles_q * std::int64_t{2 * TileQ};
     for (int i = thread; i < p.tiles_q * TileQ; i += 256) {
       float const* const at = rows + std::int64_t{i / TileQ} * (2 * TileQ) + i % TileQ;
-      sum = fmaf(-power_of_2(sink + at[0]), at[TileQ], sum);
+      sum = fmaf(power_of_2(fmaf(at[0], p.scale_log2, sink)), at[TileQ], sum);
     }
   }
 #pragma unroll

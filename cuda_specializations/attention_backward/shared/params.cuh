@@ -2,10 +2,10 @@
 /// \file
 /// What the kernels of attention's gradients are told of a call, and what lies in its workspace.
 ///
-/// Three launches follow one another. The first ("prepare") writes for every query -lse in base-2
-/// units and the row sum of dout·out. The second walks through tiles of keys, of which each block
-/// takes one after the other: dk and dv stay with the block, what a tile adds to dq is added up in
-/// float32 in the workspace. The third ("finish") turns these sums into dq.
+/// Three launches follow one another. The first ("prepare") writes what every query brings to all
+/// its pairs: the log-sum-exp and the row sum of dout·out. The second walks through tiles of keys,
+/// of which each block takes one after the other: dk and dv stay with the block, what a tile adds
+/// to dq is added up in float32 in the workspace. The third ("finish") turns these sums into dq.
 ///
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
 /// arXiv:2407.08608.
@@ -33,7 +33,8 @@ struct AttentionBackwardParams {
   bool ordered;                             ///< additions to dq come in a fixed order
 
   // Workspace.
-  float* rows;      ///< of each tile of queries: tile_q times -lse·log2(e), then the row sums
+  float*
+      rows;  ///< of each tile of queries: -lse / scale of tile_q queries, then minus the row sums
   float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums, as the kernel likes
   unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
   unsigned* tickets;  ///< tiles of keys that blocks have taken

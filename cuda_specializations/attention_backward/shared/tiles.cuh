@@ -24,9 +24,11 @@ struct alignas(16) KeyTileHead : KeyTile {
   int begin_q, len_q, len_kv;
   int offset;  ///< query i stands where key i + offset stands
   int reach, window_left;
-  int first, end;      ///< tiles of queries some of which see some of the keys
-  int tile0;           ///< number of the sequence's first tile of queries
-  bool starts, stops;  ///< it is the first head of the tile of keys, the last
+  int first, end;                  ///< tiles of queries some of which see some of the keys
+  int masked_before, masked_from;  ///< tiles of queries some of whose pairs do not exist
+  int partial;                     ///< the tile that has queries past the length; -1: none
+  int tile0;                       ///< number of the sequence's first tile of queries
+  bool starts, stops;              ///< it is the first head of the tile of keys, the last
 
   __device__ __forceinline__ int seen_end(int i) const {
     return max(0, min(i + offset + reach, len_kv));
@@ -115,6 +117,12 @@ __device__ __forceinline__ void meet_head(AttentionBackwardParams const& p, int 
   int const row = max(0, t.key0 - t.offset - t.reach + 1);
   int const row_end = min(t.len_q, key_end + t.window_left - t.offset);
   bool const none = t.key0 >= key_end || row >= row_end;
+  // A tile is whole if its first query sees the last key, and its last query the first one.
+  int const whole_row = max(0, t.key0 + TileKv - t.offset - t.reach);
+  int const whole_end = min(t.len_q, t.key0 + t.window_left - t.offset + 1);
+  t.masked_before = t.key0 + TileKv > t.len_kv ? 0x7fffffff : (whole_row + TileQ - 1) / TileQ;
+  t.masked_from = whole_end >= t.len_q ? 0x7fffffff : max(whole_end, 0) / TileQ;
+  t.partial = t.len_q % TileQ == 0 ? -1 : t.len_q / TileQ;
   t.first = none ? 0 : row / TileQ;
   t.end = none ? 0 : (row_end + TileQ - 1) / TileQ;
 }

@@ -2,15 +2,16 @@
 /// \file
 /// A warpgroup of consumers: 64 keys, which stay, against all tiles of queries that see them.
 ///
-/// Scores lie transposed, keys along rows: weights and gradients of scores are then left operands
-/// of the products that give dv and dk where they are, in registers. Only gradients of scores go
-/// through shared memory, for dq. While the tensor cores work on a product, the warpgroup prepares
-/// the next: dout·v beside the weights, dv and the next scores beside the gradients of scores, dq
-/// beside the next tile's dout·v.
+/// Scores lie transposed, keys along rows: weights are then a left operand where they are, in
+/// registers, and only gradients of scores go through shared memory. While the tensor cores work on
+/// a product, the warpgroup prepares the next: weights beside dout·v, gradients of scores beside dv
+/// and the next scores, sums of dq on their way beside dk. dq is one tile of queries behind, so
+/// that no warpgroup waits for the other's gradients of scores while they are made.
 #pragma once
 
 #include "params.cuh"
 #include "ptx/global_memory.cuh"
+#include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
 #include "ptx/tma.cuh"
 #include "ptx/wgmma_rs.cuh"
@@ -21,9 +22,9 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The low word of an operand's descriptor, equal in all lanes and known to the compiler as such.
+/// The low word of an operand's descriptor.
 __device__ __forceinline__ std::uint32_t backward_operand(void const* base, std::uint32_t leading) {
-  return __shfl_sync(0xffffffff, static_cast<std::uint32_t>(operand_descriptor(base, leading)), 0);
+  return static_cast<std::uint32_t>(operand_descriptor(base, leading));
 }
 __device__ __forceinline__ std::uint64_t backward_descriptor(std::uint32_t word, int bytes) {
   constexpr std::uint64_t high = std::uint64_t{1024 >> 4 | 1 << 30} << 32;
@@ -61,7 +62,7 @@ template <class T, int D>
 __device__ __forceinline__ void store_gradients(T* to, std::int64_t const (&stride)[4], int width,
                                                 bool vectors, float const (&sums)[D / 2],
                                                 float factor, int row, int existing) {
-  int const q = static_cast<int>(threadIdx.x) % 4;
+  int const q = fresh_thread() % 4;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     bool const exists = row + 8 * i < existing;
@@ -100,74 +101,120 @@ struct BackwardConsumer {
   unsigned char* const shared;
   Sm90BackwardSignals<Config>& signals;
   int const consumer;
-  std::uint32_t k_rows, v_rows;     ///< as left operands of scores: this warpgroup's keys
-  std::uint32_t q_rows, dout_rows;  ///< as right operands of scores, features along K
-  std::uint32_t q_cols, dout_cols;  ///< as right operands of dk and dv, features along N
-  std::uint32_t k_cols, ds_rows;    ///< operands of dq
-
   __device__ __forceinline__ BackwardConsumer(Sm90BackwardParams const& params, unsigned char* base,
                                               Sm90BackwardSignals<Config>& s, int number)
-      : p(params), shared(base), signals(s), consumer(number) {
-    k_rows = backward_operand(base + Config::k_at + number * 8192, 16);
-    v_rows = backward_operand(base + Config::v_at + number * 8192, 16);
-    q_rows = backward_operand(base + Config::q_at, 16);
-    dout_rows = backward_operand(base + Config::dout_at, 16);
-    q_cols = backward_operand(base + Config::q_at, q_panel);
-    dout_cols = backward_operand(base + Config::dout_at, q_panel);
-    // The features that a warpgroup has of dq: a panel, or half of one.
-    k_cols = backward_operand(base + Config::k_at + (D == 64 ? number * 64 : number * kv_panel),
-                              kv_panel);
-    ds_rows = backward_operand(base + Config::ds_at, 16);
+      : p(params), shared(base), signals(s), consumer(number) {}
+
+  /// The low word of the descriptor of an operand at stage `stage` of its ring, equal in all lanes
+  /// and known to the compiler as such. It is worked out where it is used: registers are scarce.
+  __device__ __forceinline__ std::uint32_t operand(int offset, std::uint32_t leading,
+                                                   unsigned stage = 0, int bytes = 0) const {
+    return __shfl_sync(
+        0xffffffff,
+        backward_operand(shared + offset, leading) + stage * static_cast<unsigned>(bytes >> 4), 0);
+  }
+  // As left operands of scores: this warpgroup's keys.
+  __device__ __forceinline__ std::uint32_t k_rows() const {
+    return operand(Config::k_at, 16, consumer, 8192);
+  }
+  __device__ __forceinline__ std::uint32_t v_rows() const {
+    return operand(Config::v_at, 16, consumer, 8192);
+  }
+  // As right operands of scores, features along K.
+  __device__ __forceinline__ std::uint32_t q_rows(int stage) const {
+    return operand(Config::q_at, 16, stage, Config::q_bytes);
+  }
+  __device__ __forceinline__ std::uint32_t dout_rows(int stage) const {
+    return operand(Config::dout_at, 16, stage, Config::q_bytes);
+  }
+  // As right operands of dk and dv, features along N.
+  __device__ __forceinline__ std::uint32_t q_columns(int stage) const {
+    return operand(Config::q_at, q_panel, stage, Config::q_bytes);
+  }
+  __device__ __forceinline__ std::uint32_t dout_columns(int stage) const {
+    return operand(Config::dout_at, q_panel, stage, Config::q_bytes);
+  }
+  // Operands of dq: all keys, of which this warpgroup takes a panel of features, or half of one.
+  __device__ __forceinline__ std::uint32_t k_columns() const {
+    return operand(Config::k_at, kv_panel, consumer, D == 64 ? 64 : kv_panel);
+  }
+  __device__ __forceinline__ std::uint32_t ds_rows(int stage) const {
+    return operand(Config::ds_at, 16, stage, Config::ds_bytes);
+  }
+  // As a left operand of dk: this warpgroup's keys.
+  __device__ __forceinline__ std::uint32_t ds_columns(int stage) const {
+    return operand(Config::ds_at + consumer * q_panel, 16, stage, Config::ds_bytes);
   }
 
-  /// keys × queries, over the features.
+  /// keys × queries, over the features, added to what `s` holds.
   __device__ __forceinline__ void multiply_features(float (&s)[tile_q / 2], std::uint32_t keys,
                                                     std::uint32_t queries) const {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
       Wgmma<T, T, tile_q, 0, 0>::multiply(
           s, backward_descriptor(keys, k / 4 * kv_panel + k % 4 * 32),
-          backward_descriptor(queries, k / 4 * q_panel + k % 4 * 32), k != 0);
+          backward_descriptor(queries, k / 4 * q_panel + k % 4 * 32), 1);
     wgmma_commit();
   }
-  /// keys × features, over the queries.
-  __device__ __forceinline__ void add_queries(float (&d)[D / 2],
-                                              std::uint32_t const (&pairs)[tile_q / 4],
-                                              std::uint32_t queries) const {
+  /// dv: keys × features, over the queries.
+  __device__ __forceinline__ void add_dv(float (&dv)[D / 2],
+                                         std::uint32_t const (&weights)[tile_q / 4],
+                                         std::uint32_t douts) const {
 #pragma unroll
     for (int k = 0; k < tile_q / 16; ++k)
-      WgmmaRs<T, D>::multiply(d, pairs + 4 * k, backward_descriptor(queries, k * 2048), 1);
+      WgmmaRs<T, D>::multiply(dv, weights + 4 * k, backward_descriptor(douts, k * 2048), 1);
     wgmma_commit();
   }
-  /// queries × features, over the keys.
+  /// dk: likewise.
+  __device__ __forceinline__ void add_dk(float (&dk)[D / 2], std::uint32_t ds,
+                                         std::uint32_t queries) const {
+#pragma unroll
+    for (int k = 0; k < tile_q / 16; ++k)
+      Wgmma<T, T, D, 1, 1>::multiply(dk, backward_descriptor(ds, k * 2048),
+                                     backward_descriptor(queries, k * 2048), 1);
+    wgmma_commit();
+  }
+  /// dq: queries × features, over the keys.
   __device__ __forceinline__ void multiply_keys(float (&dq)[D / 4], std::uint32_t ds) const {
+    std::uint32_t const keys = k_columns();
 #pragma unroll
     for (int k = 0; k < tile_kv / 16; ++k)
       Wgmma<T, T, D / 2, 0, 1>::multiply(dq, backward_descriptor(ds, k / 4 * q_panel + k % 4 * 32),
-                                         backward_descriptor(k_cols, k * 2048), k != 0);
+                                         backward_descriptor(keys, k * 2048), k != 0);
     wgmma_commit();
   }
 
-  __device__ __forceinline__ static std::uint32_t at(std::uint32_t word, int stage, int bytes) {
-    return __shfl_sync(0xffffffff, word + static_cast<std::uint32_t>(stage * (bytes >> 4)), 0);
+  /// What queries of a tile bring to all pairs becomes the first summand of products with them:
+  /// minus the log-sum-exp, or (`sums`) minus the row sum.
+  __device__ __forceinline__ void start_from_rows(float (&s)[tile_q / 2], int stage,
+                                                  bool sums) const {
+    std::uint32_t const from = shared_address(shared) + Config::rows_at +
+                               stage * Config::row_bytes + (sums ? tile_q * 4 : 0) +
+                               static_cast<std::uint32_t>(fresh_thread()) % 4 * 8;
+#pragma unroll
+    for (int b = 0; b < tile_q / 8; ++b) {
+      float2 const two = load_shared_two(from + b * 32);
+      s[4 * b] = s[4 * b + 2] = two.x;
+      s[4 * b + 1] = s[4 * b + 3] = two.y;
+    }
   }
 
-  /// Hands this warpgroup's part of dq to the warp that takes it to memory.
-  __device__ __forceinline__ void pass_on(float const (&dq)[D / 4],
-                                          BackwardRing<Config::dq_stages>& ring) {
-    int const thread = static_cast<int>(threadIdx.x) % 128;
-    mbarrier_wait(&signals.empty_dq[consumer][ring.stage], ring.phase ^ 1);
+  /// Puts this warpgroup's part of dq, of tile number `n`, where a warp takes it from to memory.
+  __device__ __forceinline__ void put_dq(float const (&dq)[D / 4], unsigned n) const {
+    int const thread = fresh_thread() % 128;
+    unsigned const stage = n % Config::dq_stages, phase = n / Config::dq_stages % 2;
+    mbarrier_wait(&signals.empty_dq[consumer][stage], phase ^ 1);
     std::uint32_t const to = shared_address(shared) + Config::dq_at +
-                             (consumer * Config::dq_stages + ring.stage) * Config::dq_bytes +
+                             (consumer * Config::dq_stages + stage) * Config::dq_bytes +
                              thread * 16;
 #pragma unroll
     for (int b = 0; b < D / 16; ++b)
       store_shared(to + b * 2048,
                    make_float4(dq[4 * b], dq[4 * b + 1], dq[4 * b + 2], dq[4 * b + 3]));
-    fence_proxy_async();
-    __syncwarp();
-    if (thread % 32 == 0) mbarrier_arrive(&signals.full_dq[consumer][ring.stage]);
-    ring.next();
+  }
+  /// Hands it over, after a fence_proxy_async of all threads; by one thread of each warp.
+  __device__ __forceinline__ void pass_dq(unsigned n) const {
+    mbarrier_arrive(&signals.full_dq[consumer][n % Config::dq_stages]);
   }
 
   /// Which of this thread's pairs do not exist, as bits.
@@ -185,19 +232,11 @@ struct BackwardConsumer {
     }
     return hidden;
   }
-  /// Whether some pair of a tile does not exist.
-  __device__ __forceinline__ static bool has_hidden_pairs(KeyTileHead const& t, int m) {
-    return t.key0 + tile_kv > t.len_kv || t.key0 + tile_kv > m * tile_q + t.offset + t.reach ||
-           t.key0 < (m + 1) * tile_q - 1 + t.offset - t.window_left;
-  }
-
   __device__ __forceinline__ void run() {
     BackwardRing<Config::q_stages> q;
-    BackwardRing<Config::dout_stages> dout;
-    BackwardRing<Config::dq_stages> staged;
     BackwardRing<Config::segments> segment;
     std::uint32_t kv_phase = 0;
-    int ds_stage = 0;
+    unsigned n = 0;  // tiles of queries so far
     bool const signaller = threadIdx.x % 32 == 0;
     float dk[D / 2], dv[D / 2];
 #pragma unroll 1
@@ -218,66 +257,58 @@ struct BackwardConsumer {
       }
       if (same_in_all_lanes(t.first < t.end) != 0) {
         int const first = same_in_all_lanes(t.first), last = same_in_all_lanes(t.end) - 1;
+        int const masked_before = same_in_all_lanes(t.masked_before);
+        int const masked_from = same_in_all_lanes(t.masked_from);
+        int const partial = same_in_all_lanes(t.partial);
         float s[tile_q / 2];
-        wait_for_queries(t, first, q);
+        wait_for_queries(t, first == partial, q);
+        start_from_rows(s, q.stage, false);
         wgmma_fence();
-        multiply_features(s, k_rows, at(q_rows, q.stage, Config::q_bytes));
+        multiply_features(s, k_rows(), q_rows(q.stage));
         wgmma_wait<0>();
         pin(s);
-        auto const step = [&](int m, auto more) __attribute__((always_inline)) {
-          float dp[tile_q / 2], dq[D / 4];
-          wait_for_douts(t, m, dout);
+        auto const step = [&](int m, auto after, auto more) __attribute__((always_inline)) {
+          constexpr bool is_first = !decltype(after)::value, is_last = !decltype(more)::value;
+          float dp[tile_q / 2];
+          start_from_rows(dp, q.stage, true);
+          wait_for_douts(t, m == partial, n);
           wgmma_fence();
-          multiply_features(dp, v_rows, at(dout_rows, dout.stage, Config::q_bytes));
-          bool const masked = same_in_all_lanes(has_hidden_pairs(t, m)) != 0;
-          std::uint32_t const hidden = masked ? hidden_pairs(t, m) : 0;
-          std::uint32_t weights[tile_q / 4], gradients[tile_q / 4];
-          std::uint32_t const rows = shared_address(shared) + Config::rows_at +
-                                     q.stage * Config::row_bytes +
-                                     static_cast<std::uint32_t>(threadIdx.x) % 4 * 8;
+          multiply_features(dp, v_rows(), dout_rows(n % 2));
+          bool const masked = m < masked_before || m >= masked_from;
           float const scale = p.scale_log2;
 #pragma unroll
-          for (int b = 0; b < tile_q / 8; ++b) {
-            float2 const low = load_shared_two(rows + b * 32);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              int const r = 4 * b + 2 * i;
-              s[r] = power_of_2(fmaf(s[r], scale, low.x));
-              s[r + 1] = power_of_2(fmaf(s[r + 1], scale, low.y));
-            }
-          }
+          for (int r = 0; r < tile_q / 2; ++r) s[r] = power_of_2(s[r] * scale);
+          std::uint32_t const hidden = masked ? hidden_pairs(t, m) : 0;
           if (masked) {
 #pragma unroll
             for (int r = 0; r < tile_q / 2; ++r)
               if (hidden >> r & 1) s[r] = 0;
           }
+          std::uint32_t weights[tile_q / 4];
 #pragma unroll
-          for (int n = 0; n < tile_q / 4; ++n) weights[n] = pack_pair<T>(s[2 * n], s[2 * n + 1]);
+          for (int r = 0; r < tile_q / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
           wgmma_fence();
-          add_queries(dv, weights, at(dout_cols, dout.stage, Config::q_bytes));
+          add_dv(dv, weights, dout_columns(n % 2));
           BackwardRing<Config::q_stages> next = q;
           next.next();
-          if constexpr (decltype(more)::value) {
-            wait_for_queries(t, m + 1, next);
+          if constexpr (!is_last) {
+            wait_for_queries(t, m + 1 == partial, next);
+            start_from_rows(s, next.stage, false);
             wgmma_fence();
-            multiply_features(s, k_rows, at(q_rows, next.stage, Config::q_bytes));
-            wgmma_wait<1>();
-            pin(dv);
+            multiply_features(s, k_rows(), q_rows(next.stage));
+            wgmma_wait<2>();
           } else {
-            wgmma_wait<0>();
-            pin(dv);
+            wgmma_wait<1>();
           }
           pin(dp);
+          // dk of the tile before is done.
+          if (!is_first && signaller) mbarrier_arrive(&signals.empty_q[before(q)]);
+          std::uint32_t gradients[tile_q / 4];
 #pragma unroll
-          for (int b = 0; b < tile_q / 8; ++b) {
-            float2 const sum = load_shared_two(rows + tile_q * 4 + b * 32);
-#pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              int const r = 4 * b + 2 * i;
-              float2 const w = unpack_pair<T>(weights[r / 2]);
-              dp[r] = w.x * (dp[r] - sum.x);
-              dp[r + 1] = w.y * (dp[r + 1] - sum.y);
-            }
+          for (int r = 0; r < tile_q / 4; ++r) {
+            float2 const w = unpack_pair<T>(weights[r]);
+            dp[2 * r] *= w.x;
+            dp[2 * r + 1] *= w.y;
           }
           if (masked) {
 #pragma unroll
@@ -285,31 +316,64 @@ struct BackwardConsumer {
               if (hidden >> r & 1) dp[r] = 0;
           }
 #pragma unroll
-          for (int n = 0; n < tile_q / 4; ++n)
-            gradients[n] = pack_pair<T>(dp[2 * n], dp[2 * n + 1]);
-          store_ds(gradients, ds_stage);
-          wgmma_fence();
-          add_queries(dk, gradients, at(q_cols, q.stage, Config::q_bytes));
-          named_barrier_sync(1, 256);
-          wgmma_fence();
-          multiply_keys(dq, at(ds_rows, ds_stage, Config::ds_bytes));
-          wgmma_wait<0>();
-          pin(s);
-          pin(dk);
-          pin(dv);
-          pin(dq);
-          if (signaller) {
-            mbarrier_arrive(&signals.empty_q[q.stage]);
-            mbarrier_arrive(&signals.empty_dout[dout.stage]);
+          for (int r = 0; r < tile_q / 4; ++r)
+            gradients[r] = pack_pair<T>(dp[2 * r], dp[2 * r + 1]);
+          float dq[D / 4];
+          if constexpr (!is_first) {
+            mbarrier_wait(&signals.full_ds[(n - 1) % 2], (n - 1) / 2 % 2);
+            wgmma_fence();
+            multiply_keys(dq, ds_rows((n - 1) % 2));
           }
-          pass_on(dq, staged);
-          ds_stage ^= 1;
+          mbarrier_wait(&signals.empty_ds[n % 2], (n / 2 + 1) % 2);
+          store_ds(gradients, n % 2);
+          __syncwarp();
+          if (signaller) {
+            mbarrier_arrive(&signals.full_ds[n % 2]);
+            if (!is_first && m > first + 1) pass_dq(n - 2);
+          }
+          named_barrier_sync(3 + consumer, 128);
+          wgmma_fence();
+          add_dk(dk, ds_columns(n % 2), q_columns(q.stage));
+          wgmma_wait<1>();
+          pin(s);
+          pin(dv);
+          if constexpr (!is_first) {
+            pin(dq);
+            if (signaller) mbarrier_arrive(&signals.empty_ds[(n - 1) % 2]);
+          }
+          if (signaller) mbarrier_arrive(&signals.empty_dout[n % 2]);
+          if constexpr (!is_first) put_dq(dq, n - 1);
           q = next;
-          dout.next();
+          ++n;
         };
+        if (first == last) {
+          step(first, std::false_type(), std::false_type());
+        } else {
+          step(first, std::false_type(), std::true_type());
 #pragma unroll 1
-        for (int m = first; m < last; ++m) step(m, std::true_type());
-        step(last, std::false_type());
+          for (int m = first + 1; m < last; ++m) step(m, std::true_type(), std::true_type());
+          step(last, std::true_type(), std::false_type());
+        }
+        float dq[D / 4];
+        mbarrier_wait(&signals.full_ds[(n - 1) % 2], (n - 1) / 2 % 2);
+        wgmma_fence();
+        multiply_keys(dq, ds_rows((n - 1) % 2));
+        if (first != last) {
+          fence_proxy_async();
+          __syncwarp();
+          if (signaller) pass_dq(n - 2);
+        }
+        wgmma_wait<0>();
+        pin(dk);
+        pin(dq);
+        if (signaller) {
+          mbarrier_arrive(&signals.empty_ds[(n - 1) % 2]);
+          mbarrier_arrive(&signals.empty_q[before(q)]);
+        }
+        put_dq(dq, n - 1);
+        fence_proxy_async();
+        __syncwarp();
+        if (signaller) pass_dq(n - 1);
       }
       if (same_in_all_lanes(t.stops) != 0) {
         if (signaller) mbarrier_arrive(&signals.empty_kv);
@@ -321,25 +385,28 @@ struct BackwardConsumer {
     }
   }
 
-  __device__ __forceinline__ void wait_for_queries(KeyTileHead const& t, int m,
-                                                   BackwardRing<Config::q_stages> const& q) {
-    mbarrier_wait(&signals.full_q[q.stage], q.phase);
-    int const live = same_in_all_lanes(t.len_q) - m * tile_q;
-    if (live < tile_q)
-      clear_operand<Config, tile_q>(shared + Config::q_at + q.stage * Config::q_bytes, live);
+  __device__ __forceinline__ static int before(BackwardRing<Config::q_stages> const& q) {
+    return q.stage == 0 ? Config::q_stages - 1 : q.stage - 1;
   }
-  __device__ __forceinline__ void wait_for_douts(KeyTileHead const& t, int m,
-                                                 BackwardRing<Config::dout_stages> const& dout) {
-    mbarrier_wait(&signals.full_dout[dout.stage], dout.phase);
-    int const live = same_in_all_lanes(t.len_q) - m * tile_q;
-    if (live < tile_q)
-      clear_operand<Config, tile_q>(shared + Config::dout_at + dout.stage * Config::q_bytes, live);
+  __device__ __forceinline__ void wait_for_queries(KeyTileHead const& t, bool partial,
+                                                   BackwardRing<Config::q_stages> const& q) const {
+    mbarrier_wait(&signals.full_q[q.stage], q.phase);
+    if (partial)
+      clear_operand<Config, tile_q>(shared + Config::q_at + q.stage * Config::q_bytes,
+                                    t.len_q % tile_q);
+  }
+  __device__ __forceinline__ void wait_for_douts(KeyTileHead const& t, bool partial,
+                                                 unsigned n) const {
+    mbarrier_wait(&signals.full_dout[n % 2], n / 2 % 2);
+    if (partial)
+      clear_operand<Config, tile_q>(shared + Config::dout_at + n % 2 * Config::q_bytes,
+                                    t.len_q % tile_q);
   }
 
   /// Gradients of scores to shared memory, queries along rows.
   __device__ __forceinline__ void store_ds(std::uint32_t const (&gradients)[tile_q / 4],
                                            int stage) const {
-    int const thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+    int const thread = fresh_thread() % 128, lane = thread % 32;
     int const matrix = lane / 8;  // bit 0: keys 8 on, bit 1: queries 8 on
     int const chunk = thread / 32 * 2 + matrix % 2;
     std::uint32_t const base = shared_address(shared) + Config::ds_at + stage * Config::ds_bytes +

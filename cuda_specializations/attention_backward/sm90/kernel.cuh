@@ -15,9 +15,7 @@ namespace {
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     attention_backward_sm90(__grid_constant__ Sm90BackwardParams const p) {
-  extern __shared__ unsigned char raw[];
-  auto* const shared = reinterpret_cast<unsigned char*>(
-      (reinterpret_cast<std::uintptr_t>(raw) + 1023) / 1024 * 1024);
+  extern __shared__ __align__(1024) unsigned char shared[];
   auto& signals = *reinterpret_cast<Sm90BackwardSignals<Config>*>(shared + Config::signals_at);
   if (threadIdx.x == 0) {
     constexpr int warps = 4 * Config::consumers;
@@ -37,6 +35,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
         mbarrier_init(&signals.full_dq[c][s], 4);
         mbarrier_init(&signals.empty_dq[c][s], 1);
       }
+    for (int s = 0; s < 2; ++s) {
+      mbarrier_init(&signals.full_ds[s], warps);
+      mbarrier_init(&signals.empty_ds[s], warps);
+    }
     for (int s = 0; s < Config::segments; ++s) {
       mbarrier_init(&signals.full_segment[s], 1);
       mbarrier_init(&signals.empty_segment[s], warps + Config::consumers + 1);

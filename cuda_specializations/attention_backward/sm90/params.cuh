@@ -54,6 +54,7 @@ struct Sm90BackwardSignals {
   std::uint64_t full_dout[Config::dout_stages], empty_dout[Config::dout_stages];
   std::uint64_t full_dq[Config::consumers][Config::dq_stages];
   std::uint64_t empty_dq[Config::consumers][Config::dq_stages];
+  std::uint64_t full_ds[2], empty_ds[2];
   std::uint64_t full_segment[Config::segments], empty_segment[Config::segments];
   KeyTile found;                          ///< for the warp that finds tiles
   KeyTileHead segment[Config::segments];  ///< key0 < 0: there are no more
@@ -61,8 +62,7 @@ struct Sm90BackwardSignals {
 
 template <class Config>
 constexpr int sm90_backward_shared_bytes() {
-  constexpr int bytes =
-      Config::signals_at + static_cast<int>(sizeof(Sm90BackwardSignals<Config>)) + 1024;
+  constexpr int bytes = Config::signals_at + static_cast<int>(sizeof(Sm90BackwardSignals<Config>));
   static_assert(bytes <= 232448);
   return bytes;
 }
