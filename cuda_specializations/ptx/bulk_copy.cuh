@@ -51,16 +51,20 @@ __device__ __forceinline__ void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/// Waits until at least `turn` others have passed a turn on. What the copy engine wrote for them
-/// before is then seen by what it does for this thread.
-__device__ __forceinline__ void wait_for_turn(unsigned const* counter, unsigned turn) {
+/// How many have passed a turn on so far.
+__device__ __forceinline__ unsigned load_turn(unsigned const* counter) {
   unsigned passed;
-  do {
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-                 : "=r"(passed)
-                 : "l"(__cvta_generic_to_global(counter))
-                 : "memory");
-  } while (passed < turn);
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
+               : "=r"(passed)
+               : "l"(__cvta_generic_to_global(counter))
+               : "memory");
+  return passed;
+}
+
+/// Waits until at least `turn` others have passed a turn on, of which `passed` have as far as is
+/// known. What the copy engine wrote for them before is then seen by what it does for this thread.
+__device__ __forceinline__ void wait_for_turn(unsigned const* counter, int turn, unsigned passed) {
+  while (passed < static_cast<unsigned>(turn)) passed = load_turn(counter);
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 

@@ -2,7 +2,7 @@
 /// \file
 /// Approximate functions that are one instruction each.
 ///
-/// Source: PTX ISA 9.0, "Floating Point Instructions: ex2".
+/// Source: PTX ISA 9.0, "Floating Point Instructions: ex2", "rcp".
 #pragma once
 
 #include <attikos/config.hpp>
@@ -17,6 +17,13 @@ namespace {
 __device__ __forceinline__ float power_of_2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1/x to a relative error of 2^-23; 1/inf = 0. Subnormal numbers count as 0.
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

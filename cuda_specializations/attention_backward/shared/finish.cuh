@@ -42,13 +42,13 @@ __device__ void clear_gaps(void* data, std::int64_t const (&stride)[4], abi::Off
 }
 
 /// A block of 256 threads takes a tile of queries. Blocks behind those of all tiles clear what
-/// belongs to no packed sequence. Of the sums of a tile of 64 queries, thread t of half n of the
-/// block has those that it would have of a product of wgmma, of columns n·D/2 on; see
-/// ptx/wgmma.cuh.
-template <class T, int D>
+/// belongs to no packed sequence. Of the sums of a tile of queries, thread t of half n of the
+/// block has those that it would have of a product of wgmma: of queries 64·n on where there are
+/// 128, else of columns n·D/2 on; see ptx/wgmma.cuh.
+template <class T, int D, int TileQ>
 __global__ void __launch_bounds__(256)
     attention_backward_finish(__grid_constant__ AttentionBackwardParams const p) {
-  constexpr int tile_q = 64, pitch = D + 8;
+  constexpr int tile_q = TileQ, pitch = D + 8;
   __shared__ alignas(16) T staged[tile_q * pitch];
   abi::AttentionArgs const& g = p.args.forward;
   int const thread = static_cast<int>(threadIdx.x);
@@ -82,9 +82,10 @@ __global__ void __launch_bounds__(256)
     auto const* const sums = reinterpret_cast<float4 const*>(
         p.dq_sums + static_cast<std::int64_t>(blockIdx.x) * (tile_q * D));
     int const half = thread / 128, in = thread % 128;
-    int const row = in / 32 * 16 + in % 32 / 4, column = half * (D / 2) + in % 4 * 2;
+    int const row = (tile_q == 128 ? half * 64 : 0) + in / 32 * 16 + in % 32 / 4;
+    int const column = (tile_q == 128 ? 0 : half * (D / 2)) + in % 4 * 2;
 #pragma unroll
-    for (int b = 0; b < D / 16; ++b) {
+    for (int b = 0; b < tile_q * D / 1024; ++b) {
       float4 const x = __ldcs(sums + half * (tile_q * D / 8) + b * 128 + in);
       std::uint32_t* const to =
           reinterpret_cast<std::uint32_t*>(staged + row * pitch + column + 8 * b);

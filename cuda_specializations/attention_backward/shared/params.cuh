@@ -31,6 +31,10 @@ struct AttentionBackwardParams {
   bool vectors_dq, vectors_dk, vectors_dv;  ///< rows can be written 16 bytes at a time
   bool vectors_dout, vectors_out;           ///< rows can be read 16 bytes at a time
   bool ordered;                             ///< additions to dq come in a fixed order
+  /// Tiles of keys are taken from the last on, each from its first tile of queries on; else from
+  /// the first on, each from its last tile of queries on.
+  bool from_last;
+  int interleaved;  ///< pairs of batch and head whose tiles are taken in turn
 
   // Workspace.
   float*

@@ -19,9 +19,9 @@ namespace {
 /// What these kernels know: no boolean mask, no pages, no float8 factors.
 constexpr abi::AttentionOptionSet backward_options() {
   using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(Option::lse, Option::causal, Option::top_left, Option::window,
-                                 Option::lengths_q, Option::lengths_kv, Option::packed_q,
-                                 Option::packed_kv, Option::sinks);
+  return abi::AttentionOptionSet(
+      Option::lse, Option::softcap, Option::causal, Option::top_left, Option::window, Option::alibi,
+      Option::lengths_q, Option::lengths_kv, Option::packed_q, Option::packed_kv, Option::sinks);
 }
 
 /// Sizes that follow from a call's extents. `tile_q`, `tile_kv`: of the kernel; `padded`: the
@@ -82,9 +82,9 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a) {
   return nullptr;
 }
 
-/// Fills what kernels are told of a call.
+/// Fills what kernels are told of a call. `resident`: blocks that the device works on at a time.
 inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes const& s,
-                          AttentionBackwardParams& p) {
+                          std::int64_t resident, AttentionBackwardParams& p) {
   abi::AttentionArgs const& g = a.forward;
   p.args = a;
   p.tiles_q = static_cast<int>(s.tiles_q);
@@ -100,6 +100,16 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.vectors_dout = in_vectors(a.dout, a.dout_stride, g.head_dim_v);
   p.vectors_out = in_vectors(g.out, g.out_stride, g.head_dim_v);
   p.ordered = a.ordered;
+  // In a fixed order, tiles of keys wait for each other at queries that they share, few under a
+  // causal mask where each starts at the diagonal. Else those that take longest come first.
+  p.from_last = a.ordered && p.reach >= 0 && s.tiles_kv <= 64;
+  // As many pairs of batch and head at a time as L2 holds queries and sums of; more where tiles of
+  // keys are few and long, or wait for each other.
+  std::int64_t const bytes = std::max<std::int64_t>(1, g.seqlen_q * g.head_dim * 8);
+  std::int64_t pairs = std::clamp<std::int64_t>((std::int64_t{12} << 20) / bytes, 1, 64);
+  if (a.ordered) pairs = std::max<std::int64_t>(pairs, 4);
+  if (s.tiles_kv * s.groups_kv < 6 * resident) pairs = std::max<std::int64_t>(pairs, 16);
+  p.interleaved = static_cast<int>(std::min(pairs, s.groups_kv));
   auto* const workspace = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<std::uintptr_t>(a.workspace) + 255) / 256 * 256);
   p.dq_sums = reinterpret_cast<float*>(workspace + s.dq_sums);

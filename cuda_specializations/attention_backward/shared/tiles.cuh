@@ -64,13 +64,16 @@ __device__ __forceinline__ int find_sequence(abi::Offsets const& offsets, int co
   return low;
 }
 
-/// Tile of keys number `work`: the tiles of a pair of batch and head one after the other, from the
-/// last on. False if there is none. All lanes of a warp together.
+/// Tile of keys number `work`; false if there is none. All lanes of a warp together.
 template <int TileKv>
 __device__ __forceinline__ bool locate_keys(AttentionBackwardParams const& p, int work,
                                             KeyTile& t) {
   abi::AttentionArgs const& g = p.args.forward;
-  int const group = work / p.tiles_kv, slot = p.tiles_kv - 1 - work % p.tiles_kv;
+  // A set of pairs of batch and head, in it a tile of each in turn.
+  int const set = p.interleaved * p.tiles_kv, first = work / set * p.interleaved, in = work % set;
+  int const width = min(p.interleaved, p.groups - first);
+  int const group = first + in % width;
+  int const slot = p.from_last ? p.tiles_kv - 1 - in / width : in / width;
   int const heads_kv = static_cast<int>(g.heads_kv), total = static_cast<int>(g.seqlen_kv);
   t.batch = group / heads_kv;
   t.head_kv = group % heads_kv;
@@ -127,12 +130,15 @@ __device__ __forceinline__ void meet_head(AttentionBackwardParams const& p, int 
   t.end = none ? 0 : (row_end + TileQ - 1) / TileQ;
 }
 
-/// How many tiles of keys are added to tile m of queries before this one: those that stand behind
-/// it.
+/// How many tiles of keys are added to tile m of queries before this one.
 template <int TileQ, int TileKv>
-__device__ __forceinline__ int turn_of(KeyTileHead const& t, int m) {
-  int const last = min((m + 1) * TileQ, t.len_q) - 1;
-  return (t.seen_end(last) - 1) / TileKv - t.key0 / TileKv;
+__device__ __forceinline__ int turn_of(AttentionBackwardParams const& p, KeyTileHead const& t,
+                                       int m) {
+  if (p.from_last) {
+    int const last = min((m + 1) * TileQ, t.len_q) - 1;
+    return (t.seen_end(last) - 1) / TileKv - t.key0 / TileKv;
+  }
+  return t.key0 / TileKv - max(0, m * TileQ + t.offset - t.window_left) / TileKv;
 }
 
 }  // namespace

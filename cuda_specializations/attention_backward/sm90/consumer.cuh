@@ -95,15 +95,26 @@ template <class Config>
 struct BackwardConsumer {
   using T = typename Config::Element;
   static constexpr int D = Config::d, tile_q = Config::tile_q, tile_kv = Config::tile_kv;
+  static constexpr int sums = tile_q * Config::dq_d / 256;  ///< of dq, of a thread
   static constexpr int q_panel = tile_q * 128, kv_panel = tile_kv * 128;
 
   Sm90BackwardParams const& p;
   unsigned char* const shared;
   Sm90BackwardSignals<Config>& signals;
   int const consumer;
+  int const kept_thread;
   __device__ __forceinline__ BackwardConsumer(Sm90BackwardParams const& params, unsigned char* base,
                                               Sm90BackwardSignals<Config>& s, int number)
-      : p(params), shared(base), signals(s), consumer(number) {}
+      : p(params),
+        shared(base),
+        signals(s),
+        consumer(number),
+        kept_thread(static_cast<int>(threadIdx.x) - 128 * (1 + number)) {}
+
+  /// This thread in the warpgroup. Read anew where there is no register to keep it in.
+  __device__ __forceinline__ int own_thread() const {
+    return tile_q == 128 ? fresh_thread() % 128 : kept_thread;
+  }
 
   /// The low word of the descriptor of an operand at stage `stage` of its ring, equal in all lanes
   /// and known to the compiler as such. It is worked out where it is used: registers are scarce.
@@ -134,12 +145,14 @@ struct BackwardConsumer {
   __device__ __forceinline__ std::uint32_t dout_columns(int stage) const {
     return operand(Config::dout_at, q_panel, stage, Config::q_bytes);
   }
-  // Operands of dq: all keys, of which this warpgroup takes a panel of features, or half of one.
+  // Operands of dq: all keys; of queries or of features this warpgroup has half.
   __device__ __forceinline__ std::uint32_t k_columns() const {
-    return operand(Config::k_at, kv_panel, consumer, D == 64 ? 64 : kv_panel);
+    return operand(Config::k_at, kv_panel, Config::splits_queries ? 0 : consumer,
+                   Config::panels == 1 ? 64 : kv_panel);
   }
   __device__ __forceinline__ std::uint32_t ds_rows(int stage) const {
-    return operand(Config::ds_at, 16, stage, Config::ds_bytes);
+    return operand(Config::ds_at + (Config::splits_queries ? consumer * 8192 : 0), 16, stage,
+                   Config::ds_bytes);
   }
   // As a left operand of dk: this warpgroup's keys.
   __device__ __forceinline__ std::uint32_t ds_columns(int stage) const {
@@ -175,12 +188,13 @@ struct BackwardConsumer {
     wgmma_commit();
   }
   /// dq: queries × features, over the keys.
-  __device__ __forceinline__ void multiply_keys(float (&dq)[D / 4], std::uint32_t ds) const {
+  __device__ __forceinline__ void multiply_keys(float (&dq)[sums], std::uint32_t ds) const {
     std::uint32_t const keys = k_columns();
 #pragma unroll
     for (int k = 0; k < tile_kv / 16; ++k)
-      Wgmma<T, T, D / 2, 0, 1>::multiply(dq, backward_descriptor(ds, k / 4 * q_panel + k % 4 * 32),
-                                         backward_descriptor(keys, k * 2048), k != 0);
+      Wgmma<T, T, 2 * sums, 0, 1>::multiply(dq,
+                                            backward_descriptor(ds, k / 4 * q_panel + k % 4 * 32),
+                                            backward_descriptor(keys, k * 2048), k != 0);
     wgmma_commit();
   }
 
@@ -188,9 +202,10 @@ struct BackwardConsumer {
   /// minus the log-sum-exp, or (`sums`) minus the row sum.
   __device__ __forceinline__ void start_from_rows(float (&s)[tile_q / 2], int stage,
                                                   bool sums) const {
+    int const thread = own_thread();
     std::uint32_t const from = shared_address(shared) + Config::rows_at +
                                stage * Config::row_bytes + (sums ? tile_q * 4 : 0) +
-                               static_cast<std::uint32_t>(fresh_thread()) % 4 * 8;
+                               static_cast<std::uint32_t>(thread) % 4 * 8;
 #pragma unroll
     for (int b = 0; b < tile_q / 8; ++b) {
       float2 const two = load_shared_two(from + b * 32);
@@ -199,16 +214,25 @@ struct BackwardConsumer {
     }
   }
 
+  __device__ __forceinline__ void start_scores(float (&s)[tile_q / 2], int stage) const {
+    if constexpr (Config::terms) {
+#pragma unroll
+      for (int r = 0; r < tile_q / 2; ++r) s[r] = 0;
+    } else {
+      start_from_rows(s, stage, false);
+    }
+  }
+
   /// Puts this warpgroup's part of dq, of tile number `n`, where a warp takes it from to memory.
-  __device__ __forceinline__ void put_dq(float const (&dq)[D / 4], unsigned n) const {
-    int const thread = fresh_thread() % 128;
+  __device__ __forceinline__ void put_dq(float const (&dq)[sums], unsigned n) const {
+    int const thread = own_thread();
     unsigned const stage = n % Config::dq_stages, phase = n / Config::dq_stages % 2;
     mbarrier_wait(&signals.empty_dq[consumer][stage], phase ^ 1);
     std::uint32_t const to = shared_address(shared) + Config::dq_at +
                              (consumer * Config::dq_stages + stage) * Config::dq_bytes +
                              thread * 16;
 #pragma unroll
-    for (int b = 0; b < D / 16; ++b)
+    for (int b = 0; b < sums / 4; ++b)
       store_shared(to + b * 2048,
                    make_float4(dq[4 * b], dq[4 * b + 1], dq[4 * b + 2], dq[4 * b + 3]));
   }
@@ -218,20 +242,75 @@ struct BackwardConsumer {
   }
 
   /// Which of this thread's pairs do not exist, as bits.
-  __device__ __forceinline__ std::uint32_t hidden_pairs(KeyTileHead const& t, int m) const {
-    int const thread = fresh_thread() % 128;
+  __device__ __forceinline__ std::uint64_t hidden_pairs(KeyTileHead const& t, int m) const {
+    int const thread = own_thread();
     int const key = t.key0 + consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
     int const query = m * tile_q + thread % 4 * 2;
-    std::uint32_t hidden = 0;
+    std::uint64_t hidden = 0;
 #pragma unroll
     for (int r = 0; r < tile_q / 2; ++r) {
       int const j = key + r / 2 % 2 * 8, i = query + r / 4 * 8 + r % 2;
       bool const seen =
           j < t.len_kv && j < i + t.offset + t.reach && j >= i + t.offset - t.window_left;
-      if (!seen) hidden |= 1u << r;
+      if (!seen) hidden |= std::uint64_t{1} << r;
     }
     return hidden;
   }
+
+  /// Products become weights, for scores with a softcap or ALiBi. `slopes`: weights times what a
+  /// score's derivative by its product is short of the scale, packed.
+  __device__ __forceinline__ void weigh_terms(KeyTileHead const& t, int m, int stage,
+                                              float (&s)[tile_q / 2],
+                                              std::uint32_t (&slopes)[tile_q / 4]) const {
+    int const thread = own_thread();
+    abi::AttentionArgs const& g = p.args.forward;
+    float const slope =
+        g.alibi == nullptr
+            ? 0.0f
+            : g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
+    // How far this thread's first query stands behind its first key.
+    auto const ahead = static_cast<float>(m * tile_q + thread % 4 * 2 + t.offset - t.key0 -
+                                          consumer * 64 - thread / 32 * 16 - thread % 32 / 4);
+    std::uint32_t const rows = shared_address(shared) + Config::rows_at +
+                               stage * Config::row_bytes +
+                               static_cast<std::uint32_t>(thread) % 4 * 8;
+    if (g.softcap > 0) {
+      float const cap = static_cast<float>(g.softcap);
+      weigh_pairs(s, slopes, rows, slope, ahead, [=, per_cap = 2 * p.scale_log2 / cap](float& x) {
+        // To a few units of cap·2^-24, which is what counts in an exponent.
+        float const h = fmaf(-2.0f, reciprocal(power_of_2(x * per_cap) + 1.0f), 1.0f);
+        x = cap * log2_e * h;
+        return fmaf(-h, h, 1.0f);
+      });
+    } else {
+      weigh_pairs(s, slopes, rows, slope, ahead, [scale = p.scale_log2](float& x) {
+        x *= scale;
+        return 1.0f;
+      });
+    }
+  }
+  /// `score` makes a score of a product and returns its derivative.
+  template <class Score>
+  __device__ __forceinline__ void weigh_pairs(float (&s)[tile_q / 2],
+                                              std::uint32_t (&slopes)[tile_q / 4],
+                                              std::uint32_t rows, float slope, float ahead,
+                                              Score const& score) const {
+#pragma unroll
+    for (int b = 0; b < tile_q / 8; ++b) {
+      float2 const lse = load_shared_two(rows + b * 32);
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float* const x = s + 4 * b + 2 * i;
+        float const d_0 = score(x[0]), d_1 = score(x[1]);
+        x[0] = fmaf(-slope, fabsf(ahead + (8 * b - 8 * i)), x[0]);
+        x[1] = fmaf(-slope, fabsf(ahead + (8 * b - 8 * i + 1)), x[1]);
+        x[0] = power_of_2(fmaf(lse.x, p.scale_log2, x[0]));
+        x[1] = power_of_2(fmaf(lse.y, p.scale_log2, x[1]));
+        slopes[2 * b + i] = pack_pair<T>(x[0] * d_0, x[1] * d_1);
+      }
+    }
+  }
+
   __device__ __forceinline__ void run() {
     BackwardRing<Config::q_stages> q;
     BackwardRing<Config::segments> segment;
@@ -256,13 +335,15 @@ struct BackwardConsumer {
         for (int r = 0; r < D / 2; ++r) dk[r] = dv[r] = 0;
       }
       if (same_in_all_lanes(t.first < t.end) != 0) {
-        int const first = same_in_all_lanes(t.first), last = same_in_all_lanes(t.end) - 1;
+        int const ahead = p.from_last ? 1 : -1;
+        int const first = same_in_all_lanes(p.from_last ? t.first : t.end - 1);
+        int const last = same_in_all_lanes(p.from_last ? t.end - 1 : t.first);
         int const masked_before = same_in_all_lanes(t.masked_before);
         int const masked_from = same_in_all_lanes(t.masked_from);
         int const partial = same_in_all_lanes(t.partial);
         float s[tile_q / 2];
         wait_for_queries(t, first == partial, q);
-        start_from_rows(s, q.stage, false);
+        start_scores(s, q.stage);
         wgmma_fence();
         multiply_features(s, k_rows(), q_rows(q.stage));
         wgmma_wait<0>();
@@ -274,28 +355,41 @@ struct BackwardConsumer {
           wait_for_douts(t, m == partial, n);
           wgmma_fence();
           multiply_features(dp, v_rows(), dout_rows(n % 2));
+          if constexpr (!is_first)
+            if (m != first + ahead) {
+              fence_proxy_async();
+              __syncwarp();
+              if (signaller) pass_dq(n - 2);
+            }
           bool const masked = m < masked_before || m >= masked_from;
           float const scale = p.scale_log2;
+          std::uint32_t weights[tile_q / 4], slopes[tile_q / 4];
+          if constexpr (Config::terms) {
+            weigh_terms(t, m, q.stage, s, slopes);
+          } else {
 #pragma unroll
-          for (int r = 0; r < tile_q / 2; ++r) s[r] = power_of_2(s[r] * scale);
-          std::uint32_t const hidden = masked ? hidden_pairs(t, m) : 0;
+            for (int r = 0; r < tile_q / 2; ++r) s[r] = power_of_2(s[r] * scale);
+          }
+          std::uint64_t const hidden = masked ? hidden_pairs(t, m) : 0;
           if (masked) {
 #pragma unroll
             for (int r = 0; r < tile_q / 2; ++r)
               if (hidden >> r & 1) s[r] = 0;
           }
-          std::uint32_t weights[tile_q / 4];
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
           wgmma_fence();
           add_dv(dv, weights, dout_columns(n % 2));
           BackwardRing<Config::q_stages> next = q;
           next.next();
-          if constexpr (!is_last) {
-            wait_for_queries(t, m + 1 == partial, next);
-            start_from_rows(s, next.stage, false);
+          auto const next_scores = [&]() __attribute__((always_inline)) {
+            wait_for_queries(t, m + ahead == partial, next);
+            start_scores(s, next.stage);
             wgmma_fence();
             multiply_features(s, k_rows(), q_rows(next.stage));
+          };
+          if constexpr (!is_last && !Config::scores_late) {
+            next_scores();
             wgmma_wait<2>();
           } else {
             wgmma_wait<1>();
@@ -306,7 +400,7 @@ struct BackwardConsumer {
           std::uint32_t gradients[tile_q / 4];
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r) {
-            float2 const w = unpack_pair<T>(weights[r]);
+            float2 const w = unpack_pair<T>(Config::terms ? slopes[r] : weights[r]);
             dp[2 * r] *= w.x;
             dp[2 * r + 1] *= w.y;
           }
@@ -318,7 +412,12 @@ struct BackwardConsumer {
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r)
             gradients[r] = pack_pair<T>(dp[2 * r], dp[2 * r + 1]);
-          float dq[D / 4];
+          if constexpr (!is_last && Config::scores_late) {
+            wgmma_wait<0>();
+            pin(dv);
+            next_scores();
+          }
+          float dq[sums];
           if constexpr (!is_first) {
             mbarrier_wait(&signals.full_ds[(n - 1) % 2], (n - 1) / 2 % 2);
             wgmma_fence();
@@ -329,7 +428,6 @@ struct BackwardConsumer {
           __syncwarp();
           if (signaller) {
             mbarrier_arrive(&signals.full_ds[n % 2]);
-            if (!is_first && m > first + 1) pass_dq(n - 2);
           }
           named_barrier_sync(3 + consumer, 128);
           wgmma_fence();
@@ -351,10 +449,11 @@ struct BackwardConsumer {
         } else {
           step(first, std::false_type(), std::true_type());
 #pragma unroll 1
-          for (int m = first + 1; m < last; ++m) step(m, std::true_type(), std::true_type());
+          for (int m = first + ahead; m != last; m += ahead)
+            step(m, std::true_type(), std::true_type());
           step(last, std::true_type(), std::false_type());
         }
-        float dq[D / 4];
+        float dq[sums];
         mbarrier_wait(&signals.full_ds[(n - 1) % 2], (n - 1) / 2 % 2);
         wgmma_fence();
         multiply_keys(dq, ds_rows((n - 1) % 2));
@@ -406,7 +505,8 @@ struct BackwardConsumer {
   /// Gradients of scores to shared memory, queries along rows.
   __device__ __forceinline__ void store_ds(std::uint32_t const (&gradients)[tile_q / 4],
                                            int stage) const {
-    int const thread = fresh_thread() % 128, lane = thread % 32;
+    int const thread = own_thread();
+    int const lane = thread % 32;
     int const matrix = lane / 8;  // bit 0: keys 8 on, bit 1: queries 8 on
     int const chunk = thread / 32 * 2 + matrix % 2;
     std::uint32_t const base = shared_address(shared) + Config::ds_at + stage * Config::ds_bytes +
@@ -421,8 +521,8 @@ struct BackwardConsumer {
 
   __device__ __forceinline__ void store(KeyTileHead const& t, float const (&dk)[D / 2],
                                         float const (&dv)[D / 2]) const {
+    int const thread = own_thread();
     abi::AttentionBackwardArgs const& a = p.args;
-    int const thread = fresh_thread() % 128;
     int const row = thread / 32 * 16 + thread % 32 / 4, first = t.key0 + consumer * 64;
     int const existing = t.rows_kv - first;
     std::int64_t const b = a.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;

@@ -17,11 +17,14 @@ namespace {
 
 /// The head_dim that the kernels work with.
 inline std::int64_t sm90_backward_dim(abi::AttentionArgs const& g) {
-  return std::max(g.head_dim, g.head_dim_v) <= 64 ? 64 : 128;
+  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  return d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 && !has_score_terms(g) ? 96 : 128;
 }
 
 inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
-  return backward_sizes(g, 64, 128, sm90_backward_dim(g));
+  std::int64_t const d = sm90_backward_dim(g);
+  bool const terms = has_score_terms(g);  // as Sm90BackwardConfig
+  return backward_sizes(g, d <= 64 && !terms ? 128 : 64, 128, d > 64 ? 128 : terms ? 64 : d);
 }
 
 /// First reason not to take a call; null if there is none.
@@ -65,14 +68,14 @@ char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
                 "v has no unit stride along head_dim");
 }
 
-template <class T, int D>
+template <class T, int D, bool Terms>
 cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                                  CUstream_st* stream) {
-  using Config = Sm90BackwardConfig<T, D, false>;
+  using Config = Sm90BackwardConfig<T, D, Terms>;
   abi::AttentionArgs const& g = a.forward;
   BackwardSizes const s = sm90_backward_sizes(g);
   Sm90BackwardParams p{};
-  plan_backward(a, s, p);
+  plan_backward(a, s, device.sm_count, p);
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   auto const describe = [](CUtensorMap* map, void const* data, bool packed, std::int64_t batch,
                            std::int64_t heads, std::int64_t rows, std::int64_t width,
@@ -102,8 +105,8 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
                            Config::threads, sm90_backward_shared_bytes<Config>(), stream, p);
   if (status != cudaSuccess) return status;
   int const clearing = packed_q || packed_kv ? 32 : 0;
-  status =
-      launch_clusters(attention_backward_finish<T, D>, tiles + clearing, 1, 256, 0, stream, shared);
+  status = launch_clusters(attention_backward_finish<T, Config::dq_d, Config::tile_q>,
+                           tiles + clearing, 1, 256, 0, stream, shared);
   if (status != cudaSuccess || a.d_sinks == nullptr) return status;
   return launch_clusters(attention_backward_sinks<Config::tile_q>, static_cast<int>(g.heads_q), 1,
                          256, 0, stream, shared);
@@ -123,8 +126,20 @@ int run_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& de
     return cudaErrorInvalidValue;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  return sm90_backward_dim(a.forward) == 64 ? launch_backward_sm90<T, 64>(a, device, stream)
-                                            : launch_backward_sm90<T, 128>(a, device, stream);
+  bool const terms = has_score_terms(a.forward);
+  switch (sm90_backward_dim(a.forward)) {
+    case 32:
+      return terms ? launch_backward_sm90<T, 32, true>(a, device, stream)
+                   : launch_backward_sm90<T, 32, false>(a, device, stream);
+    case 64:
+      return terms ? launch_backward_sm90<T, 64, true>(a, device, stream)
+                   : launch_backward_sm90<T, 64, false>(a, device, stream);
+    case 96:
+      return launch_backward_sm90<T, 96, false>(a, device, stream);
+    default:
+      return terms ? launch_backward_sm90<T, 128, true>(a, device, stream)
+                   : launch_backward_sm90<T, 128, false>(a, device, stream);
+  }
 }
 
 }  // namespace

@@ -23,20 +23,26 @@ struct Sm90BackwardParams : AttentionBackwardParams {
 template <class T, int D, bool Terms>
 struct Sm90BackwardConfig {
   using Element = T;
-  static constexpr int d = D, tile_q = 64, tile_kv = 128, consumers = 2;
+  static constexpr int d = D, tile_q = D <= 64 && !Terms ? 128 : 64, tile_kv = 128, consumers = 2;
+  /// Of dq, a warpgroup has 64 queries; else all, and half of the features.
+  static constexpr bool splits_queries = tile_q == 128;
+  /// No registers for the next scores beside gradients of scores.
+  static constexpr bool scores_late = tile_q == 128 || Terms;
   static constexpr bool terms = Terms;
   static constexpr int threads = 128 * (1 + consumers);
   static constexpr int producer_registers = 24, consumer_registers = 240;
-  static constexpr int q_stages = D <= 64 ? 3 : 3, dout_stages = 2;
+  static constexpr int q_stages = 3, dout_stages = 2;
   /// Score gradients: the next ones are written while products read these.
   static constexpr int ds_stages = 2;
-  static constexpr int dq_stages = D <= 64 ? 2 : 1;  ///< sums on their way to memory
-  static constexpr int segments = 4;                 ///< tiles of keys on their way
+  static constexpr int dq_stages = 1;  ///< sums on their way to memory
+  static constexpr int segments = 4;   ///< tiles of keys on their way
 
-  static constexpr int panels = D / 64;  ///< of 64 features, 128 bytes a row
-  static constexpr int q_bytes = tile_q * D * 2, kv_bytes = tile_kv * D * 2;
+  static constexpr int panels = (D + 63) / 64;  ///< of 64 features, 128 bytes a row
+  static constexpr int q_bytes = tile_q * panels * 128, kv_bytes = tile_kv * panels * 128;
   static constexpr int ds_bytes = tile_q * tile_kv * 2;
-  static constexpr int dq_bytes = tile_q * D / 2 * 4;  ///< of one warpgroup
+  /// Features of dq that are summed: where warpgroups share them, a panel each.
+  static constexpr int dq_d = splits_queries ? D : 64 * panels;
+  static constexpr int dq_bytes = tile_q * dq_d / 2 * 4;  ///< of one warpgroup
   static constexpr int row_bytes = 2 * tile_q * 4;
   static constexpr int k_at = 0, v_at = k_at + kv_bytes, q_at = v_at + kv_bytes;
   static constexpr int dout_at = q_at + q_stages * q_bytes;

@@ -18,12 +18,11 @@ template <class Config>
 __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
                                            Sm90BackwardSignals<Config>& signals) {
   bool const leader = threadIdx.x % 32 == 0;
-  BackwardRing<Config::segments> segment;
-  std::uint32_t phase = 0;
+  unsigned count = 0;  // segments, in steps of 2; bit 0: parity of tiles of keys
   for (;;) {
     // A tile is taken when all copies of the one before are under way, and not a moment earlier:
     // other blocks may wait for what comes of it.
-    mbarrier_wait(&signals.wanted, phase ^ 1);
+    mbarrier_wait(&signals.wanted, (count & 1) ^ 1);
     bool more;
     {
       KeyTile keys;
@@ -37,21 +36,22 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
       if (!more) keys.key0 = -1;
       if (leader) signals.found = keys;
     }
-    phase ^= 1;
+    count ^= 1;
     // What is known of the tile lies in shared memory from here on: registers are scarce.
     asm volatile("" ::: "memory");
     for (int n = 0; leader && n < (more ? p.group_of_heads : 1); ++n) {
-      mbarrier_wait(&signals.empty_segment[segment.stage], segment.phase ^ 1);
-      KeyTileHead& t = signals.segment[segment.stage];
+      unsigned const stage = count / 2 % Config::segments;
+      mbarrier_wait(&signals.empty_segment[stage], (count / 2 / Config::segments + 1) % 2);
+      KeyTileHead& t = signals.segment[stage];
       static_cast<KeyTile&>(t) = signals.found;
       t.starts = n == 0;
       t.stops = n + 1 == p.group_of_heads;
       asm volatile("" ::: "memory");
       if (more) meet_head<Config::tile_q, Config::tile_kv>(p, t.head_kv * p.group_of_heads + n, t);
-      mbarrier_arrive(&signals.full_segment[segment.stage]);
-      segment.next();
+      mbarrier_arrive(&signals.full_segment[stage]);
+      count += 2;
     }
-    __syncwarp();
+    count = __shfl_sync(0xffffffff, count, 0);
     if (!more) return;
   }
 }
@@ -84,8 +84,9 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
       }
     }
     int const batch = p.args.forward.cu_seqlens_q.data != nullptr ? 0 : t.batch;
+    int m = p.from_last ? t.first : t.end - 1;
 #pragma unroll 1
-    for (int m = t.first; m < t.end; ++m) {
+    for (int left = t.end - t.first; left > 0; --left, m += p.from_last ? 1 : -1) {
       int const row = t.begin_q + m * tile_q;
       mbarrier_wait(&signals.empty_q[q.stage], q.phase ^ 1);
       std::uint64_t* const full_q = &signals.full_q[q.stage];
@@ -116,8 +117,8 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
 }
 
 /// Takes the sums of warpgroup `consumer` to memory. Tiles of keys take turns at a tile of queries,
-/// those at the end of a sequence first, so that each waits only for tiles that were taken before
-/// it. The first stores its sums, so that nothing has to be zero before. One thread.
+/// so that each waits only for tiles that were taken before it. The first stores its sums, so that
+/// nothing has to be zero before. One thread.
 template <class Config>
 __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned char* shared,
                                        Sm90BackwardSignals<Config>& signals, int consumer) {
@@ -127,20 +128,25 @@ __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned cha
     mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
     KeyTileHead const& t = signals.segment[segment.stage];
     if (t.key0 < 0) return;
-    for (int m = t.first; m < t.end; ++m) {
-      auto const turn = static_cast<unsigned>(turn_of<Config::tile_q, Config::tile_kv>(t, m));
-      std::int64_t const half = std::int64_t{2} * (t.tile0 + m) + consumer;
-      float* const to = p.dq_sums + half * (Config::dq_bytes / 4);
-      unsigned* const counter = p.turns + half;
+    int const step = p.from_last ? 1 : -1;
+    int m = p.from_last ? t.first : t.end - 1;
+    unsigned* counter = p.turns + std::int64_t{2} * (t.tile0 + m) + consumer;
+    unsigned passed = t.first < t.end ? load_turn(counter) : 0;
+    for (int left = t.end - t.first; left > 0; --left, m += step, counter += 2 * step) {
+      int const turn = turn_of<Config::tile_q, Config::tile_kv>(p, t, m);
+      float* const to =
+          p.dq_sums + (std::int64_t{2} * (t.tile0 + m) + consumer) * (Config::dq_bytes / 4);
       auto const* const from = reinterpret_cast<float const*>(
           shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
-      if (turn > 0) wait_for_turn(counter, p.ordered ? turn : 1);
+      if (turn > 0) wait_for_turn(counter, p.ordered ? turn : 1, passed);
       mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
       if (turn == 0)
         bulk_store(to, from, Config::dq_bytes);
       else
         bulk_add(to, from, Config::dq_bytes);
       tma_store_commit();
+      // Whose turn it is at the next tile is asked while the sums are on their way.
+      if (left > 1) passed = load_turn(counter + 2 * step);
       tma_store_wait_read<0>();
       mbarrier_arrive(&signals.empty_dq[consumer][dq.stage]);
       dq.next();
