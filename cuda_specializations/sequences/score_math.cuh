@@ -44,6 +44,18 @@ __device__ __forceinline__ float load_float(void const* from, DType type, std::i
   return static_cast<float const*>(from)[at];
 }
 
+/// Stores `value` in an element of a floating-point type.
+__device__ __forceinline__ void store_float(void* to, DType type, std::int64_t at, float value) {
+  if (type == DType::float16)
+    static_cast<__half*>(to)[at] = __float2half_rn(value);
+  else if (type == DType::bfloat16)
+    static_cast<__nv_bfloat16*>(to)[at] = __float2bfloat16_rn(value);
+  else if (type == DType::float64)
+    static_cast<double*>(to)[at] = value;
+  else
+    static_cast<float*>(to)[at] = value;
+}
+
 /// tanh of small arguments, to a few units in the last place: an odd polynomial for |x| < 0.625.
 __device__ __forceinline__ float tanh_near(float x) {
   float const z = x * x;

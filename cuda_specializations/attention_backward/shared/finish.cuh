@@ -10,18 +10,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Stores `value` in an element of a floating-point type.
-__device__ __forceinline__ void store_float(void* to, DType type, std::int64_t at, float value) {
-  if (type == DType::float16)
-    static_cast<__half*>(to)[at] = __float2half_rn(value);
-  else if (type == DType::bfloat16)
-    static_cast<__nv_bfloat16*>(to)[at] = __float2bfloat16_rn(value);
-  else if (type == DType::float64)
-    static_cast<double*>(to)[at] = value;
-  else
-    static_cast<float*>(to)[at] = value;
-}
-
 /// Zeros in the positions of `heads` heads that belong to no packed sequence, by all blocks from
 /// `first` on.
 template <class T>
