@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// Copies and additions of contiguous bytes between global and shared memory by the copy engine,
-/// and the counters in global memory by which blocks take turns at what such additions write.
+/// and turns at what such additions write.
 ///
 /// Addresses and sizes are multiples of 16 bytes.
 ///
 /// Source: PTX ISA 9.0, "cp.async.bulk", "cp.reduce.async.bulk", "cp.async.bulk.wait_group",
-/// "fence.proxy", "ld.acquire", "red.release".
+/// "fence.proxy".
 #pragma once
 
 #include "tma.cuh"
+#include "turns.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -51,28 +52,18 @@ __device__ __forceinline__ void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-/// How many have passed a turn on so far.
-__device__ __forceinline__ unsigned load_turn(unsigned const* counter) {
-  unsigned passed;
-  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];"
-               : "=r"(passed)
-               : "l"(__cvta_generic_to_global(counter))
-               : "memory");
-  return passed;
-}
-
-/// Waits until at least `turn` others have passed a turn on, of which `passed` have as far as is
-/// known. What the copy engine wrote for them before is then seen by what it does for this thread.
-__device__ __forceinline__ void wait_for_turn(unsigned const* counter, int turn, unsigned passed) {
-  while (passed < static_cast<unsigned>(turn)) passed = load_turn(counter);
+/// wait_for_turn() for what the copy engine does: what it wrote for others before they passed their
+/// turns on is then seen by what it does for this thread.
+__device__ __forceinline__ void wait_for_bulk_turn(unsigned const* counter, int turn,
+                                                   unsigned passed = 0) {
+  wait_for_turn(counter, turn, passed);
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 /// Passes the turn on, after a tma_store_wait<0>.
-__device__ __forceinline__ void pass_turn(unsigned* counter) {
+__device__ __forceinline__ void pass_bulk_turn(unsigned* counter) {
   asm volatile("fence.proxy.async.global;" ::: "memory");
-  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(counter))
-               : "memory");
+  pass_turn(counter);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "prepare.cuh"
+#include "sums.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -30,9 +31,7 @@ __device__ void clear_gaps(void* data, std::int64_t const (&stride)[4], abi::Off
 }
 
 /// A block of 256 threads takes a tile of queries. Blocks behind those of all tiles clear what
-/// belongs to no packed sequence. Of the sums of a tile of queries, thread t of half n of the
-/// block has those that it would have of a product of wgmma: of queries 64·n on where there are
-/// 128, else of columns n·D/2 on; see ptx/wgmma.cuh.
+/// belongs to no packed sequence.
 template <class T, int D, int TileQ>
 __global__ void __launch_bounds__(256)
     attention_backward_finish(__grid_constant__ AttentionBackwardParams const p) {
@@ -67,16 +66,14 @@ __global__ void __launch_bounds__(256)
   int const last = min(q.row0 + tile_q, t.len_q) - 1;
   bool const added = last >= q.row0 && max(0, q.row0 + t.offset - t.window_left) < t.seen_end(last);
   if (added) {
-    auto const* const sums = reinterpret_cast<float4 const*>(
-        p.dq_sums + static_cast<std::int64_t>(blockIdx.x) * (tile_q * D));
-    int const half = thread / 128, in = thread % 128;
-    int const row = (tile_q == 128 ? half * 64 : 0) + in / 32 * 16 + in % 32 / 4;
-    int const column = (tile_q == 128 ? 0 : half * (D / 2)) + in % 4 * 2;
+    float* const sums = p.dq_sums + static_cast<std::int64_t>(blockIdx.x) * (tile_q * D);
+    int const lane = thread % 32;
 #pragma unroll
-    for (int b = 0; b < tile_q * D / 1024; ++b) {
-      float4 const x = __ldcs(sums + half * (tile_q * D / 8) + b * 128 + in);
-      std::uint32_t* const to =
-          reinterpret_cast<std::uint32_t*>(staged + row * pitch + column + 8 * b);
+    for (int block = thread / 32; block < tile_q * D / 128; block += 8) {
+      int const rows = block % (tile_q / 16), columns = block / (tile_q / 16);
+      float4 const x = load_sums(place_of_sums<D, tile_q>(sums, rows, columns, lane));
+      std::uint32_t* const to = reinterpret_cast<std::uint32_t*>(
+          staged + (rows * 16 + lane / 4) * pitch + columns * 8 + lane % 4 * 2);
       to[0] = pack_pair<T>(x.x * p.scale, x.y * p.scale);
       to[8 * pitch / 2] = pack_pair<T>(x.z * p.scale, x.w * p.scale);
     }
@@ -123,7 +120,7 @@ __global__ void __launch_bounds__(256)
         p.rows + ((packed ? 0 : b * g.heads_q) + head) * p.tiles_q * std::int64_t{2 * TileQ};
     for (int i = thread; i < p.tiles_q * TileQ; i += 256) {
       float const* const at = rows + std::int64_t{i / TileQ} * (2 * TileQ) + i % TileQ;
-      sum = fmaf(power_of_2(fmaf(at[0], p.scale_log2, sink)), at[TileQ], sum);
+      sum = fmaf(power_of_2(fmaf(at[0], p.lse_unit, sink)), at[TileQ], sum);
     }
   }
 #pragma unroll

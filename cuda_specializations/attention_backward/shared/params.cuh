@@ -28,6 +28,7 @@ struct AttentionBackwardParams {
   int group_of_heads;      ///< query heads to a key head
   int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
   float scale, scale_log2;  ///< of scores; the second in units of the base-2 exponent
+  float lse_unit;           ///< what rows tell of the log-sum-exp, in units of the base-2 exponent
   bool vectors_dq, vectors_dk, vectors_dv;  ///< rows can be written 16 bytes at a time
   bool vectors_dout, vectors_out;           ///< rows can be read 16 bytes at a time
   bool ordered;                             ///< additions to dq come in a fixed order
@@ -37,9 +38,8 @@ struct AttentionBackwardParams {
   int interleaved;  ///< pairs of batch and head whose tiles are taken in turn
 
   // Workspace.
-  float*
-      rows;  ///< of each tile of queries: -lse / scale of tile_q queries, then minus the row sums
-  float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums, as the kernel likes
+  float* rows;      ///< of each tile of queries: -lse / lse_unit of tile_q queries, then -row sums
+  float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums; see sums.cuh
   unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
   unsigned* tickets;  ///< tiles of keys that blocks have taken
 };

@@ -16,14 +16,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// What these kernels know: no boolean mask, no pages, no float8 factors.
-constexpr abi::AttentionOptionSet backward_options() {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(
-      Option::lse, Option::softcap, Option::causal, Option::top_left, Option::window, Option::alibi,
-      Option::lengths_q, Option::lengths_kv, Option::packed_q, Option::packed_kv, Option::sinks);
-}
-
 /// Sizes that follow from a call's extents. `tile_q`, `tile_kv`: of the kernel; `padded`: the
 /// head_dim that it works with.
 struct BackwardSizes {
@@ -62,12 +54,12 @@ inline bool in_vectors(void const* data, std::int64_t const (&stride)[4], std::i
          stride[1] % 8 == 0 && stride[2] % 8 == 0;
 }
 
-/// First reason for which none of these kernels takes a call; null if one may.
-inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a) {
+/// First reason for which no kernel that knows these options takes a call; null if one may.
+inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
+                                       abi::AttentionOptionSet known) {
   abi::AttentionArgs const& g = a.forward;
   if (g.type_out != g.type) return "it takes out in the element type of q only";
-  if (char const* reason = abi::beyond(g, backward_options())) return reason;
-  if (a.d_bias != nullptr) return "it has no gradient of a bias";
+  if (char const* reason = abi::beyond(g, known)) return reason;
   for (std::int64_t const extent :
        {g.batch, g.heads_q, g.heads_kv, g.seqlen_q, g.seqlen_kv, g.head_dim, g.head_dim_v})
     if (extent < 0) return "an extent is negative";
@@ -78,7 +70,6 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a) {
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
     if (extent >= most_positions) return "an extent is too large";
   if (g.lse == nullptr) return "lse is a null pointer";
-  if (!(g.softmax_scale > 0)) return "its scale is positive";
   return nullptr;
 }
 

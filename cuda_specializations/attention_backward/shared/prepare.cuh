@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(128)
     float const of_row = live ? lse[at * g.lse_stride[2]] : minus_infinity();
     // A row that sees nothing has weights of 0, which 2^-inf is.
     bool const sees = of_row != minus_infinity();
-    rows[r] = sees ? -of_row / p.scale : minus_infinity();
+    rows[r] = sees ? -of_row * log2_e / p.lse_unit : minus_infinity();
     rows[TileQ + r] = sees ? -sum : 0.0f;
   }
 }

@@ -15,6 +15,14 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// What the kernels know: no bias or boolean mask, no pages, no float8 factors.
+constexpr abi::AttentionOptionSet sm90_backward_options() {
+  using Option = abi::AttentionOption;
+  return abi::AttentionOptionSet(
+      Option::lse, Option::softcap, Option::alibi, Option::causal, Option::top_left, Option::window,
+      Option::lengths_q, Option::lengths_kv, Option::packed_q, Option::packed_kv, Option::sinks);
+}
+
 /// The head_dim that the kernels work with.
 inline std::int64_t sm90_backward_dim(abi::AttentionArgs const& g) {
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
@@ -34,7 +42,9 @@ char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  if (char const* reason = refuse_any_backward(a)) return reason;
+  if (char const* reason = refuse_any_backward(a, sm90_backward_options())) return reason;
+  if (a.d_bias != nullptr) return "it has no gradient of a bias";
+  if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 128) return "head_dim is above 128";
   BackwardSizes const s = sm90_backward_sizes(g);
   if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
@@ -76,6 +86,7 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   BackwardSizes const s = sm90_backward_sizes(g);
   Sm90BackwardParams p{};
   plan_backward(a, s, device.sm_count, p);
+  p.lse_unit = p.scale_log2;  // scores begin there, and are scaled with the rest
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   auto const describe = [](CUtensorMap* map, void const* data, bool packed, std::int64_t batch,
                            std::int64_t heads, std::int64_t rows, std::int64_t width,

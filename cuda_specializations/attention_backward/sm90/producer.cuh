@@ -138,7 +138,7 @@ __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned cha
           p.dq_sums + (std::int64_t{2} * (t.tile0 + m) + consumer) * (Config::dq_bytes / 4);
       auto const* const from = reinterpret_cast<float const*>(
           shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
-      if (turn > 0) wait_for_turn(counter, p.ordered ? turn : 1, passed);
+      if (turn > 0) wait_for_bulk_turn(counter, p.ordered ? turn : 1, passed);
       mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
       if (turn == 0)
         bulk_store(to, from, Config::dq_bytes);
@@ -151,7 +151,7 @@ __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned cha
       mbarrier_arrive(&signals.empty_dq[consumer][dq.stage]);
       dq.next();
       tma_store_wait<0>();
-      pass_turn(counter);
+      pass_bulk_turn(counter);
     }
     mbarrier_arrive(&signals.empty_segment[segment.stage]);
     segment.next();
