@@ -12,6 +12,44 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
+/// Gradients of attention by mma.sync and cp.async, sm_80 and later. All tensors are float16, lse
+/// is float32.
+///
+/// - head_dim and head_dim_v from 1 to 256; the kernel works with the next of 64, 128 and 256.
+/// - Any strides. Rows with a unit stride along head_dim, whose address and other strides are
+/// multiples of 16 bytes, are read and written faster.
+/// - Every option but pages and float8 factors: causal masks, windows, sinks and their gradient,
+/// lengths, packed sequences, grouped heads, softcap, ALiBi, a bias of 16 or 32 bits, boolean
+/// masks, any scale. The gradient of a bias that is not broadcast, of any floating-point type.
+/// - Scores, weights and sums are float32; weights and the gradients of scores are rounded to the
+/// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
+/// infinity in q, k, v or dout reaches the gradients of all that the tensor cores multiply together
+/// with it.
+/// - What is added to dq is added up in the workspace, in an order that depends on the call's
+/// extents alone; not `ordered`, in the order in which blocks get there.
+/// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing and may be captured.
+/// On sm_90 its launches may begin before the launch ahead of them in the stream has ended, and
+/// wait for that one's results before they read or write anything.
+///
+/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "cp.async".
+struct AttentionBackwardSm80MmaF16 {
+  static constexpr char const* name = "attention_backward/sm80_mma_f16";
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+/// The same for bfloat16. See AttentionBackwardSm80MmaF16.
+struct AttentionBackwardSm80MmaBf16 {
+  static constexpr char const* name = "attention_backward/sm80_mma_bf16";
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+
 /// Gradients of attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90
 /// alone. All tensors are float16, lse is float32.
 ///

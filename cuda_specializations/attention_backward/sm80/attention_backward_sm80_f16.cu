@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "attention_backward/sm80/launch.cuh"
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace abi {
+
+Verdict AttentionBackwardSm80MmaF16::accepts(AttentionBackwardArgs const& args,
+                                             Device const& device) noexcept {
+  return cuda::accepts_backward_sm80<__half>(args, device);
+}
+
+std::size_t AttentionBackwardSm80MmaF16::workspace_bytes(AttentionBackwardArgs const& args,
+                                                         Device const& device) noexcept {
+  return cuda::backward_sm80_bytes<__half>(args, device);
+}
+
+int AttentionBackwardSm80MmaF16::launch(AttentionBackwardArgs const& args, Device const& device,
+                                        CUstream_st* stream) noexcept {
+  return cuda::run_backward_sm80<__half>(args, device, stream);
+}
+
+}  // namespace abi
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
