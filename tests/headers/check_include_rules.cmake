@@ -84,7 +84,7 @@ forbid("${all}" "<<<" "launches live in cuda_specializations/")
 # Rooms of the companion: ptx, common, sequences, then the operations, none of which enters another's. Of an operation,
 # shared, or what lies in its folder itself, comes first, then one architecture after the other; rooms named after
 # something else come last and know nothing of each other.
-set(families append_kv attention decode gemm)
+set(families append_kv attention attention_backward decode gemm)
 foreach(file IN LISTS companion)
   file(RELATIVE_PATH name "${ROOT}/cuda_specializations" "${file}")
   string(REGEX REPLACE "^([^/]*)/.*" "\\1" family "${name}")
