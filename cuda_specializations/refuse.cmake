@@ -40,6 +40,7 @@ file(WRITE "${OUTPUT}" "// Written by refuse.cmake.
 #include <driver_types.h>
 
 #include <attikos/abi/append_kv_cuda.hpp>
+#include <attikos/abi/attention_backward_cuda.hpp>
 #include <attikos/abi/attention_cuda.hpp>
 #include <attikos/abi/decode_cuda.hpp>
 #include <attikos/abi/gated_mlp.hpp>
