@@ -93,7 +93,7 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.ordered = a.ordered;
   // In a fixed order, tiles of keys wait for each other at queries that they share, few under a
   // causal mask where each starts at the diagonal. Else those that take longest come first.
-  p.from_last = a.ordered && p.reach >= 0 && s.tiles_kv <= 64;
+  p.from_last = a.ordered && p.reach >= 0 && s.tiles_kv <= 64 && p.group_of_heads == 1;
   // As many pairs of batch and head at a time as L2 holds queries and sums of; more where tiles of
   // keys are few and long, or wait for each other.
   std::int64_t const bytes = std::max<std::int64_t>(1, g.seqlen_q * g.head_dim * 8);

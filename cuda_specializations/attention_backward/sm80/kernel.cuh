@@ -354,7 +354,7 @@ struct Sm80BackwardBlock {
             store_pairs(shared + Config::weights_at, weights, keys, first);
           }
         }
-        int const turn = turn_of<tile_q, tile_kv>(t, m);
+        int const turn = turn_of<tile_q, tile_kv>(p, t, m);
         if (turn > 0 && fresh_thread() == 0)
           wait_for_turn(turns_at(t.tile0 + m), p.ordered ? turn : 1);
         __syncthreads();

@@ -122,7 +122,8 @@ cudaError_t launch_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
   abi::AttentionArgs const& g = a.forward;
   BackwardSizes const s = backward_sizes(g, Config::tile_q, Config::tile_kv, Config::d);
   Sm80BackwardParams p{};
-  plan_backward(a, s, p);
+  plan_backward(a, s, 2 * std::int64_t{device.sm_count}, p);
+  p.from_last = true;  // the way its blocks go through queries
   p.lse_unit = 1;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   p.wide_q = in_chunks(g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim, g.q_stride);
