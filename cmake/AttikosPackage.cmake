@@ -47,7 +47,8 @@ if(ATTIKOS_INSTALL)
                 "${PROJECT_BINARY_DIR}/AttikosConfigVersion.cmake"
                 ${attikos_modules}
           DESTINATION "${ATTIKOS_INSTALL_CMAKEDIR}")
-  install(DIRECTORY include/attikos DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.hpp")
+  install(DIRECTORY include/attikos DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+          FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
   install(FILES "${PROJECT_BINARY_DIR}/include/attikos/config.hpp"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/attikos")
   install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/attikos")

@@ -26,6 +26,13 @@ void visit_cache(Tensor const& cache, F const& f) {
   }
 }
 
+AppendKvOptions append_kv_options(attikos_append_kv_options const& from) {
+  AppendKvOptions to;
+  ATTIKOS_APPEND_KV_OPTIONS(ATTIKOS_COPY_OPTION)
+  to.style = from.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split;
+  return to;
+}
+
 struct AppendCall {
   attikos_context const& context;
   Explanation* log;  ///< null: run; else find out what would run
@@ -102,11 +109,7 @@ struct AppendCall {
  private:
   template <class T, class C, class Table>
   void run() const {
-    AppendKvOptions const options{
-        .style = given.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split,
-        .queries_share_position = given.queries_share_position != 0,
-        .rotary_dim = given.rotary_dim,
-        .kernel = given.kernel};
+    AppendKvOptions const options = append_kv_options(given);
     auto const t = tensors();
     run_on(context, [&](auto const& exec) {
       if (given.check != 0 && log == nullptr) attikos::detail::validate_append_kv_run(exec, t);

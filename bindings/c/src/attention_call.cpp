@@ -20,6 +20,7 @@ AttentionSetup read_attention_options(char const* operation,
   attikos_attention_options const defaults = ATTIKOS_ATTENTION_OPTIONS_INIT;
   auto const o =
       read_options(operation, options, defaults, offsetof(attikos_attention_options, descale_q));
+  auto const& from = o;
   if (o.algorithm < ATTIKOS_FLASH || o.algorithm > ATTIKOS_NAIVE)
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": algorithm is ", o.algorithm,
          "; expected an attikos_attention_algorithm");
@@ -27,16 +28,10 @@ AttentionSetup read_attention_options(char const* operation,
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": compute is ", o.compute,
          "; expected an attikos_compute");
   AttentionSetup s;
-  s.options.softmax_scale = o.softmax_scale;
-  s.options.softcap = o.softcap;
-  s.options.window_left = o.window_left;
-  s.options.window_right = o.window_right;
-  s.options.causal = o.causal != 0;
-  s.options.causal_alignment =
+  auto& to = s.options;
+  ATTIKOS_ATTENTION_OPTIONS(ATTIKOS_COPY_OPTION)
+  to.causal_alignment =
       o.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
-  s.options.algorithm = static_cast<AttentionAlgorithm>(o.algorithm);
-  s.options.kernel = o.kernel;
-  s.options.compute = static_cast<Compute>(o.compute);
   s.check = o.check != 0;
 
   s.has_cu_q = read_optional(operation, "cu_seqlens of q", o.cu_seqlens_q, 1, 1, context, s.cu_q);

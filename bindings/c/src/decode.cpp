@@ -15,8 +15,7 @@ struct DecodeCall {
   Tensor q, k, v, out, lse;
   bool has_lse;
   AttentionSetup setup;
-  std::int64_t splits;
-  Determinism determinism;
+  DecodeOptions options;
 
   /// Reads the tensors once `setup` says how many dimensions they have.
   void read(attikos_tensor const* queries, attikos_tensor const* keys, attikos_tensor const* values,
@@ -39,15 +38,6 @@ struct DecodeCall {
     using Acc = typename ElementTraits<T>::Accumulator;
     if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
     expect_term_types<T, Out>(operation, setup);
-    DecodeOptions const options{.softmax_scale = setup.options.softmax_scale,
-                                .causal = setup.options.causal,
-                                .causal_alignment = setup.options.causal_alignment,
-                                .kernel = setup.options.kernel,
-                                .window_left = setup.options.window_left,
-                                .window_right = setup.options.window_right,
-                                .softcap = setup.options.softcap,
-                                .splits = splits,
-                                .determinism = determinism};
     auto const tensors = attention_tensors(setup, q, k, v, out, has_lse ? &lse : nullptr);
     run_on(context, [&](auto const& exec) {
       if (setup.check && log == nullptr) validate_sequences(exec, tensors);
@@ -72,29 +62,20 @@ Determinism read_determinism(std::int32_t given) {
 }
 
 /// The options that decode has in common with attention, as attention takes them.
-attikos_attention_options attention_part(attikos_decode_options const& o) {
-  attikos_attention_options a = ATTIKOS_ATTENTION_OPTIONS_INIT;
-  a.softmax_scale = o.softmax_scale;
-  a.softcap = o.softcap;
-  a.window_left = o.window_left;
-  a.window_right = o.window_right;
-  a.causal = o.causal;
-  a.causal_top_left = o.causal_top_left;
-  a.check = o.check;
-  a.lengths_q = o.lengths_q;
-  a.lengths_kv = o.lengths_kv;
-  a.cu_seqlens_q = o.cu_seqlens_q;
-  a.cu_seqlens_kv = o.cu_seqlens_kv;
-  a.page_table = o.page_table;
-  a.bias = o.bias;
-  a.mask = o.mask;
-  a.alibi_slopes = o.alibi_slopes;
-  a.sinks = o.sinks;
-  a.kernel = o.kernel;
-  a.descale_q = o.descale_q;
-  a.descale_k = o.descale_k;
-  a.descale_v = o.descale_v;
-  return a;
+attikos_attention_options attention_part(attikos_decode_options const& from) {
+  attikos_attention_options to = ATTIKOS_ATTENTION_OPTIONS_INIT;
+  ATTIKOS_DECODE_OPTIONS(ATTIKOS_COPY_OPTION)
+  return to;
+}
+
+/// Those of decode in C++.
+DecodeOptions decode_options(attikos_decode_options const& from) {
+  DecodeOptions to;
+  ATTIKOS_DECODE_OPTIONS(ATTIKOS_COPY_OPTION)
+  to.causal_alignment =
+      from.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
+  to.determinism = read_determinism(from.determinism);
+  return to;
 }
 
 void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tensor const* k,
@@ -114,8 +95,7 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                   {},
                   lse != nullptr,
                   read_attention_options(operation, &terms, where, true),
-                  o.splits,
-                  read_determinism(o.determinism)};
+                  decode_options(o)};
   call.read(q, k, v, out, lse);
   visit_dtype<double, float, float16, bfloat16, float8_e4m3>(
       operation, call.q, [&]<class T>(std::type_identity<T>) {

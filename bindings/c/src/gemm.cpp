@@ -19,20 +19,11 @@ attikos_gemm_options read_gemm_options(char const* operation, attikos_gemm_optio
   return o;
 }
 
-GemmOptions gemm_options(attikos_gemm_options const& o) {
-  return {.alpha = o.alpha,
-          .beta = o.beta,
-          .trans_a = o.trans_a != 0,
-          .trans_b = o.trans_b != 0,
-          .activation = static_cast<Activation>(o.activation),
-          .scale = o.scale,
-          .bias_along = o.bias_along_rows != 0 ? BiasAlong::m : BiasAlong::n,
-          .compute = static_cast<Compute>(o.compute),
-          .accumulate = static_cast<Accumulate>(o.accumulate),
-          .kernel = o.kernel,
-          .tile_m = o.tile_m,
-          .tile_n = o.tile_n,
-          .tile_k = o.tile_k};
+GemmOptions gemm_options(attikos_gemm_options const& from) {
+  GemmOptions to;
+  ATTIKOS_GEMM_OPTIONS(ATTIKOS_COPY_OPTION)
+  to.bias_along = from.bias_along_rows != 0 ? BiasAlong::m : BiasAlong::n;
+  return to;
 }
 
 OptionalTensor read_optional_tensor(char const* operation, char const* name,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <type_traits>
 
 #include "status.hpp"
 
@@ -34,5 +35,23 @@ Options read_options(char const* operation, Options const* given, Options const&
   result.struct_size = sizeof(Options);
   return result;
 }
+
+/// An option of C as the same in C++, or in another struct of C.
+template <class From, class To>
+void copy_option(From from, To& to) {
+  if constexpr (std::is_same_v<To, bool>) {
+    to = from != 0;
+  } else if constexpr (std::is_enum_v<To>) {
+    to = static_cast<To>(from);
+  } else {
+    to = from;
+  }
+}
+
+/// A row of a table: `to` gets what `from` has, if it has a member of that name.
+#define ATTIKOS_COPY_OPTION(kind, name, initial, meaning)            \
+  [](auto const& a, auto& b) {                                       \
+    if constexpr (requires { b.name; }) copy_option(a.name, b.name); \
+  }(from, to);
 
 }  // namespace attikos::c

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import pathlib
 from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
-from typing import Any
+from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import errors
 
@@ -28,11 +29,15 @@ TensorPointer = POINTER(Tensor)
 
 
 class SizedStruct(ctypes.Structure):
-    """Options: the size goes into the first member, keyword arguments over the defaults."""
+    """The size goes into the first member, keyword arguments over the defaults."""
 
     DEFAULTS: dict[str, Any] = {}
+    SCALARS: list[tuple[str, str]] = []  # kinds and names of options that are no arrays
 
     def __init__(self, **values: Any) -> None:
+        unknown = values.keys() - {name for name, *_ in self._fields_}
+        if unknown:  # ctypes would keep them beside the struct
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
         super().__init__(**{**self.DEFAULTS, **values})
         self.struct_size = ctypes.sizeof(self)
 
@@ -55,151 +60,7 @@ class DeviceInfo(SizedStruct):
     ]
 
 
-class GemmOptions(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("alpha", c_double),
-        ("beta", c_double),
-        ("scale", c_double),
-        ("trans_a", c_int32),
-        ("trans_b", c_int32),
-        ("activation", c_int32),
-        ("bias_along_rows", c_int32),
-        ("bias", TensorPointer),
-        ("residual", TensorPointer),
-        ("scale_a", TensorPointer),
-        ("scale_b", TensorPointer),
-        ("kernel", c_char_p),
-        ("compute", c_int32),
-        ("accumulate", c_int32),
-        ("zero_point_a", TensorPointer),
-        ("zero_point_b", TensorPointer),
-        ("device_scale", TensorPointer),
-        ("scale_out", TensorPointer),
-        ("pre_activation", TensorPointer),
-        ("group_offsets", TensorPointer),
-        ("row_counts", TensorPointer),
-        ("tile_m", c_int32),
-        ("tile_n", c_int32),
-        ("tile_k", c_int32),
-    ]
-    DEFAULTS = {"alpha": 1.0, "scale": 1.0}
-
-
-class GemmGradients(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("da", TensorPointer),
-        ("db", TensorPointer),
-        ("d_bias", TensorPointer),
-        ("d_c", TensorPointer),
-    ]
-
-
-class AttentionOptions(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("softmax_scale", c_double),
-        ("softcap", c_double),
-        ("window_left", c_int64),
-        ("window_right", c_int64),
-        ("causal", c_int32),
-        ("causal_top_left", c_int32),
-        ("algorithm", c_int32),
-        ("check", c_int32),
-        ("lengths_q", TensorPointer),
-        ("lengths_kv", TensorPointer),
-        ("cu_seqlens_q", TensorPointer),
-        ("cu_seqlens_kv", TensorPointer),
-        ("page_table", TensorPointer),
-        ("bias", TensorPointer),
-        ("mask", TensorPointer),
-        ("alibi_slopes", TensorPointer),
-        ("sinks", TensorPointer),
-        ("kernel", c_char_p),
-        ("descale_q", TensorPointer),
-        ("descale_k", TensorPointer),
-        ("descale_v", TensorPointer),
-        ("compute", c_int32),
-    ]
-    DEFAULTS = {"window_left": -1, "window_right": -1}
-
-
-class DecodeOptions(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("softmax_scale", c_double),
-        ("softcap", c_double),
-        ("window_left", c_int64),
-        ("window_right", c_int64),
-        ("splits", c_int64),
-        ("causal", c_int32),
-        ("causal_top_left", c_int32),
-        ("check", c_int32),
-        ("lengths_q", TensorPointer),
-        ("lengths_kv", TensorPointer),
-        ("page_table", TensorPointer),
-        ("bias", TensorPointer),
-        ("mask", TensorPointer),
-        ("alibi_slopes", TensorPointer),
-        ("sinks", TensorPointer),
-        ("descale_q", TensorPointer),
-        ("descale_k", TensorPointer),
-        ("descale_v", TensorPointer),
-        ("kernel", c_char_p),
-        ("determinism", c_int32),
-        ("cu_seqlens_q", TensorPointer),
-        ("cu_seqlens_kv", TensorPointer),
-    ]
-    DEFAULTS = {"window_left": -1, "window_right": -1}
-
-
-class AppendKvOptions(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("interleaved", c_int32),
-        ("queries_share_position", c_int32),
-        ("check", c_int32),
-        ("cache_lengths", TensorPointer),
-        ("page_table", TensorPointer),
-        ("rotary_cos", TensorPointer),
-        ("rotary_sin", TensorPointer),
-        ("q", TensorPointer),
-        ("q_out", TensorPointer),
-        ("rotary_dim", c_int64),
-        ("new_lengths", TensorPointer),
-        ("cu_seqlens_q", TensorPointer),
-        ("cu_seqlens_kv", TensorPointer),
-        ("kernel", c_char_p),
-    ]
-
-
-class AttentionGradients(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("dq", TensorPointer),
-        ("dk", TensorPointer),
-        ("dv", TensorPointer),
-        ("d_bias", TensorPointer),
-        ("d_sinks", TensorPointer),
-    ]
-
-
-class RopeOptions(SizedStruct):
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("eps", c_double),
-        ("num_heads", c_int64),
-        ("position_offset", c_int64),
-        ("norm_each_head", c_int32),
-        ("interleaved", c_int32),
-        ("positions", TensorPointer),
-        ("rotary_dim", c_int64),
-    ]
-    DEFAULTS = {"eps": 1e-6}
-
-
-# name: (result, arguments). Functions that return a status have None for their result here.
+# name: (result, arguments). Functions that return a status have None for their result here; options go by reference.
 _T = TensorPointer
 _TEXT = [c_void_p, c_size_t, POINTER(c_size_t)]
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
@@ -218,27 +79,28 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_free": (None, [c_void_p, c_void_p]),
     "attikos_copy": (None, [c_void_p, c_void_p, c_void_p, c_size_t]),
     "attikos_get_device_info": (None, [c_int32, c_int32, POINTER(DeviceInfo)]),
-    "attikos_gemm": (None, [c_void_p, _T, _T, _T, POINTER(GemmOptions)]),
-    "attikos_explain_gemm": (None, [c_void_p, _T, _T, _T, POINTER(GemmOptions), *_TEXT]),
+    "attikos_gemm": (None, [c_void_p, _T, _T, _T, c_void_p]),
+    "attikos_explain_gemm": (None, [c_void_p, _T, _T, _T, c_void_p, *_TEXT]),
     "attikos_gemm_backward": (
-        None, [c_void_p, _T, _T, _T, POINTER(GemmGradients), POINTER(GemmOptions)],
+        None, [c_void_p, _T, _T, _T, c_void_p, c_void_p],
     ),
+    "attikos_describe_options": (None, [c_char_p, *_TEXT]),
     "attikos_list_kernels": (None, [c_char_p, *_TEXT]),
-    "attikos_attention": (None, [c_void_p, _T, _T, _T, _T, _T, POINTER(AttentionOptions)]),
-    "attikos_explain_attention": (None, [c_void_p, *[_T] * 5, POINTER(AttentionOptions), *_TEXT]),
-    "attikos_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions)]),
-    "attikos_explain_decode": (None, [c_void_p, *[_T] * 5, POINTER(DecodeOptions), *_TEXT]),
-    "attikos_append_kv": (None, [c_void_p, *[_T] * 4, POINTER(AppendKvOptions)]),
-    "attikos_explain_append_kv": (None, [c_void_p, *[_T] * 4, POINTER(AppendKvOptions), *_TEXT]),
+    "attikos_attention": (None, [c_void_p, _T, _T, _T, _T, _T, c_void_p]),
+    "attikos_explain_attention": (None, [c_void_p, *[_T] * 5, c_void_p, *_TEXT]),
+    "attikos_decode": (None, [c_void_p, *[_T] * 5, c_void_p]),
+    "attikos_explain_decode": (None, [c_void_p, *[_T] * 5, c_void_p, *_TEXT]),
+    "attikos_append_kv": (None, [c_void_p, *[_T] * 4, c_void_p]),
+    "attikos_explain_append_kv": (None, [c_void_p, *[_T] * 4, c_void_p, *_TEXT]),
     "attikos_merge_states": (None, [c_void_p, *[_T] * 6]),
     "attikos_merge_split_states": (None, [c_void_p, *[_T] * 4]),
     "attikos_attention_backward": (
-        None, [c_void_p, *[_T] * 6, POINTER(AttentionGradients), POINTER(AttentionOptions)],
+        None, [c_void_p, *[_T] * 6, c_void_p, c_void_p],
     ),
-    "attikos_rope": (None, [c_void_p, *[_T] * 4, POINTER(RopeOptions)]),
-    "attikos_rope_backward": (None, [c_void_p, *[_T] * 4, POINTER(RopeOptions)]),
-    "attikos_rms_norm_rope": (None, [c_void_p, *[_T] * 5, POINTER(RopeOptions)]),
-    "attikos_rms_norm_rope_backward": (None, [c_void_p, *[_T] * 7, POINTER(RopeOptions)]),
+    "attikos_rope": (None, [c_void_p, *[_T] * 4, c_void_p]),
+    "attikos_rope_backward": (None, [c_void_p, *[_T] * 4, c_void_p]),
+    "attikos_rms_norm_rope": (None, [c_void_p, *[_T] * 5, c_void_p]),
+    "attikos_rms_norm_rope_backward": (None, [c_void_p, *[_T] * 7, c_void_p]),
     "attikos_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32]),
     "attikos_explain_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32, *_TEXT]),
     "attikos_gated_mlp_backward": (None, [c_void_p, *[_T] * 7, c_int32]),
@@ -313,3 +175,76 @@ def _check_status(status: int, function: Any, arguments: Any) -> int:
 
 
 library = _load()
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Option(NamedTuple):
+    """A member of a struct of options, as the library describes it."""
+
+    kind: str
+    name: str
+    offset: int
+    size: int
+    default: float
+    meaning: str
+
+
+@functools.lru_cache(maxsize=None)
+def describe_options(operation: str) -> tuple[int, list[Option]]:
+    """The bytes of the options of an operation, and its options with `struct_size` before them."""
+    length = c_size_t()
+    library.attikos_describe_options(operation.encode(), None, 0, ctypes.byref(length))
+    text = ctypes.create_string_buffer(length.value + 1)
+    library.attikos_describe_options(operation.encode(), text, length.value + 1, None)
+    size, *lines = text.value.decode().splitlines()
+    options = []
+    for line in lines:
+        kind, name, offset, bytes_, default, meaning = line.split("\t")
+        options.append(Option(kind, name, int(offset), int(bytes_), float(default), meaning))
+    return int(size), options
+
+
+def documented(operation: str) -> Callable[[_Function], _Function]:
+    """Adds to the documentation of a function what the library says of the options that it has by the same name."""
+
+    def add(function: _Function) -> _Function:
+        code: Any = function
+        names = code.__code__.co_varnames[: code.__code__.co_argcount + code.__code__.co_kwonlyargcount]
+        spoken = (x for x in describe_options(operation)[1] if x.kind not in ("choice", "text"))  # names here
+        told = {option.name: option.meaning.replace("null", "None") for option in spoken}
+        lines = [f"{name}: {told[name]}" for name in names if name in told]
+        text = "\n\n    Options, as the library describes them:\n"
+        if function.__doc__:
+            function.__doc__ = function.__doc__.rstrip() + text + "".join(f"    {line}\n" for line in lines) + "    "
+        return function
+
+    return add
+
+
+_KINDS: dict[str, Any] = {
+    "size": c_size_t, "real": c_double, "integer": c_int64, "number": c_int32, "flag": c_int32, "choice": c_int32,
+    "tensor": TensorPointer, "text": c_char_p,
+}  # fmt: skip
+
+
+def _options(name: str, operation: str) -> type[SizedStruct]:
+    """The struct that the library describes."""
+    size, described = describe_options(operation)
+    fields = [(option.name, _KINDS[option.kind]) for option in described]
+    numbers = [option for option in described if option.kind not in ("size", "tensor", "text")]
+    defaults = {x.name: x.default if x.kind == "real" else int(x.default) for x in numbers if x.default != 0}
+    scalars = [(option.kind, option.name) for option in described if option.kind not in ("size", "tensor")]
+    members = {"_fields_": fields, "DEFAULTS": defaults, "SCALARS": scalars, "__module__": __name__}
+    made = type(name, (SizedStruct,), members)
+    if ctypes.sizeof(made) != size:
+        raise ImportError(f"attikos: {name} has {ctypes.sizeof(made)} bytes here, {size} in the library")
+    return made
+
+
+GemmOptions: Any = _options("GemmOptions", "gemm")
+GemmGradients: Any = _options("GemmGradients", "gemm_gradients")
+AttentionOptions: Any = _options("AttentionOptions", "attention")
+AttentionGradients: Any = _options("AttentionGradients", "attention_gradients")
+DecodeOptions: Any = _options("DecodeOptions", "decode")
+AppendKvOptions: Any = _options("AppendKvOptions", "append_kv")
+RopeOptions: Any = _options("RopeOptions", "rope")

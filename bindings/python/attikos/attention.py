@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 
 from . import _autograd, _library
-from ._arguments import COMPUTE, Caller, choice, finite, flag, integer, real, spell, text, window
+from ._arguments import COMPUTE, INT32, Caller, choice, finite, flag, integer, real, spell, text, window
 from ._arrays import Call, Operand, operand_of, pointer_or_none, tensor_of
 from ._dtypes import FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_array
@@ -69,20 +69,40 @@ def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int,
     return array
 
 
+# The options of attention and decode by their names in the library, and those that go by another name here.
+_OPTIONS = {x.name: x for operation in ("attention", "decode") for x in _library.describe_options(operation)[1]}
+_RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check"}
+_CHOICES = {"algorithm": _ALGORITHMS, "compute": COMPUTE, "determinism": _DETERMINISM}
+
 # Arrays that an option struct points at, by their names here and there.
-_TENSORS = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "bias", "mask",
-            "alibi_slopes", "sinks", "descale_q", "descale_k", "descale_v")  # fmt: skip
+_TENSORS = tuple(name for name, option in _OPTIONS.items() if option.kind == "tensor")
+
+
+def _python_default(option: _library.Option) -> Any:
+    if option.kind in ("tensor", "text"):
+        return None if option.kind == "tensor" else ""
+    if option.kind == "choice":
+        return next(word for word, number in _CHOICES[option.name].items() if number == option.default)
+    return {"real": float, "flag": bool}.get(option.kind, int)(option.default)
+
+
+_DEFAULTS: dict[str, Any] = {
+    **{name: _python_default(option) for name, option in _OPTIONS.items() if name not in _RENAMED},
+    "scale": None, "window": (-1, -1), "top_left": False, "check": True, "out_dtype": None, "heads_last": False,
+}  # fmt: skip
 
 
 def attention_settings(**given: Any) -> dict[str, Any]:
     """All settings of a call, those that are not given at their defaults. heads_last: the arrays of queries, keys and
     values are [batch, seqlen, heads, head_dim], and so is the result."""
-    defaults: dict[str, Any] = {
-        "scale": None, "causal": False, "top_left": False, "window": (-1, -1), "softcap": 0.0,
-        "algorithm": "flash", "compute": "ieee", "kernel": "", "check": True, "out_dtype": None, "splits": 0,
-        "determinism": "run_to_run", "heads_last": False, **dict.fromkeys(_TENSORS),
-    }  # fmt: skip
-    return {**defaults, **given}
+    unknown = given.keys() - _DEFAULTS.keys()
+    assert not unknown, f"no setting of attention: {unknown}"
+    return {**_DEFAULTS, **given}
+
+
+def settings_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The settings among all arguments of a public function, which are its local names where it begins."""
+    return attention_settings(**{name: value for name, value in arguments.items() if name in _DEFAULTS})
 
 
 def seen(operation: str, name: str, x: Any, settings: dict[str, Any]) -> Operand:
@@ -94,23 +114,30 @@ def seen(operation: str, name: str, x: Any, settings: dict[str, Any]) -> Operand
 def _numbers(operation: str, settings: dict[str, Any], of_decode: bool) -> Any:
     """The options of attention or decode that are no arrays."""
     left, right = window(operation, "window", settings["window"])
-    shared = dict(
+    values = dict(
         softmax_scale=0.0 if settings["scale"] is None else real(operation, "scale", settings["scale"]),
-        softcap=real(operation, "softcap", settings["softcap"]),
         window_left=left,
         window_right=right,
-        causal=int(flag(operation, "causal", settings["causal"])),
         causal_top_left=int(flag(operation, "top_left", settings["top_left"])),
-        kernel=text(operation, "kernel", settings["kernel"]),
     )
-    compute = choice(operation, "compute", settings["compute"], COMPUTE)
-    algorithm = choice(operation, "algorithm", settings["algorithm"], _ALGORITHMS)
-    if not of_decode:
-        return _library.AttentionOptions(algorithm=algorithm, compute=compute, **shared)
-    return _library.DecodeOptions(
-        splits=integer(operation, "splits", settings["splits"]),
-        determinism=choice(operation, "determinism", settings["determinism"], _DETERMINISM), **shared,
-    )  # fmt: skip
+    struct = _library.DecodeOptions if of_decode else _library.AttentionOptions
+    for kind, name in struct.SCALARS:
+        if name in _RENAMED:
+            continue
+        given = settings[name]
+        values[name] = choice(operation, name, given, _CHOICES[name]) if kind == "choice" else _READ[kind](
+            operation, name, given
+        )
+    return struct(**values)
+
+
+_READ: dict[str, Callable[[str, str, Any], Any]] = {
+    "real": real,
+    "integer": integer,
+    "number": lambda operation, name, value: integer(operation, name, value, *INT32),
+    "flag": lambda operation, name, value: int(flag(operation, name, value)),
+    "text": text,
+}
 
 
 def prepare(
@@ -176,6 +203,7 @@ def _forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], w
     return call.finish()
 
 
+@_library.documented("attention")
 def attention(
     q: Any, k: Any, v: Any, *, scale: float | None = None, causal: bool = False, top_left: bool = False,
     window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, mask: Any = None,
@@ -205,14 +233,7 @@ def attention(
     have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
     for one raise UnsupportedError.
     """
-    settings = attention_settings(
-        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
-        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q,
-        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, compute=compute,
-        kernel=kernel, check=check,
-    )  # fmt: skip
-    return differentiable_attention("attention", q, k, v, settings, return_lse)
+    return differentiable_attention("attention", q, k, v, settings_of(locals()), return_lse)
 
 
 def differentiable_attention(
@@ -290,6 +311,7 @@ def _backward(
     return tuple(found.get(name) for name in ("dq", "dk", "dv", "d_bias", "d_sinks"))
 
 
+@_library.documented("attention")
 def attention_backward(
     q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, *, scale: float | None = None, causal: bool = False,
     top_left: bool = False, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
@@ -301,12 +323,7 @@ def attention_backward(
 
     q, k, v and the options are those of the forward call, out and lse what it returned with return_lse.
     """
-    settings = attention_settings(
-        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
-        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, kernel=kernel, check=check,
-    )  # fmt: skip
-    found = _backward(q, k, v, out, lse, dout, settings, d_bias=True, d_sinks=True)
+    found = _backward(q, k, v, out, lse, dout, settings_of(locals()), d_bias=True, d_sinks=True)
     return tuple(gradient for gradient in found if gradient is not None)
 
 

@@ -10,10 +10,11 @@ from ._arguments import Caller, flag, integer, spell, text
 from ._arrays import Call, Operand, explained, operand_of, pointer_or_none
 from ._host import int32_array
 from ._dtypes import FLOATING, DType, dtype_of
-from .attention import attention_settings, prepare, results
+from .attention import prepare, results, settings_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
 
+@_library.documented("decode")
 def decode(
     q: Any, k: Any, v: Any, *, scale: float | None = None, causal: bool = False, top_left: bool = False,
     window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, mask: Any = None,
@@ -36,13 +37,7 @@ def decode(
     choice free, and bits repeat from call to call with either. Everything else means what it means for
     attention(). There are no gradients: where PyTorch records, an array that asks for one raises UnsupportedError.
     """
-    settings = attention_settings(
-        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
-        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
-        cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q,
-        descale_k=descale_k, descale_v=descale_v, out_dtype=out_dtype, splits=splits, kernel=kernel, check=check,
-        determinism=determinism,
-    )  # fmt: skip
+    settings = settings_of(locals())
     with_lse = flag("decode", "return_lse", return_lse)
     call, options = prepare("decode", q, k, v, settings, of_decode=True)
     out, lse = results(call, settings, with_lse)
@@ -89,6 +84,7 @@ def run_append(call: Call, options: Any) -> None:
         _autograd.mark_written(call["k_cache"].owner, call["v_cache"].owner)
 
 
+@_library.documented("append_kv")
 def append_kv(
     k_new: Any, v_new: Any, k_cache: Any, v_cache: Any, *, cache_lengths: Any = None, page_table: Any = None,
     cos: Any = None, sin: Any = None, interleaved: bool = False, rotary_dim: int = 0, q: Any = None,

@@ -195,6 +195,7 @@ def _copy_into(operation: str, call: Call, out: Operand, c: Operand) -> None:
         raise ArgumentError(f"attikos.{operation}: c has strides {c.strides}; expected a dense row-major array")
 
 
+@_library.documented("gemm")
 def gemm(
     a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False, trans_b: bool = False,
     c: Any = None, *, bias: Any = None, residual: Any = None, activation: str | None = None,

@@ -46,11 +46,11 @@ struct AttentionArgs {
                head_dim_v = 0;
   std::int64_t q_stride[4] = {}, k_stride[4] = {}, v_stride[4] = {}, out_stride[4] = {};
   std::int64_t lse_stride[3] = {};
-  double softmax_scale = 1;
-  double softcap = 0;  ///< 0: none
-  bool causal = false;
+  double softmax_scale = 1;  ///< no longer 0
+  ATTIKOS_OPTION_SOFTCAP(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_CAUSAL(ATTIKOS_CXX_OPTION_MEMBER)
   CausalAlignment causal_alignment = CausalAlignment::bottom_right;
-  std::int64_t window_left = -1, window_right = -1;  ///< −1: open
+  ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
   /// What the caller allows; a kernel may be more precise than that.
   Compute compute = Compute::ieee;
 
@@ -84,6 +84,8 @@ struct AttentionArgs {
   float const* descale_k = nullptr;
   float const* descale_v = nullptr;
   std::int64_t descale_q_stride[2] = {}, descale_k_stride[2] = {}, descale_v_stride[2] = {};
+
+  ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
 /// What an attention call may ask for beyond out.

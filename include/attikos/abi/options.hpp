@@ -9,8 +9,19 @@
 /// a kernel refuses every option that is not on the kernel's own list.
 #pragma once
 
+#include <attikos/abi/option_tables.h>
+
 #include <attikos/config.hpp>
 #include <cstdint>
+
+// A row of a table as a member with its default, and as an assignment between structs `to` and
+// `from` that both have it.
+#define ATTIKOS_CXX_TYPE_real double
+#define ATTIKOS_CXX_TYPE_integer std::int64_t
+#define ATTIKOS_CXX_TYPE_flag bool
+#define ATTIKOS_CXX_OPTION_MEMBER(kind, name, initial, meaning) \
+  ATTIKOS_CXX_TYPE_##kind name = initial;
+#define ATTIKOS_CXX_OPTION_COPY(kind, name, initial, meaning) to.name = from.name;
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -32,21 +32,23 @@ constexpr char const* portable_name(AttentionAlgorithm algorithm) noexcept {
   return "portable/flash";
 }
 
-/// Options of attention() and attention_backward(). All are run-time values.
+/// Options of attention() and attention_backward(). All are run-time values. Members that decode()
+/// and C have by the same name are rows of abi/option_tables.h: softmax_scale, causal, window_left,
+/// window_right, softcap and what is last.
 struct AttentionOptions {
-  double softmax_scale = 0;  ///< factor of q·k; 0 means 1/√head_dim
-  bool causal = false;       ///< key j is visible to query i only if j ≤ i + offset
+  ATTIKOS_OPTION_SOFTMAX_SCALE(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_CAUSAL(ATTIKOS_CXX_OPTION_MEMBER)
   CausalAlignment causal_alignment =
       CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
   AttentionAlgorithm algorithm = AttentionAlgorithm::flash;
-  char const* kernel = "";         ///< "" chooses; a name demands it and never falls back
-  std::int64_t window_left = -1;   ///< keys before i + offset that query i sees; −1: all
-  std::int64_t window_right = -1;  ///< keys after i + offset that query i sees; −1: all
-  double softcap = 0;    ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
+  char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
+  ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_SOFTCAP(ATTIKOS_CXX_OPTION_MEMBER)
   double dropout_p = 0;  ///< anything but 0 is refused
   /// Least precision of float products. The portable kernels and the gradients always compute in
   /// IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the choice.
   Compute compute = Compute::ieee;
+  ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
 /// Offsets of packed sequences. See cu_seqlens().

@@ -59,29 +59,25 @@ void broadcast_strides(char const* operation, char const* name, AnyTensor const&
 }
 
 /// Options that enter the score, checked and copied.
-inline void score_option_arguments(char const* operation, abi::AttentionArgs& g,
-                                   AttentionOptions const& options) {
-  if (!std::isfinite(options.softmax_scale))
-    raise<Error>(operation, ": softmax_scale is ", options.softmax_scale,
+inline void score_option_arguments(char const* operation, abi::AttentionArgs& to,
+                                   AttentionOptions const& from) {
+  if (!std::isfinite(from.softmax_scale))
+    raise<Error>(operation, ": softmax_scale is ", from.softmax_scale,
                  "; expected a finite number, 0 for 1/sqrt(d)");
-  if (!std::isfinite(options.softcap) || options.softcap < 0)
-    raise<Error>(operation, ": softcap is ", options.softcap,
+  if (!std::isfinite(from.softcap) || from.softcap < 0)
+    raise<Error>(operation, ": softcap is ", from.softcap,
                  "; expected a finite positive number, 0 for none");
   auto const check_window = [&](char const* name, std::int64_t value) {
     if (value < -1)
       raise<Error>(operation, ": ", name, " is ", value, "; expected a number of keys, -1 for all");
   };
-  check_window("window_left", options.window_left);
-  check_window("window_right", options.window_right);
-  g.softmax_scale = options.softmax_scale != 0 ? options.softmax_scale
-                    : g.head_dim > 0           ? 1.0 / std::sqrt(static_cast<double>(g.head_dim))
-                                               : 1.0;
-  g.softcap = options.softcap;
-  g.causal = options.causal;
-  g.causal_alignment = options.causal_alignment;
-  g.window_left = options.window_left;
-  g.window_right = options.window_right;
-  g.compute = options.compute;
+  check_window("window_left", from.window_left);
+  check_window("window_right", from.window_right);
+  ATTIKOS_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
+  if (to.softmax_scale == 0)
+    to.softmax_scale = to.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(to.head_dim)) : 1.0;
+  to.causal_alignment = from.causal_alignment;
+  to.compute = from.compute;
 }
 
 /// What enters the scores besides options; absent where it was not given.

@@ -19,15 +19,11 @@ template <class T>
 concept DecodeExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks,
                                      Descale, Score, Weight, Workspace>;
 
-inline AttentionOptions attention_options(DecodeOptions const& options) {
-  AttentionOptions result;
-  result.softmax_scale = options.softmax_scale;
-  result.causal = options.causal;
-  result.causal_alignment = options.causal_alignment;
-  result.window_left = options.window_left;
-  result.window_right = options.window_right;
-  result.softcap = options.softcap;
-  return result;
+inline AttentionOptions attention_options(DecodeOptions const& from) {
+  AttentionOptions to;
+  ATTIKOS_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
+  to.causal_alignment = from.causal_alignment;
+  return to;
 }
 
 /// Joins the partial states of a problem, and its sinks.

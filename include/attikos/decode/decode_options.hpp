@@ -14,21 +14,22 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 /// result may repeat further than is asked for.
 enum class Determinism : std::uint8_t { unordered, run_to_run, batch_invariant };
 
-/// Options of decode(). All are run-time values; those that attention() has too mean the same.
+/// Options of decode(). All are run-time values; those that attention() has too mean the same, and
+/// come from the same rows of abi/option_tables.h.
 struct DecodeOptions {
-  double softmax_scale = 0;  ///< factor of q·k; 0 means 1/√head_dim
-  bool causal = false;       ///< key j is visible to query i only if j ≤ i + offset
+  ATTIKOS_OPTION_SOFTMAX_SCALE(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_CAUSAL(ATTIKOS_CXX_OPTION_MEMBER)
   CausalAlignment causal_alignment =
       CausalAlignment::bottom_right;  ///< offset len_kv − len_q, or 0
   char const* kernel = "";            ///< "" chooses; a name demands it and never falls back
-  std::int64_t window_left = -1;      ///< keys before i + offset that query i sees; −1: all
-  std::int64_t window_right = -1;     ///< keys after i + offset that query i sees; −1: all
-  double softcap = 0;  ///< c > 0: scores become c·tanh(score/c) before bias and masks; 0: none
+  ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_SOFTCAP(ATTIKOS_CXX_OPTION_MEMBER)
   /// At most this many parts of the cache are worked on apart; 0: as many as are worth while. The
   /// result depends on it by rounding only. Given, it makes bits batch-invariant; see decode().
   std::int64_t splits = 0;
   /// `batch_invariant` leaves splits to what does not depend on the batch: 16 on a device.
   Determinism determinism = Determinism::run_to_run;
+  ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -12,18 +12,40 @@
  * Work is asynchronous on the context's stream, except on host contexts, where it is done when the
  * call returns. attikos_synchronize() waits.
  *
- * Options are structs whose first member is their size: set them up with the initializer macro that
- * stands behind each of them, then change members. A library that is newer than the caller fills the
- * members that the caller does not know with their defaults. NULL instead of options means defaults.
+ * Options are structs whose first member is their size; the others, with their types, defaults and meanings, are
+ * the rows of the tables in abi/option_tables.h. Set them up with the initializer macro that stands behind each
+ * struct, then change members. A library that is newer than the caller fills the members that the caller does not
+ * know with their defaults. NULL instead of options means defaults.
  */
 #ifndef ATTIKOS_ATTIKOS_H
 #define ATTIKOS_ATTIKOS_H
 
+#include <attikos/abi/option_tables.h>
 #include <attikos/attikos_base.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* --- options ------------------------------------------------------------------------------------ */
+
+/* Types of the kinds of options, a member of a struct, and its default in an initializer. */
+#define ATTIKOS_OPTION_TYPE_real double
+#define ATTIKOS_OPTION_TYPE_integer int64_t
+#define ATTIKOS_OPTION_TYPE_number int32_t
+#define ATTIKOS_OPTION_TYPE_flag int32_t
+#define ATTIKOS_OPTION_TYPE_choice int32_t
+#define ATTIKOS_OPTION_TYPE_tensor attikos_tensor const*
+#define ATTIKOS_OPTION_TYPE_text char const*
+#define ATTIKOS_OPTION_MEMBER(kind, name, initial, meaning) ATTIKOS_OPTION_TYPE_##kind name;
+#define ATTIKOS_OPTION_INITIAL(kind, name, initial, meaning) , initial
+
+/** A description of a struct of options ("gemm", "gemm_gradients", "attention", "attention_gradients", "decode",
+ * "append_kv", "rope"), as this library has it. The first line is its size in bytes; a line for each member follows,
+ * `struct_size` included: kind (real, integer, number, flag, choice, tensor, text, size), name, offset, size, default
+ * (0 for null) and meaning, with tabs between them. Text as for attikos_explain_gemm. Runs on any processor. */
+ATTIKOS_API attikos_status attikos_describe_options(char const* operation, char* text, size_t size,
+                                                    size_t* length);
 
 /* --- matrix product ---------------------------------------------------------------------------- */
 
@@ -48,42 +70,12 @@ typedef ATTIKOS_ENUM(attikos_accumulate) {
   ATTIKOS_ACCUMULATE_FAST = 1      /**< all in the matrix unit, which may keep as few as 14 bits */
 } attikos_accumulate;
 
+/** Options of attikos_gemm and attikos_gemm_backward; the members are the rows of the table. */
 typedef struct attikos_gemm_options {
   size_t struct_size;
-  double alpha;
-  double beta; /**< 0 never reads c */
-  double scale;
-  int32_t trans_a; /**< not 0: a is [.., k, m] */
-  int32_t trans_b; /**< not 0: b is [.., n, k] */
-  int32_t activation;      /**< attikos_activation */
-  int32_t bias_along_rows; /**< not 0: the bias has one entry per row of c instead of per column */
-  attikos_tensor const* bias;     /**< [n] (or [m]), or null */
-  attikos_tensor const* residual; /**< the shape of c, which it may be itself, or null */
-  attikos_tensor const* scale_a;  /**< float8 and int8: float32 factors of a's elements as attikos_quantize
-                                       writes them ([1], per row of op(a), or in blocks of 128 along k), or
-                                       null for 1 */
-  attikos_tensor const* scale_b;  /**< likewise, per column of op(b) */
-  char const* kernel; /**< null or "": automatic; a name demands that kernel and never falls back */
-  int32_t compute;    /**< attikos_compute */
-  int32_t accumulate; /**< attikos_accumulate */
-  attikos_tensor const* zero_point_a; /**< int32 [1] or [m], subtracted from int8 elements of a, or null */
-  attikos_tensor const* zero_point_b; /**< int32 [1] or [n] */
-  attikos_tensor const* device_scale; /**< float32 [1], a factor of `scale` that the device holds, or null */
-  attikos_tensor const* scale_out;    /**< float32 [1]: an 8-bit c gets round(result / scale_out), or null */
-  attikos_tensor const* pre_activation; /**< output: what goes into the activation, of c's shape and type
-                                             (float32 beside an 8-bit c), or null */
-  attikos_tensor const* group_offsets; /**< int32 or int64 [groups + 1], or null: rows [offset g, offset g + 1)
-                                            of a [total, k] and c [total, n] go with matrix g of
-                                            b [groups, k, n]; read on the device and clamped */
-  attikos_tensor const* row_counts;    /**< int32 [batch], or null: rows of a [batch, m, k] and c [batch, m, n]
-                                            past these counts are neither read nor written */
-  int32_t tile_m; /**< extents of the tile; a compiled kernel that has it, else the portable one; 0: the library's */
-  int32_t tile_n;
-  int32_t tile_k;
+  ATTIKOS_GEMM_OPTIONS(ATTIKOS_OPTION_MEMBER)
 } attikos_gemm_options;
-#define ATTIKOS_GEMM_OPTIONS_INIT                                                                             \
-  {sizeof(attikos_gemm_options), 1.0, 0.0, 1.0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL,   \
-   NULL, NULL, NULL, NULL, NULL, 0, 0, 0}
+#define ATTIKOS_GEMM_OPTIONS_INIT {sizeof(attikos_gemm_options) ATTIKOS_GEMM_OPTIONS(ATTIKOS_OPTION_INITIAL)}
 
 /** c = act(scale * (alpha * op(a) * op(b) + beta * c) + bias) + residual.
  *
@@ -107,14 +99,12 @@ ATTIKOS_API attikos_status attikos_explain_gemm(attikos_context* context, attiko
                                                 attikos_gemm_options const* options, char* text, size_t size,
                                                 size_t* length);
 
+/** What attikos_gemm_backward writes; the members are the rows of the table. */
 typedef struct attikos_gemm_gradients {
   size_t struct_size;
-  attikos_tensor const* da;     /**< the shape and type of a, or null; summed over the batch where a has none */
-  attikos_tensor const* db;     /**< the shape and type of b, or null */
-  attikos_tensor const* d_bias; /**< [n] (or [m]) of the type of dout, or null */
-  attikos_tensor const* d_c;    /**< gradient of the c that beta multiplied, the shape and type of dout, or null */
+  ATTIKOS_GEMM_GRADIENTS(ATTIKOS_OPTION_MEMBER)
 } attikos_gemm_gradients;
-#define ATTIKOS_GEMM_GRADIENTS_INIT {sizeof(attikos_gemm_gradients), NULL, NULL, NULL, NULL}
+#define ATTIKOS_GEMM_GRADIENTS_INIT {sizeof(attikos_gemm_gradients) ATTIKOS_GEMM_GRADIENTS(ATTIKOS_OPTION_INITIAL)}
 
 /** Gradients of attikos_gemm: a, b and options are those of the forward call, dout is the gradient of its
  * result. With an activation, options->pre_activation is what the forward call wrote there and is read. Of the
@@ -141,38 +131,12 @@ typedef ATTIKOS_ENUM(attikos_attention_algorithm) {
   ATTIKOS_NAIVE = 2
 } attikos_attention_algorithm;
 
+/** Options of attikos_attention and attikos_attention_backward; the members are the rows of the table. */
 typedef struct attikos_attention_options {
   size_t struct_size;
-  double softmax_scale;    /**< 0: 1/sqrt(head_dim) */
-  double softcap;          /**< c > 0: scores become c * tanh(score / c); 0: none */
-  int64_t window_left;     /**< keys before i + offset that query i sees; -1: all */
-  int64_t window_right;    /**< keys after i + offset that query i sees; -1: all */
-  int32_t causal;          /**< not 0: query i sees key j only if j <= i + offset, offset = len_kv - len_q */
-  int32_t causal_top_left; /**< not 0: the offset is 0 */
-  int32_t algorithm;       /**< attikos_attention_algorithm */
-  int32_t check;           /**< not 0: lengths and cu_seqlens are read and checked, which waits for the
-                                stream; else kernels clamp them */
-  attikos_tensor const* lengths_q;  /**< int32, one per sequence, or null: every query counts */
-  attikos_tensor const* lengths_kv; /**< likewise; not null beside lengths_q */
-  attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q is [heads_q, total_q, d] */
-  attikos_tensor const* cu_seqlens_kv; /**< with cu_seqlens_q: k and v are [heads_kv, total_kv, d] */
-  attikos_tensor const* page_table; /**< int32 [batch, max_pages], or null: k and v are
-                                         [num_pages, heads_kv, page_size, d] */
-  attikos_tensor const* bias; /**< 2 to 4 dimensions that broadcast to [batch, heads_q, seqlen_q, seqlen_kv]; the
-                                   type of out */
-  attikos_tensor const* mask; /**< bool or uint8, broadcasts like bias; 0 excludes */
-  attikos_tensor const* alibi_slopes; /**< float32 [heads_q] or [batch, heads_q] */
-  attikos_tensor const* sinks; /**< float32 (float64 beside float64) [heads_q]: logits in the denominator only */
-  char const* kernel;          /**< as for attikos_gemm */
-  attikos_tensor const* descale_q; /**< float8 only: float32 [1], [heads_kv] or [batch, heads_kv] factors of the
-                                        elements of q, or null for 1 */
-  attikos_tensor const* descale_k;
-  attikos_tensor const* descale_v;
-  int32_t compute; /**< attikos_compute */
+  ATTIKOS_ATTENTION_OPTIONS(ATTIKOS_OPTION_MEMBER)
 } attikos_attention_options;
-#define ATTIKOS_ATTENTION_OPTIONS_INIT \
-  {sizeof(attikos_attention_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL, NULL, NULL, NULL, ATTIKOS_COMPUTE_IEEE}
+#define ATTIKOS_ATTENTION_OPTIONS_INIT {sizeof(attikos_attention_options) ATTIKOS_ATTENTION_OPTIONS(ATTIKOS_OPTION_INITIAL)}
 
 /** out = softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi, masks.
  *
@@ -195,15 +159,12 @@ ATTIKOS_API attikos_status attikos_explain_attention(attikos_context* context, a
                                                      attikos_attention_options const* options, char* text,
                                                      size_t size, size_t* length);
 
+/** What attikos_attention_backward writes; the members are the rows of the table. */
 typedef struct attikos_attention_gradients {
   size_t struct_size;
-  attikos_tensor const* dq;      /**< the shape and type of q; like dk and dv not null */
-  attikos_tensor const* dk;
-  attikos_tensor const* dv;
-  attikos_tensor const* d_bias;  /**< the shape and type of the bias, or null */
-  attikos_tensor const* d_sinks; /**< the shape and type of the sinks, or null */
+  ATTIKOS_ATTENTION_GRADIENTS(ATTIKOS_OPTION_MEMBER)
 } attikos_attention_gradients;
-#define ATTIKOS_ATTENTION_GRADIENTS_INIT {sizeof(attikos_attention_gradients), NULL, NULL, NULL, NULL, NULL}
+#define ATTIKOS_ATTENTION_GRADIENTS_INIT {sizeof(attikos_attention_gradients) ATTIKOS_ATTENTION_GRADIENTS(ATTIKOS_OPTION_INITIAL)}
 
 /** Gradients of attikos_attention: q, k, v, out, lse and options are those of the forward call (without a
  * page table), dout has the shape and type of out. Deterministic, without atomics. */
@@ -224,38 +185,12 @@ typedef ATTIKOS_ENUM(attikos_determinism) {
   ATTIKOS_UNORDERED = 2        /**< not at all */
 } attikos_determinism;
 
+/** Options of attikos_decode: those that attention has, too, mean the same; the members are the rows of the table. */
 typedef struct attikos_decode_options {
   size_t struct_size;
-  double softmax_scale; /**< this and what follows as in attikos_attention_options */
-  double softcap;
-  int64_t window_left;
-  int64_t window_right;
-  int64_t splits; /**< the cache is worked on in at most this many parts; 0: as many as are worth while. Given,
-                       it makes bits batch-invariant */
-  int32_t causal;
-  int32_t causal_top_left;
-  int32_t check;
-  attikos_tensor const* lengths_q;
-  attikos_tensor const* lengths_kv; /**< int32 [batch], positions of the cache in use, or null for all */
-  attikos_tensor const* page_table;
-  attikos_tensor const* bias;
-  attikos_tensor const* mask;
-  attikos_tensor const* alibi_slopes;
-  attikos_tensor const* sinks;
-  attikos_tensor const* descale_q;
-  attikos_tensor const* descale_k;
-  attikos_tensor const* descale_v;
-  char const* kernel;
-  int32_t determinism; /**< attikos_determinism; batch-invariant leaves splits of 0 to what does not depend on
-                            the batch: 16 on a device */
-  attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q and out are [heads_q, total_q, d], lse
-                                            [heads_q, total_q], over padded or paged keys, or packed ones */
-  attikos_tensor const* cu_seqlens_kv; /**< int32 [batch + 1] beside those of q, or null: k and v are
-                                            [heads_kv, total_kv, d] */
+  ATTIKOS_DECODE_OPTIONS(ATTIKOS_OPTION_MEMBER)
 } attikos_decode_options;
-#define ATTIKOS_DECODE_OPTIONS_INIT                                                                              \
-  {sizeof(attikos_decode_options), 0.0, 0.0, -1, -1, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
-   NULL, NULL, NULL, ATTIKOS_RUN_TO_RUN, NULL, NULL}
+#define ATTIKOS_DECODE_OPTIONS_INIT {sizeof(attikos_decode_options) ATTIKOS_DECODE_OPTIONS(ATTIKOS_OPTION_INITIAL)}
 
 /** What attikos_attention computes, for one or a few queries per sequence over a long cache, which is split
  * among teams. q [batch, heads_q, seqlen_q, d], k [batch, heads_kv, seqlen_max, d] or, with a page table,
@@ -274,32 +209,12 @@ ATTIKOS_API attikos_status attikos_explain_decode(attikos_context* context, atti
                                                   attikos_decode_options const* options, char* text,
                                                   size_t size, size_t* length);
 
+/** Options of attikos_append_kv; the members are the rows of the table. */
 typedef struct attikos_append_kv_options {
   size_t struct_size;
-  int32_t interleaved;            /**< not 0: rotary features 2i and 2i + 1 form pairs, else i and i + half */
-  int32_t queries_share_position; /**< not 0: every query is rotated as the first one, which suits attention
-                                       without a causal mask or window; else query i as position length + i */
-  int32_t check; /**< not 0: lengths are read and it is checked that all new positions fit into the cache,
-                      which waits for the stream; else those that do not are left out */
-  attikos_tensor const* cache_lengths; /**< int32 [batch], positions in use before the call, or null for 0 */
-  attikos_tensor const* page_table;    /**< int32 [batch, max_pages], or null: the caches are
-                                            [num_pages, heads_kv, page_size, d] */
-  attikos_tensor const* rotary_cos; /**< [positions, rotary_dim] or [1, positions, 1, rotary_dim] as for
-                                         attikos_rope, or null: new keys are not rotated */
-  attikos_tensor const* rotary_sin;
-  attikos_tensor const* q;     /**< [batch, heads_q, seqlen_q, d], rotated into q_out, or null */
-  attikos_tensor const* q_out; /**< the shape of q and the type of the caches; of one type it may be q itself */
-  int64_t rotary_dim; /**< how many features are rotated: 0 for the width of the tables, or twice that for
-                           tables with one entry to a pair */
-  attikos_tensor const* new_lengths; /**< int32 [batch], how many of the seqlen_new positions of each sequence are
-                                          new tokens, or null: all; the others are not read */
-  attikos_tensor const* cu_seqlens_q;  /**< int32 [batch + 1], or null: q and q_out are [heads_q, total_q, d] */
-  attikos_tensor const* cu_seqlens_kv; /**< int32 [batch + 1], or null: k_new and v_new are
-                                            [heads_kv, total_new, d] */
-  char const* kernel;                  /**< as for attikos_gemm */
+  ATTIKOS_APPEND_KV_OPTIONS(ATTIKOS_OPTION_MEMBER)
 } attikos_append_kv_options;
-#define ATTIKOS_APPEND_KV_OPTIONS_INIT \
-  {sizeof(attikos_append_kv_options), 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL}
+#define ATTIKOS_APPEND_KV_OPTIONS_INIT {sizeof(attikos_append_kv_options) ATTIKOS_APPEND_KV_OPTIONS(ATTIKOS_OPTION_INITIAL)}
 
 /** Writes new keys and values behind those that a cache holds: position lengths[b] + i of sequence b becomes
  * k_new[b, :, i, :], rotated by its position where there are tables, and v_new[b, :, i, :].
@@ -394,19 +309,12 @@ ATTIKOS_API attikos_status attikos_mean_pool_backward(attikos_context* context, 
 
 /* --- rotary embedding ---------------------------------------------------------------------------- */
 
+/** Options of attikos_rope and attikos_rms_norm_rope; the members are the rows of the table. */
 typedef struct attikos_rope_options {
   size_t struct_size;
-  double eps;              /**< of the norm; attikos_rope does not look at it */
-  int64_t num_heads;       /**< of attikos_rms_norm_rope; 0: hidden / head_dim */
-  int64_t position_offset; /**< added to every position */
-  int32_t norm_each_head;  /**< not 0: one norm per head (QK-norm), the weight is [head_dim] */
-  int32_t interleaved;     /**< not 0: features 2i and 2i + 1 form pairs, else i and i + half */
-  attikos_tensor const* positions; /**< of attikos_rope: int32 [batch] or [batch, seqlen], or null */
-  int64_t rotary_dim; /**< how many features are rotated: 0 for the width of the tables, or twice that for
-                           tables with one entry to a pair. attikos_rms_norm_rope: with num_heads beside it
-                           heads may be wider, and what is not rotated is normalized only */
+  ATTIKOS_ROPE_OPTIONS(ATTIKOS_OPTION_MEMBER)
 } attikos_rope_options;
-#define ATTIKOS_ROPE_OPTIONS_INIT {sizeof(attikos_rope_options), 1e-6, 0, 0, 0, 0, NULL, 0}
+#define ATTIKOS_ROPE_OPTIONS_INIT {sizeof(attikos_rope_options) ATTIKOS_ROPE_OPTIONS(ATTIKOS_OPTION_INITIAL)}
 
 /** out = x * cos + rotate(x) * sin in the first features of every head. x and out
  * [batch, heads, seqlen, head_dim] of one floating type; cos and sin [positions, rotary_dim] or

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The structs of options as this library has them, for those who have no C compiler at hand.
+#include <attikos/attikos.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <string_view>
+#include <type_traits>
+
+#include "text_result.hpp"
+
+namespace attikos::c {
+namespace {
+
+void add_line(std::string& lines, char const* kind, char const* name, std::size_t offset,
+              std::size_t size, std::string const& initial, char const* meaning) {
+  for (std::string const& cell : {std::string(kind), std::string(name), std::to_string(offset),
+                                  std::to_string(size), initial})
+    lines += cell + "\t";
+  lines += std::string(meaning) + "\n";
+}
+
+/// A default as text: 0 for null.
+template <class T>
+std::string written(T value) {
+  if constexpr (std::is_pointer_v<T>) {
+    return value == nullptr ? "0" : "?";
+  } else {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.17g", static_cast<double>(value));
+    return text;
+  }
+}
+
+#define ATTIKOS_DESCRIBE(kind, name, initial, meaning)                        \
+  add_line(lines, #kind, #name, offsetof(Struct, name), sizeof(Struct::name), \
+           written(defaults.name), meaning);
+#define ATTIKOS_DESCRIBE_STRUCT(type, table, table_init)                                   \
+  [] {                                                                                     \
+    using Struct = type;                                                                   \
+    Struct const defaults = table_init;                                                    \
+    std::string lines = std::to_string(sizeof(Struct)) + "\n";                             \
+    add_line(lines, "size", "struct_size", offsetof(Struct, struct_size),                  \
+             sizeof(Struct::struct_size), written(defaults.struct_size), "bytes of this"); \
+    table(ATTIKOS_DESCRIBE) return lines;                                                  \
+  }()
+
+std::string description(std::string_view operation) {
+  if (operation == "gemm")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_gemm_options, ATTIKOS_GEMM_OPTIONS,
+                                   ATTIKOS_GEMM_OPTIONS_INIT);
+  if (operation == "gemm_gradients")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_gemm_gradients, ATTIKOS_GEMM_GRADIENTS,
+                                   ATTIKOS_GEMM_GRADIENTS_INIT);
+  if (operation == "attention")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_attention_options, ATTIKOS_ATTENTION_OPTIONS,
+                                   ATTIKOS_ATTENTION_OPTIONS_INIT);
+  if (operation == "attention_gradients")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_attention_gradients, ATTIKOS_ATTENTION_GRADIENTS,
+                                   ATTIKOS_ATTENTION_GRADIENTS_INIT);
+  if (operation == "decode")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_decode_options, ATTIKOS_DECODE_OPTIONS,
+                                   ATTIKOS_DECODE_OPTIONS_INIT);
+  if (operation == "append_kv")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_append_kv_options, ATTIKOS_APPEND_KV_OPTIONS,
+                                   ATTIKOS_APPEND_KV_OPTIONS_INIT);
+  if (operation == "rope")
+    return ATTIKOS_DESCRIBE_STRUCT(attikos_rope_options, ATTIKOS_ROPE_OPTIONS,
+                                   ATTIKOS_ROPE_OPTIONS_INIT);
+  fail(ATTIKOS_INVALID_ARGUMENT, "describe_options: operation is \"", operation,
+       "\"; expected \"gemm\", \"gemm_gradients\", \"attention\", \"attention_gradients\", "
+       "\"decode\", \"append_kv\" or \"rope\"");
+}
+
+}  // namespace
+}  // namespace attikos::c
+
+extern "C" attikos_status attikos_describe_options(char const* operation, char* text, size_t size,
+                                                   size_t* length) {
+  using namespace attikos::c;
+  return guarded([&] {
+    if (operation == nullptr)
+      fail(ATTIKOS_NULL_ARGUMENT, "describe_options: the operation is null; expected its name");
+    TextResult const result{text, size, length};
+    result.check("describe_options");
+    result.put(description(operation));
+  });
+}
