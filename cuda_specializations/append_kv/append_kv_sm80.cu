@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cassert>
+
 #include "launch.cuh"
 #include "plan.cuh"
 
@@ -84,7 +86,7 @@ cudaError_t launch_types(AppendKvLaunch const& launch, DType from, DType to) {
 
 int launch_append_kv(abi::AppendKvArgs const& g, abi::Device const& device,
                      CUstream_st* stream) noexcept {
-  if (refuse_append_kv(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_append_kv(g, device) == nullptr);
   AppendKvCall const call(g);
   if (call.empty()) return cudaSuccess;
   ScopedDevice const current(device.ordinal);

@@ -175,19 +175,12 @@ constexpr bool append_kv_pair(DType from, DType to) {
   }
 }
 
-/// What the kernel knows.
-constexpr abi::AppendKvOptionSet append_kv_options(
-    abi::AppendKvOption::packed_new, abi::AppendKvOption::new_lengths,
-    abi::AppendKvOption::cache_lengths, abi::AppendKvOption::pages, abi::AppendKvOption::rotation,
-    abi::AppendKvOption::interleaved, abi::AppendKvOption::half_width, abi::AppendKvOption::queries,
-    abi::AppendKvOption::packed_q, abi::AppendKvOption::queries_share_position);
-
 /// First reason not to take a call; null if there is none.
 inline char const* refuse_append_kv(abi::AppendKvArgs const& g, abi::Device const& device) {
   if (!append_kv_pair(g.type_new, g.type_cache)) return "it takes other element types";
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (char const* reason = abi::beyond(g, append_kv_options)) return reason;
+  if (char const* reason = abi::beyond(g, abi::AppendKvSm80Simt::takes)) return reason;
   for (std::int64_t const extent :
        {g.batch, g.heads, g.seqlen_new, g.head_dim, g.head_dim_v, g.capacity, g.num_pages,
         g.page_size, g.heads_q, g.seqlen_q, g.rotary_dim, g.table_rows})

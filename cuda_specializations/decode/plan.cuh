@@ -80,29 +80,19 @@ struct StoredKeys {
 struct DecodeLimits {
   std::int64_t most_head_dim;
   char const* above;  ///< what to say of larger ones
-  bool factors;       ///< of float8 tensors
+  abi::AttentionOptionSet takes;
   bool float64_bias;
 };
-
-/// What these kernels know: all there is, factors where they take them.
-constexpr abi::AttentionOptionSet decode_options(bool factors) {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
-                                 Option::window, Option::lengths_q, Option::lengths_kv,
-                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
-                                 Option::mask, Option::alibi, Option::sinks)
-      .with(Option::factors, factors);
-}
 
 /// First reason not to take a call that lies in the device, in options or in extents; null if there
 /// is none, as where nothing is to be done.
 inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device const& device,
-                                         DecodeLimits const& takes) {
+                                         DecodeLimits const& limits) {
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (char const* reason = abi::beyond(g, decode_options(takes.factors))) return reason;
+  if (char const* reason = abi::beyond(g, limits.takes)) return reason;
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 && !(takes.float64_bias && g.type_bias == DType::float64))
+      g.type_bias != DType::bfloat16 && !(limits.float64_bias && g.type_bias == DType::float64))
     return "it does not read the bias's element type";
   if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
     return "lengths of q differ between heads";
@@ -112,7 +102,7 @@ inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device c
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (std::max(g.head_dim, g.head_dim_v) > takes.most_head_dim) return takes.above;
+  if (std::max(g.head_dim, g.head_dim_v) > limits.most_head_dim) return limits.above;
   if (g.heads_kv == 0) return "k and v have no heads";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
                                     g.heads_q / g.heads_kv * g.seqlen_q})

@@ -181,9 +181,7 @@ TEST(GemmExtraErrors, Pointers) {
 
 /// What a specialization sees: every feature has a reason to refuse it.
 TEST(GemmExtraErrors, PlainKernelsRefuseEveryExtra) {
-  using abi::beyond_plain_gemm;
-  abi::GemmArgs const plain{};
-  EXPECT_EQ(beyond_plain_gemm(plain), nullptr);
+  EXPECT_EQ(abi::beyond(abi::GemmArgs{}, abi::plain_gemm_options), nullptr);
   float number = 1;
   std::int32_t integer = 0;
   void const* pointer = &number;
@@ -191,7 +189,7 @@ TEST(GemmExtraErrors, PlainKernelsRefuseEveryExtra) {
   auto const reason = [&](auto const& change) {
     abi::GemmArgs g{};
     change(g);
-    char const* const text = beyond_plain_gemm(g);
+    char const* const text = abi::beyond(g, abi::plain_gemm_options);
     return std::string(text == nullptr ? "nothing" : text);
   };
   using G = abi::GemmArgs;

@@ -5,101 +5,77 @@
 #include <attikos/abi/append_kv.hpp>
 #include <attikos/abi/attention.hpp>
 #include <attikos/abi/decode.hpp>
+#include <attikos/abi/gated_mlp.hpp>
+#include <attikos/abi/gemm.hpp>
 #include <attikos/abi/options.hpp>
-#include <attikos/attention/attention_small.hpp>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
+#include <type_traits>
 
 namespace attikos::test {
 namespace {
 
-/// Calls that ask for one option each.
-template <class Args>
-struct Asking {
-  std::vector<std::pair<Args, int>> calls;
-
-  template <class Option, class Change>
-  void with(Option option, Change const& change) {
-    Args args;
-    change(args);
-    calls.emplace_back(args, static_cast<int>(option));
-  }
-
-  /// Each is refused by a kernel that knows all others, with words of its own, and taken by one
-  /// that knows it alone; and `last`, with all before it, has a call.
-  template <class Option>
-  void expect_refused(Option last) {
-    ASSERT_EQ(calls.size(), static_cast<std::size_t>(last) + 1);
-    std::set<int> seen;
-    for (auto const& [args, index] : calls) {
-      SCOPED_TRACE(index);
-      seen.insert(index);
-      abi::OptionSet<Option> others;
-      for (int i = 0; i <= static_cast<int>(last); ++i)
-        others = others.with(static_cast<Option>(i), i != index);
-      char const* const reason = abi::beyond(args, others);
-      ASSERT_NE(reason, nullptr);
-      EXPECT_STRNE(reason, "it does not know an option of the call");
-      EXPECT_EQ(abi::beyond(args, abi::OptionSet<Option>(static_cast<Option>(index))), nullptr);
-    }
-    EXPECT_EQ(seen.size(), calls.size());
-    EXPECT_EQ(abi::beyond(Args{}, abi::OptionSet<Option>()), nullptr);
-  }
-};
-
 float somewhere[4];
-std::int32_t numbers[4];
 
-Asking<abi::AttentionArgs> attention_calls() {
-  using Option = abi::AttentionOption;
+// Sets an option to something else than its default.
+template <class T>
+void ask(T*& pointer) {
+  pointer = reinterpret_cast<T*>(somewhere);
+}
+void ask(bool& x) { x = !x; }
+void ask(double& x) { x += 1; }
+void ask(std::int64_t& x) { ++x; }
+template <class Enumeration>
+requires std::is_enum_v<Enumeration>
+void ask(Enumeration& x) { x = static_cast<Enumeration>(x == Enumeration{0} ? 1 : 0); }
+void ask(abi::Offsets& x) { x.data = somewhere; }
+void ask(abi::ScaleGrid& x) { x.data = somewhere; }
+void ask(abi::GemmTile& x) { x.m = 1; }
+
+/// A call that asks for one option: a kernel that knows all others refuses it with a reason of its
+/// own, and one that knows it alone takes it.
+template <class Args, class Option, class Ask>
+void expect_refused(Option option, char const* reason, Ask const& set) {
+  SCOPED_TRACE(reason);
+  Args args;
+  set(args);
+  EXPECT_TRUE(abi::options_of(args).has(option));
+  EXPECT_TRUE(abi::options_of(args).without(option).empty());
+  abi::OptionSet<Option> others;
+  for (int i = 0; i < 32; ++i)
+    others = others.with(static_cast<Option>(i), static_cast<Option>(i) != option);
+  EXPECT_STREQ(abi::beyond(args, others), reason);
+  EXPECT_EQ(abi::beyond(args, abi::OptionSet<Option>(option)), nullptr);
+  EXPECT_EQ(abi::beyond(Args{}, abi::OptionSet<Option>()), nullptr);
+}
+#define EXPECT_REFUSED(member, reason) \
+  expect_refused<Args>(Option::member, reason, [](Args& args) { ask(args.member); });
+#define EXPECT_LATER_REFUSED(kind, name, initial, meaning) EXPECT_REFUSED(name, "it has no " #name)
+
+TEST(Options, OfAttention) {
   using Args = abi::AttentionArgs;
-  Asking<Args> asking;
-  asking.with(Option::lse, [](Args& g) { g.lse = somewhere; });
-  asking.with(Option::softcap, [](Args& g) { g.softcap = 30; });
-  asking.with(Option::causal, [](Args& g) { g.causal = true; });
-  asking.with(Option::top_left, [](Args& g) { g.causal_alignment = CausalAlignment::top_left; });
-  asking.with(Option::window, [](Args& g) { g.window_right = 0; });
-  asking.with(Option::lengths_q, [](Args& g) { g.lengths_q = numbers; });
-  asking.with(Option::lengths_kv, [](Args& g) { g.lengths_kv = numbers; });
-  asking.with(Option::packed_q, [](Args& g) { g.cu_seqlens_q.data = numbers; });
-  asking.with(Option::packed_kv, [](Args& g) { g.cu_seqlens_kv.data = numbers; });
-  asking.with(Option::pages, [](Args& g) { g.page_table = numbers; });
-  asking.with(Option::bias, [](Args& g) { g.bias = somewhere; });
-  asking.with(Option::mask,
-              [](Args& g) { g.mask = reinterpret_cast<std::uint8_t const*>(somewhere); });
-  asking.with(Option::alibi, [](Args& g) { g.alibi = somewhere; });
-  asking.with(Option::sinks, [](Args& g) { g.sinks = somewhere; });
-  asking.with(Option::factors, [](Args& g) { g.descale_v = somewhere; });
-  return asking;
+  using Option = abi::AttentionOption;
+  ATTIKOS_ATTENTION_ARGUMENTS(EXPECT_REFUSED)
+  ATTIKOS_LATER_SCORE_OPTIONS(EXPECT_LATER_REFUSED)
 }
-
-TEST(Options, OfAttention) { attention_calls().expect_refused(abi::AttentionOption::factors); }
-
 TEST(Options, OfDecodeAreThoseOfAttention) {
-  for (auto const& [attention, index] : attention_calls().calls) {
-    abi::DecodeArgs args;
-    static_cast<abi::AttentionArgs&>(args) = attention;
-    EXPECT_NE(abi::beyond(args, {}), nullptr) << index;
-  }
+  using Args = abi::DecodeArgs;
+  using Option = abi::AttentionOption;
+  ATTIKOS_ATTENTION_ARGUMENTS(EXPECT_REFUSED)
+  ATTIKOS_LATER_SCORE_OPTIONS(EXPECT_LATER_REFUSED)
 }
-
 TEST(Options, OfAppendKv) {
-  using Option = abi::AppendKvOption;
   using Args = abi::AppendKvArgs;
-  Asking<Args> asking;
-  asking.with(Option::packed_new, [](Args& g) { g.cu_seqlens_new.data = numbers; });
-  asking.with(Option::new_lengths, [](Args& g) { g.new_lengths = numbers; });
-  asking.with(Option::cache_lengths, [](Args& g) { g.cache_lengths = numbers; });
-  asking.with(Option::pages, [](Args& g) { g.page_table = numbers; });
-  asking.with(Option::rotation, [](Args& g) { g.sin = somewhere; });
-  asking.with(Option::interleaved, [](Args& g) { g.interleaved = true; });
-  asking.with(Option::half_width, [](Args& g) { g.half_width = true; });
-  asking.with(Option::queries, [](Args& g) { g.q = somewhere; });
-  asking.with(Option::packed_q, [](Args& g) { g.cu_seqlens_q.data = numbers; });
-  asking.with(Option::queries_share_position, [](Args& g) { g.queries_share_position = true; });
-  asking.expect_refused(Option::queries_share_position);
+  using Option = abi::AppendKvOption;
+  ATTIKOS_APPEND_KV_ARGUMENTS(EXPECT_REFUSED)
+}
+TEST(Options, OfGemm) {
+  using Args = abi::GemmArgs;
+  using Option = abi::GemmOption;
+  ATTIKOS_GEMM_ARGUMENTS(EXPECT_REFUSED)
+}
+TEST(Options, OfGatedMlp) {
+  using Args = abi::GatedMlpArgs;
+  using Option = abi::GatedMlpOption;
+  ATTIKOS_GATED_MLP_ARGUMENTS(EXPECT_REFUSED)
 }
 
 /// What comes to be asked for and has no reason yet is refused all the same.

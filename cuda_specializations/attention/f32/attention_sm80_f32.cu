@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <attikos/abi/attention_cuda.hpp>
+#include <cassert>
 
 #include "attention/shared/plan.cuh"
 #include "common/check.cuh"
@@ -15,7 +16,8 @@ namespace {
 char const* refuse_f32(abi::AttentionArgs const& g, abi::Device const& device) {
   if (g.type != DType::float32 || g.type_out != DType::float32)
     return "it takes other element types";
-  if (char const* reason = refuse_any_attention(g, device)) return reason;
+  if (char const* reason = refuse_any_attention(g, device, abi::tile_attention_options))
+    return reason;
   if (!is_empty(g) && (g.head_dim > 256 || g.head_dim_v > 256)) return "head_dim is above 256";
   return nullptr;
 }
@@ -95,7 +97,7 @@ Verdict AttentionSm80SimtF32::accepts(AttentionArgs const& args, Device const& d
 
 int AttentionSm80SimtF32::launch(AttentionArgs const& args, Device const& device,
                                  CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
@@ -111,7 +113,7 @@ Verdict AttentionSm80MmaTf32x3::accepts(AttentionArgs const& args, Device const&
 
 int AttentionSm80MmaTf32x3::launch(AttentionArgs const& args, Device const& device,
                                    CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <attikos/abi/device.hpp>
+#include <attikos/abi/attention_cuda.hpp>
 
 #include "sequences/call.cuh"
 #include "tile.cuh"
@@ -16,19 +16,10 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// What these kernels know: all there is, factors where elements are float8.
-constexpr abi::AttentionOptionSet tile_options(DType type) {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
-                                 Option::window, Option::lengths_q, Option::lengths_kv,
-                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
-                                 Option::mask, Option::alibi, Option::sinks)
-      .with(Option::factors, type == DType::float8_e4m3);
-}
-
-/// Why no kernel takes a call, whatever the device; null if one may.
-inline char const* refuse_any_attention(abi::AttentionArgs const& g) {
-  if (char const* reason = abi::beyond(g, tile_options(g.type))) return reason;
+/// Why no kernel that takes these options takes a call, whatever the device; null if one may.
+inline char const* refuse_any_attention(abi::AttentionArgs const& g,
+                                        abi::AttentionOptionSet takes) {
+  if (char const* reason = abi::beyond(g, takes)) return reason;
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16 && (g.type_bias != DType::float64 || g.type != DType::float64))
     return "it does not read the bias's element type";
@@ -54,10 +45,11 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g) {
 }
 
 /// Why no kernel from sm_80 on takes such a call; null if one may.
-inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device) {
+inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device,
+                                        abi::AttentionOptionSet takes) {
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  return refuse_any_attention(g);
+  return refuse_any_attention(g, takes);
 }
 
 /// Why kernels of 16-bit tiles, which go through the keys once more for features of v beyond 256,

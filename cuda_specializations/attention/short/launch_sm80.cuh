@@ -4,6 +4,8 @@
 /// element type has a translation unit of its own, which includes this.
 #pragma once
 
+#include <cassert>
+
 #include "kernel_sm80.cuh"
 #include "plan.cuh"
 #include "sequences/launch.cuh"
@@ -79,7 +81,7 @@ abi::Verdict accepts_short(abi::AttentionArgs const& g, abi::Device const& devic
 template <class T>
 int run_short(abi::AttentionArgs const& g, abi::Device const& device,
               CUstream_st* stream) noexcept {
-  if (refuse_sm80_short<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_sm80_short<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -4,6 +4,8 @@
 /// Each element type has a translation unit of its own, which includes this.
 #pragma once
 
+#include <cassert>
+
 #include "kernel_sm90.cuh"
 #include "plan.cuh"
 #include "sequences/operand_maps.cuh"
@@ -93,7 +95,7 @@ abi::Verdict accepts_short(abi::AttentionArgs const& g, abi::Device const& devic
 template <class T>
 int run_short(abi::AttentionArgs const& g, abi::Device const& device,
               CUstream_st* stream) noexcept {
-  if (refuse_sm90_short<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_sm90_short<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention/sm75_wmma_f16: what it accepts, and which shape of kernel it takes.
+#include <cassert>
+
 #include "attention/shared/mma_launch.cuh"
 #include "kernel.cuh"
 
@@ -14,7 +16,7 @@ char const* refuse_wmma_attention(abi::AttentionArgs const& g, abi::Device const
     return "it takes other element types";
   if (!device.at_least(7, 5))
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 7.5";
-  if (char const* reason = refuse_any_attention(g)) return reason;
+  if (char const* reason = refuse_any_attention(g, abi::tile_attention_options)) return reason;
   return refuse_head_dims(g);
 }
 
@@ -33,7 +35,7 @@ Verdict AttentionSm75WmmaF16::accepts(AttentionArgs const& args, Device const& d
 // 154, 161 and 129, beside 280, 318 and 275 of attention/sm80_mma_f16.
 int AttentionSm75WmmaF16::launch(AttentionArgs const& args, Device const& device,
                                  CUstream_st* stream) noexcept {
-  if (cuda::refuse_wmma_attention(args, device) != nullptr) return cudaErrorInvalidValue;
+  assert(cuda::refuse_wmma_attention(args, device) == nullptr);
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// attention/sm80_mma_f64: what it accepts, and which shape of kernel it takes.
+#include <cassert>
+
 #include "attention/shared/mma_launch.cuh"
 #include "kernel_f64.cuh"
 
@@ -26,7 +28,8 @@ inline bool is_narrow(abi::AttentionArgs const& g) {
 inline char const* refuse_f64_attention(abi::AttentionArgs const& g, abi::Device const& device) {
   if (g.type != DType::float64 || g.type_out != DType::float64)
     return "it takes other element types";
-  if (char const* reason = refuse_any_attention(g, device)) return reason;
+  if (char const* reason = refuse_any_attention(g, device, abi::tile_attention_options))
+    return reason;
   if (is_empty(g)) return nullptr;
   if (g.head_dim > 128) return "head_dim is above 128";
   if (g.head_dim_v > 512) return "head_dim of v is above 512";
@@ -54,7 +57,7 @@ Verdict AttentionSm80MmaF64::accepts(AttentionArgs const& args, Device const& de
 
 int AttentionSm80MmaF64::launch(AttentionArgs const& args, Device const& device,
                                 CUstream_st* stream) noexcept {
-  if (cuda::refuse_f64_attention(args, device) != nullptr) return cudaErrorInvalidValue;
+  assert(cuda::refuse_f64_attention(args, device) == nullptr);
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

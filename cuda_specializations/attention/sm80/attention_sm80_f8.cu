@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// attention/sm80_mma_e4m3: what it accepts, and which shape of kernel it takes.
+#include <cassert>
+
 #include "attention/shared/mma_launch.cuh"
 #include "kernel.cuh"
 
@@ -28,7 +30,8 @@ inline char const* refuse_f8_attention(abi::AttentionArgs const& g, abi::Device 
   if (g.type != DType::float8_e4m3) return "it takes other element types";
   if (g.type_out != DType::float16 && g.type_out != DType::bfloat16)
     return "its out is float16 or bfloat16";
-  if (char const* reason = refuse_any_attention(g, device)) return reason;
+  if (char const* reason = refuse_any_attention(g, device, abi::AttentionSm80MmaE4m3::takes))
+    return reason;
   return refuse_head_dims(g);
 }
 
@@ -44,7 +47,7 @@ Verdict AttentionSm80MmaE4m3::accepts(AttentionArgs const& args, Device const& d
 
 int AttentionSm80MmaE4m3::launch(AttentionArgs const& args, Device const& device,
                                  CUstream_st* stream) noexcept {
-  if (cuda::refuse_f8_attention(args, device) != nullptr) return cudaErrorInvalidValue;
+  assert(cuda::refuse_f8_attention(args, device) == nullptr);
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -4,6 +4,7 @@
 /// element type has a translation unit of its own, which includes this.
 #pragma once
 
+#include <cassert>
 #include <type_traits>
 
 #include "attention/shared/mma_launch.cuh"
@@ -42,7 +43,8 @@ template <class T>
 char const* refuse_sm80_attention(abi::AttentionArgs const& g, abi::Device const& device) {
   constexpr DType type = std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16;
   if (g.type != type || g.type_out != type) return "it takes other element types";
-  if (char const* reason = refuse_any_attention(g, device)) return reason;
+  if (char const* reason = refuse_any_attention(g, device, abi::tile_attention_options))
+    return reason;
   return refuse_head_dims(g);
 }
 
@@ -65,7 +67,7 @@ cudaError_t launch_sm80_attention(abi::AttentionArgs const& g, abi::Device const
 template <class T>
 int run_sm80_attention(abi::AttentionArgs const& g, abi::Device const& device,
                        CUstream_st* stream) noexcept {
-  if (refuse_sm80_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_sm80_attention<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/attention_cuda.hpp>
+#include <cassert>
 
 #include "attention/shared/plan.cuh"
 #include "sequences/operand_maps.cuh"
@@ -76,16 +77,6 @@ bool counts_units(std::int64_t const (&extent)[4], std::int64_t const (&stride)[
   return last < 0xffffffff;
 }
 
-/// What these kernels know: no boolean mask, factors where elements are float8.
-constexpr abi::AttentionOptionSet sm90_options(DType type) {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
-                                 Option::window, Option::lengths_q, Option::lengths_kv,
-                                 Option::packed_q, Option::packed_kv, Option::pages, Option::bias,
-                                 Option::alibi, Option::sinks)
-      .with(Option::factors, type == DType::float8_e4m3);
-}
-
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& device) {
@@ -95,7 +86,9 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
     return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  if (char const* reason = abi::beyond(g, sm90_options(g.type))) return reason;
+  if (char const* reason =
+          abi::beyond(g, float8 ? abi::AttentionSm90WgmmaE4m3::takes : abi::sm90_attention_options))
+    return reason;
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
   if (g.page_table != nullptr && g.page_size % 8 != 0) {
     if (float8) return "pages of float8 tensors are multiples of 8 positions";
@@ -157,7 +150,7 @@ abi::Verdict accepts_attention(abi::AttentionArgs const& g, abi::Device const& d
 template <class T, class Launches>
 int run_attention(abi::AttentionArgs const& g, abi::Device const& device,
                   CUstream_st* stream) noexcept {
-  if (refuse_attention<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_attention<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

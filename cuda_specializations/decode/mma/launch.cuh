@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/decode_cuda.hpp>
+#include <cassert>
 
 #include "decode/plan.cuh"
 #include "kernel.cuh"
@@ -76,7 +77,9 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
       g.type_out != DType::float32)
     return "its out is float16, bfloat16 or float32";
   if (char const* reason =
-          refuse_decode_extents(g, device, {256, "head_dim is above 256", float8, false}))
+          refuse_decode_extents(g, device,
+                                {256, "head_dim is above 256",
+                                 float8 ? abi::float8_decode_options : abi::decode_options, false}))
     return reason;
   if (is_empty(g)) return nullptr;
   if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
@@ -115,7 +118,7 @@ inline std::size_t decode_workspace_bytes(abi::DecodeArgs const& g,
 
 template <class T>
 int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st* stream) noexcept {
-  if (refuse_decode<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_decode<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/decode_cuda.hpp>
+#include <cassert>
 #include <limits>
 
 #include "decode/plan.cuh"
@@ -107,8 +108,8 @@ template <class T>
 char const* refuse_simt_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (g.type != SimtElement<T>::dtype || g.type_out != g.type)
     return "it takes other element types";
-  if (char const* reason =
-          refuse_decode_extents(g, device, {512, "head_dim is above 512", false, true}))
+  if (char const* reason = refuse_decode_extents(
+          g, device, {512, "head_dim is above 512", abi::decode_options, true}))
     return reason;
   if (is_empty(g)) return nullptr;
   if (has_too_many_tiles(g, SimtDecodePlan<T>(g, device)))
@@ -152,7 +153,7 @@ int run_simt_decode(abi::DecodeArgs const& g, abi::Device const& device,
                     CUstream_st* stream) noexcept {
   using Element = SimtElement<T>;
   using Plan = SimtDecodePlan<T>;
-  if (refuse_simt_decode<T>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_simt_decode<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -2,6 +2,7 @@
 // gated_mlp/sm90_wgmma_*: the product of gemm/sm90_wgmma_* with the rows of both weights in one
 // tile, so that the epilogue finds gate and up projection of an element in one thread.
 #include <attikos/abi/gated_mlp.hpp>
+#include <cassert>
 
 #include "gemm/sm90/launch_few.cuh"
 
@@ -31,6 +32,8 @@ abi::GemmArgs up_product(abi::GatedMlpArgs const& t) {
 
 template <class T>
 abi::Verdict accepts(abi::GatedMlpArgs const& t, abi::Device const& device) {
+  if (char const* reason = abi::beyond(t, abi::GatedMlpSm90WgmmaF16::takes))
+    return abi::refused(reason);
   abi::GemmArgs const gate = gate_product(t), up = up_product(t);
   for (abi::GemmArgs const& g : {gate, up}) {
     if (char const* reason = refuse_sm90<T, T>(g, device)) {
@@ -55,7 +58,7 @@ cudaError_t launch_few_tokens(abi::GemmArgs const& g, abi::Device const& device,
 
 template <class T>
 int launch(abi::GatedMlpArgs const& t, abi::Device const& device, CUstream_st* stream) {
-  if (!accepts<T>(t, device).ok) return cudaErrorInvalidValue;
+  assert(accepts<T>(t, device).ok);
   if (t.batch == 0 || t.tokens == 0 || t.intermediate == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

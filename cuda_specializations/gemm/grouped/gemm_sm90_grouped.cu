@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cassert>
+
 #include "gemm/sm90/launch.cuh"
 #include "kernel.cuh"
 
@@ -32,20 +34,19 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (g.offsets == nullptr && g.counts == nullptr) return "it is for groups and counts of rows";
-  abi::GemmArgs rest = g;
-  rest.offsets = nullptr, rest.counts = nullptr, rest.device_scale = nullptr;
-  rest.pre_activation = nullptr;
-  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
+  using Option = abi::GemmOption;
+  if (char const* reason = abi::beyond(g, (abi::epilogue_gemm_options | abi::gemm_groups)
+                                              .with(Option::scale_out, has_8_bits(g.type_c))
+                                              .with(Option::scale_a, bytes)
+                                              .with(Option::scale_b, bytes)))
+    return reason;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
     bool const columns = of_a || s.col == 0 || s.col_shift >= 7;
     return factors_fit(s, of_a) || (!integer && along_blocks(s, of_a) && columns);
   };
-  if (bytes && fits(g.scale_a, true)) rest.scale_a.data = nullptr;
-  if (bytes && fits(g.scale_b, false)) rest.scale_b.data = nullptr;
-  if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
+  if (!fits(g.scale_a, true) || !fits(g.scale_b, false))
     return integer ? "its scales are one for a matrix, or one for a row of A or a column of B"
                    : "its scales are constant along K, or over 128 of it and of B's columns";
-  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable(g.type_residual))
@@ -119,7 +120,7 @@ abi::Verdict accepts_grouped(abi::GemmArgs const& g, abi::Device const& device) 
 
 template <class A, class B>
 int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  if (refuse_grouped<A, B>(g, device) != nullptr) return cudaErrorInvalidValue;
+  assert((refuse_grouped<A, B>(g, device) == nullptr));
   if (g.m == 0 || g.n == 0 || (g.offsets != nullptr ? g.groups : g.batch) == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

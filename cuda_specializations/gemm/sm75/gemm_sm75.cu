@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // gemm/sm75_wmma_f16: what it accepts, which configuration it takes, and its launch.
+#include <cassert>
 #include <type_traits>
 
 #include "common/check.cuh"
@@ -89,7 +90,7 @@ char const* refuse(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.type_c != DType::float32) return c_texts[g.type_c];
   if (g.bias != nullptr && !addable(g.type_bias)) return bias_texts[g.type_bias];
   if (g.residual != nullptr && !addable(g.type_residual)) return residual_texts[g.type_residual];
-  if (char const* reason = abi::beyond_plain_gemm(g)) return reason;
+  if (char const* reason = abi::beyond(g, abi::GemmSm75WmmaF16::takes)) return reason;
   if (char const* reason = refuse_device(device)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
@@ -198,7 +199,7 @@ Verdict GemmSm75WmmaF16::accepts(GemmArgs const& args, Device const& device) noe
 
 int GemmSm75WmmaF16::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  if (cuda::refuse(args, device) != nullptr) return cudaErrorInvalidValue;
+  assert(cuda::refuse(args, device) == nullptr);
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -22,7 +22,7 @@ GemmTiles GemmSm80MmaBf16::tiles(GemmArgs const& args, Device const& device) noe
 }
 int GemmSm80MmaBf16::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  return cuda::BfloatProduct::launch(accepts(args, device), args, device, stream);
+  return cuda::BfloatProduct::launch(args, device, stream);
 }
 
 }  // namespace abi

@@ -22,7 +22,7 @@ GemmTiles GemmSm80MmaF16::tiles(GemmArgs const& args, Device const& device) noex
 }
 int GemmSm80MmaF16::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
-  return cuda::HalfProduct::launch(accepts(args, device), args, device, stream);
+  return cuda::HalfProduct::launch(args, device, stream);
 }
 
 }  // namespace abi

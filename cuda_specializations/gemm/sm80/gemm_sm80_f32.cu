@@ -38,7 +38,7 @@ GemmTiles GemmSm80MmaTf32::tiles(GemmArgs const& args, Device const& device) noe
 }
 int GemmSm80MmaTf32::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  return cuda::Tf32Product::launch(accepts(args, device), args, device, stream);
+  return cuda::Tf32Product::launch(args, device, stream);
 }
 
 Verdict GemmSm80MmaTf32x3::accepts(GemmArgs const& args, Device const& device) noexcept {
@@ -52,7 +52,7 @@ GemmTiles GemmSm80MmaTf32x3::tiles(GemmArgs const& args, Device const& device) n
 }
 int GemmSm80MmaTf32x3::launch(GemmArgs const& args, Device const& device,
                               CUstream_st* stream) noexcept {
-  return cuda::Tf32x3Product::launch(accepts(args, device), args, device, stream);
+  return cuda::Tf32x3Product::launch(args, device, stream);
 }
 
 }  // namespace abi

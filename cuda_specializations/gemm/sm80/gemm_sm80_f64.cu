@@ -27,7 +27,7 @@ GemmTiles GemmSm80MmaF64::tiles(GemmArgs const& args, Device const& device) noex
 }
 int GemmSm80MmaF64::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
-  return cuda::DoubleProduct::launch(accepts(args, device), args, device, stream);
+  return cuda::DoubleProduct::launch(args, device, stream);
 }
 
 }  // namespace abi

@@ -6,8 +6,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// Launches a call with zero points, whose kernels have a translation unit of their own.
-int launch_zero_points(abi::Verdict const& verdict, abi::GemmArgs const& g,
-                       abi::Device const& device, CUstream_st* stream);
+int launch_zero_points(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream);
 
 namespace {
 
@@ -27,10 +26,9 @@ GemmTiles GemmSm80MmaS8::tiles(GemmArgs const& args, Device const& device) noexc
 }
 int GemmSm80MmaS8::launch(GemmArgs const& args, Device const& device,
                           CUstream_st* stream) noexcept {
-  Verdict const verdict = accepts(args, device);
   if (args.zero_point_a != nullptr || args.zero_point_b != nullptr)
-    return cuda::launch_zero_points(verdict, args, device, stream);
-  return cuda::ByteProduct::launch(verdict, args, device, stream);
+    return cuda::launch_zero_points(args, device, stream);
+  return cuda::ByteProduct::launch(args, device, stream);
 }
 
 }  // namespace abi

@@ -13,9 +13,8 @@ using SmallZeroPoints = Sm80Config<ByteElement, MnA, MnB, 64, 64, 32, 32, 4, 3, 
 
 }  // namespace
 
-int launch_zero_points(abi::Verdict const& verdict, abi::GemmArgs const& g,
-                       abi::Device const& device, CUstream_st* stream) {
-  return Sm80Product<LargeZeroPoints, SmallZeroPoints>::launch(verdict, g, device, stream);
+int launch_zero_points(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  return Sm80Product<LargeZeroPoints, SmallZeroPoints>::launch(g, device, stream);
 }
 
 }  // namespace cuda

@@ -29,7 +29,7 @@ GemmTiles GemmSm80SimtF32::tiles(GemmArgs const& args, Device const& device) noe
 }
 int GemmSm80SimtF32::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  return cuda::SimtProduct::launch(accepts(args, device), args, device, stream);
+  return cuda::SimtProduct::launch(args, device, stream);
 }
 
 }  // namespace abi

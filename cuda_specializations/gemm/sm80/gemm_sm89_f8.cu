@@ -38,7 +38,7 @@ GemmTiles GemmSm89MmaF8::tiles(GemmArgs const& args, Device const& device) noexc
 }
 int GemmSm89MmaF8::launch(GemmArgs const& args, Device const& device,
                           CUstream_st* stream) noexcept {
-  return cuda::Float8Product::launch(accepts(args, device), args, device, stream);
+  return cuda::Float8Product::launch(args, device, stream);
 }
 
 }  // namespace abi

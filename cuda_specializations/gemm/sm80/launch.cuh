@@ -87,18 +87,16 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   if (device.shared_memory_per_block_optin < 99 * 1024)
     return "the device gives a block less than 99 KiB of shared memory";
   bool const bytes = dtype_size(g.type_a) == 1;
-  abi::GemmArgs rest = g;
-  rest.device_scale = nullptr, rest.pre_activation = nullptr;
-  rest.tile = {};
-  rest.a_pointers = rest.b_pointers = nullptr, rest.c_pointers = nullptr;
-  rest.offsets = nullptr, rest.counts = nullptr;
-  if (g.type_a == DType::int8) rest.zero_point_a = rest.zero_point_b = nullptr;
-  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
-  if (bytes && factors_fit(g.scale_a, true)) rest.scale_a.data = nullptr;
-  if (bytes && factors_fit(g.scale_b, false)) rest.scale_b.data = nullptr;
-  if (bytes && (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr))
+  using Option = abi::GemmOption;
+  if (char const* reason = abi::beyond(g, (abi::epilogue_gemm_options | abi::sm80_gemm_options)
+                                              .with(Option::scale_out, has_8_bits(g.type_c))
+                                              .with(Option::scale_a, bytes)
+                                              .with(Option::scale_b, bytes)
+                                              .with(Option::zero_point_a, g.type_a == DType::int8)
+                                              .with(Option::zero_point_b, g.type_a == DType::int8)))
+    return reason;
+  if (!factors_fit(g.scale_a, true) || !factors_fit(g.scale_b, false))
     return "its scales are one for a matrix, or one for a row of A or a column of B";
-  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable_beside(g.type_bias, g.type_c))
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable_beside(g.type_residual, g.type_c))
@@ -234,10 +232,8 @@ struct Sm80Product {
     return any ? abi::accepted() : abi::refused(no_such_tile);
   }
 
-  /// Runs a call with this verdict: 0 or a cudaError_t.
-  static int launch(abi::Verdict const& verdict, abi::GemmArgs const& g, abi::Device const& device,
-                    CUstream_st* stream) {
-    if (!verdict.ok) return cudaErrorInvalidValue;
+  /// Runs a call that was accepted: 0 or a cudaError_t.
+  static int launch(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
     if (nothing_to_do(g)) return cudaSuccess;
     ScopedDevice const current(device.ordinal);
     if (current.status() != cudaSuccess) return current.status();

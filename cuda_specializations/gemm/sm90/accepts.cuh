@@ -80,19 +80,19 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   if (device.compute_major != 9) {
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   }
-  abi::GemmArgs rest = g;
-  rest.device_scale = nullptr, rest.pre_activation = nullptr;
-  rest.tile = {};
-  if (has_8_bits(g.type_c)) rest.scale_out = nullptr;
+  using Option = abi::GemmOption;
+  if (char const* reason =
+          abi::beyond(g, abi::epilogue_gemm_options.with(Option::tile, sizeof(A) < 4)
+                             .with(Option::scale_out, has_8_bits(g.type_c))
+                             .with(Option::scale_a, sizeof(A) == 1)
+                             .with(Option::scale_b, sizeof(A) == 1)))
+    return reason;
   auto const fits = [](abi::ScaleGrid const& s, bool of_a) {
-    return sizeof(A) == 1 && (factors_fit(s, of_a) || (!integer && along_blocks(s, of_a)));
+    return factors_fit(s, of_a) || (!integer && along_blocks(s, of_a));
   };
-  if (fits(g.scale_a, true)) rest.scale_a.data = nullptr;
-  if (fits(g.scale_b, false)) rest.scale_b.data = nullptr;
-  if (rest.scale_a.data != nullptr || rest.scale_b.data != nullptr)
+  if (!fits(g.scale_a, true) || !fits(g.scale_b, false))
     return integer ? "its scales are one for a matrix, or one for a row of A or a column of B"
                    : "its scales are constant along K, or over 128 of it";
-  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
   if (g.bias != nullptr && !readable(g.type_bias))
     return "it does not read the bias's element type";
   if (g.residual != nullptr && !readable(g.type_residual))

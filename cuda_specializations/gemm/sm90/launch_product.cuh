@@ -5,6 +5,8 @@
 /// that those of one kernel compile alone.
 #pragma once
 
+#include <cassert>
+
 #include "accepts.cuh"
 #include "cost.cuh"
 #include "gemm/shared/tile_choice.cuh"
@@ -89,7 +91,7 @@ abi::GemmTiles list_tiles_sm90(abi::GemmArgs const& g, abi::Device const& device
 template <class A, class B>
 int run_sm90(abi::GemmArgs const& args, abi::Device const& device, CUstream_st* stream,
              Sm90Product* launch) {
-  if (!accepts_sm90<A, B>(args, device, launch).ok) return cudaErrorInvalidValue;
+  assert((accepts_sm90<A, B>(args, device, launch).ok));
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include <algorithm>
+#include <cassert>
 
 #include "common/check.cuh"
 #include "kernel_f32.cuh"
@@ -22,12 +23,7 @@ char const* refuse_small(abi::GemmArgs const& g, abi::Device const& device, DTyp
     return "the device gives a block less than 99 KiB of shared memory";
   bool const pointers =
       g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr;
-  abi::GemmArgs rest = g;
-  rest.a_pointers = rest.b_pointers = nullptr;
-  rest.c_pointers = nullptr;
-  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;
-  if (g.bias != nullptr || g.residual != nullptr || g.activation != Activation::none)
-    return "it has no bias, activation or residual";
+  if (char const* reason = abi::beyond(g, abi::GemmSm80SmallF32::takes)) return reason;
   if (g.m < 0 || g.n < 0 || g.k < 0 || g.batch < 0) return "an extent is negative";
   if (g.m > small_extent || g.n > small_extent || g.k > small_extent)
     return "an extent is above 64";
@@ -218,7 +214,7 @@ Verdict GemmSm80SmallF32::accepts(GemmArgs const& args, Device const& device) no
 
 int GemmSm80SmallF32::launch(GemmArgs const& args, Device const& device,
                              CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   return cuda::run_small(args, device, stream, cuda::run_floats);
 }
 
@@ -228,7 +224,7 @@ Verdict GemmSm80SmallF64::accepts(GemmArgs const& args, Device const& device) no
 
 int GemmSm80SmallF64::launch(GemmArgs const& args, Device const& device,
                              CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   return cuda::run_small(args, device, stream, cuda::run_doubles);
 }
 

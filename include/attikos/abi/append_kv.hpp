@@ -56,26 +56,31 @@ struct AppendKvArgs {
   bool queries_share_position = false;  ///< all are rotated as the first
 };
 
-/// What a call may ask for beyond new keys and values at the beginning of a cache.
+/// What a call may ask for beyond new keys and values at the beginning of a cache. See options.hpp.
+#define ATTIKOS_APPEND_KV_ARGUMENTS(X)                            \
+  X(cu_seqlens_new, "it takes no packed tokens")                  \
+  X(new_lengths, "it does not count the tokens of each sequence") \
+  X(cache_lengths, "it appends to empty caches only")             \
+  X(page_table, "it writes no pages")                             \
+  X(cos, "it does not rotate")                                    \
+  X(sin, "it does not rotate")                                    \
+  X(interleaved, "it does not rotate neighboring features")       \
+  X(half_width, "it reads no tables of half width")               \
+  X(q, "it takes no queries")                                     \
+  X(q_out, "it takes no queries")                                 \
+  X(cu_seqlens_q, "it takes no packed queries")                   \
+  X(queries_share_position, "it rotates each query by a position of its own")
+
 enum class AppendKvOption : std::uint8_t {
-  packed_new,
-  new_lengths,
-  cache_lengths,
-  pages,
-  rotation,
-  interleaved,
-  half_width,
-  queries,
-  packed_q,
-  queries_share_position
+  ATTIKOS_APPEND_KV_ARGUMENTS(ATTIKOS_ARGUMENT_ENUMERATOR)
 };
 using AppendKvOptionSet = OptionSet<AppendKvOption>;
 
 /// The options that a call uses. Types, extents and strides are none: a kernel looks at each of
 /// them by itself.
 constexpr AppendKvOptionSet options_of(AppendKvArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a value of AppendKvOption
-  // and a reason in beyond(), unless every kernel there is works without a look at it.
+  // Every member has its name here. One that is new is an option, with a row above, unless every
+  // kernel there is works without a look at it.
   [[maybe_unused]] auto const& [k_new, v_new, k_cache, v_cache, type_new, type_cache, batch, heads,
                                 seqlen_new, head_dim, head_dim_v, capacity, k_new_stride,
                                 v_new_stride, k_cache_stride, v_cache_stride, cu_seqlens_new,
@@ -86,35 +91,16 @@ constexpr AppendKvOptionSet options_of(AppendKvArgs const& args) noexcept {
                                 heads_q, seqlen_q, q_stride, q_out_stride, cu_seqlens_q,
                                 queries_share_position] = args;
   using Option = AppendKvOption;
-  return AppendKvOptionSet()
-      .with(Option::packed_new, args.cu_seqlens_new.data != nullptr)
-      .with(Option::new_lengths, args.new_lengths != nullptr)
-      .with(Option::cache_lengths, args.cache_lengths != nullptr)
-      .with(Option::pages, args.page_table != nullptr)
-      .with(Option::rotation, args.cos != nullptr || args.sin != nullptr)
-      .with(Option::interleaved, args.interleaved)
-      .with(Option::half_width, args.half_width)
-      .with(Option::queries, args.q != nullptr || args.q_out != nullptr)
-      .with(Option::packed_q, args.cu_seqlens_q.data != nullptr)
-      .with(Option::queries_share_position, args.queries_share_position);
+  constexpr AppendKvArgs unasked{};
+  return AppendKvOptionSet() ATTIKOS_APPEND_KV_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which knows these options alone, as a reason to
+/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
 /// refuse it; null if there is none.
-constexpr char const* beyond(AppendKvArgs const& args, AppendKvOptionSet known) noexcept {
+constexpr char const* beyond(AppendKvArgs const& args, AppendKvOptionSet takes) noexcept {
   using Option = AppendKvOption;
-  constexpr OptionReason<Option> reasons[] = {
-      {Option::packed_new, "it takes no packed tokens"},
-      {Option::new_lengths, "it does not count the tokens of each sequence"},
-      {Option::cache_lengths, "it appends to empty caches only"},
-      {Option::pages, "it writes no pages"},
-      {Option::rotation, "it does not rotate"},
-      {Option::interleaved, "it does not rotate neighboring features"},
-      {Option::half_width, "it reads no tables of half width"},
-      {Option::queries, "it takes no queries"},
-      {Option::packed_q, "it takes no packed queries"},
-      {Option::queries_share_position, "it rotates each query by a position of its own"}};
-  return first_unknown(reasons, options_of(args), known);
+  constexpr OptionReason<Option> reasons[] = {ATTIKOS_APPEND_KV_ARGUMENTS(ATTIKOS_ARGUMENT_REASON)};
+  return first_unknown(reasons, options_of(args), takes);
 }
 
 }  // namespace abi

@@ -32,6 +32,18 @@ namespace abi {
 /// Source: J. Su et al., "RoFormer", arXiv:2104.09864, for the rotation.
 struct AppendKvSm80Simt {
   static constexpr char const* name = "append_kv/sm80_simt";
+  static constexpr AppendKvOptionSet takes{AppendKvOption::cu_seqlens_new,
+                                           AppendKvOption::new_lengths,
+                                           AppendKvOption::cache_lengths,
+                                           AppendKvOption::page_table,
+                                           AppendKvOption::cos,
+                                           AppendKvOption::sin,
+                                           AppendKvOption::interleaved,
+                                           AppendKvOption::half_width,
+                                           AppendKvOption::q,
+                                           AppendKvOption::q_out,
+                                           AppendKvOption::cu_seqlens_q,
+                                           AppendKvOption::queries_share_position};
   static Verdict accepts(AppendKvArgs const& args, Device const& device) noexcept;
   static int launch(AppendKvArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

@@ -5,7 +5,7 @@
 
 #include <attikos/abi/compute.hpp>
 #include <attikos/abi/dtype.hpp>
-#include <attikos/abi/options.hpp>
+#include <attikos/abi/option_members.hpp>
 #include <cstdint>
 
 namespace attikos {
@@ -88,31 +88,42 @@ struct AttentionArgs {
   ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
-/// What an attention call may ask for beyond out.
+/// What an attention call may ask for beyond out, and ATTIKOS_LATER_SCORE_OPTIONS. See options.hpp.
+#define ATTIKOS_ATTENTION_ARGUMENTS(X)                                             \
+  X(lse, "it does not write the log-sum-exp")                                      \
+  X(softcap, "it has no softcap")                                                  \
+  X(causal, "it has no causal mask")                                               \
+  X(causal_alignment, "its causal diagonal does not begin in the top left corner") \
+  X(window_left, "it has no window")                                               \
+  X(window_right, "it has no window")                                              \
+  X(lengths_q, "it reads no lengths of q")                                         \
+  X(lengths_kv, "it reads no lengths of k and v")                                  \
+  X(cu_seqlens_q, "it takes no packed sequences")                                  \
+  X(cu_seqlens_kv, "it takes no packed sequences")                                 \
+  X(page_table, "it reads no pages")                                               \
+  X(bias, "it has no bias")                                                        \
+  X(mask, "it has no boolean mask")                                                \
+  X(alibi, "it has no ALiBi")                                                      \
+  X(sinks, "it has no sinks")                                                      \
+  X(descale_q, "it has no factors of float8 tensors")                              \
+  X(descale_k, "it has no factors of float8 tensors")                              \
+  X(descale_v, "it has no factors of float8 tensors")
+
 enum class AttentionOption : std::uint8_t {
-  lse,
-  softcap,
-  causal,
-  top_left,
-  window,
-  lengths_q,
-  lengths_kv,
-  packed_q,
-  packed_kv,
-  pages,
-  bias,
-  mask,
-  alibi,
-  sinks,
-  factors
+  ATTIKOS_ATTENTION_ARGUMENTS(ATTIKOS_ARGUMENT_ENUMERATOR)
+      ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_ENUMERATOR)
 };
 using AttentionOptionSet = OptionSet<AttentionOption>;
+
+constexpr bool is_asked(Offsets const& given, Offsets const&) noexcept {
+  return given.data != nullptr;
+}
 
 /// The options that a call uses. Types, extents, strides, the scale and what `compute` allows are
 /// none: a kernel looks at each of them by itself.
 constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a value of AttentionOption
-  // and a reason in beyond(), unless every kernel there is works without a look at it.
+  // Every member has its name here. One that is new is an option, with a row above, unless every
+  // kernel there is works without a look at it.
   [[maybe_unused]] auto const& [q, k, v, out, lse, type, type_out, batch, heads_q, heads_kv,
                                 seqlen_q, seqlen_kv, head_dim, head_dim_v, q_stride, k_stride,
                                 v_stride, out_stride, lse_stride, softmax_scale, softcap, causal,
@@ -121,49 +132,22 @@ constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
                                 cu_seqlens_kv, page_table, page_table_stride, page_size, num_pages,
                                 bias, type_bias, bias_stride, mask, mask_stride, alibi,
                                 alibi_stride, sinks, type_sinks, sinks_stride, descale_q, descale_k,
-                                descale_v, descale_q_stride, descale_k_stride, descale_v_stride] =
-      args;
+                                descale_v, descale_q_stride, descale_k_stride,
+                                descale_v_stride ATTIKOS_LATER_SCORE_OPTIONS(
+                                    ATTIKOS_CXX_OPTION_NAME)] = args;
   using Option = AttentionOption;
-  return AttentionOptionSet()
-      .with(Option::lse, args.lse != nullptr)
-      .with(Option::softcap, args.softcap != 0)
-      .with(Option::causal, args.causal)
-      .with(Option::top_left, args.causal_alignment != CausalAlignment::bottom_right)
-      .with(Option::window, args.window_left >= 0 || args.window_right >= 0)
-      .with(Option::lengths_q, args.lengths_q != nullptr)
-      .with(Option::lengths_kv, args.lengths_kv != nullptr)
-      .with(Option::packed_q, args.cu_seqlens_q.data != nullptr)
-      .with(Option::packed_kv, args.cu_seqlens_kv.data != nullptr)
-      .with(Option::pages, args.page_table != nullptr)
-      .with(Option::bias, args.bias != nullptr)
-      .with(Option::mask, args.mask != nullptr)
-      .with(Option::alibi, args.alibi != nullptr)
-      .with(Option::sinks, args.sinks != nullptr)
-      .with(Option::factors,
-            args.descale_q != nullptr || args.descale_k != nullptr || args.descale_v != nullptr);
+  constexpr AttentionArgs unasked{};
+  return AttentionOptionSet() ATTIKOS_ATTENTION_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED)
+      ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which knows these options alone, as a reason to
+/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
 /// refuse it; null if there is none.
-constexpr char const* beyond(AttentionArgs const& args, AttentionOptionSet known) noexcept {
+constexpr char const* beyond(AttentionArgs const& args, AttentionOptionSet takes) noexcept {
   using Option = AttentionOption;
-  constexpr OptionReason<Option> reasons[] = {
-      {Option::lse, "it does not write the log-sum-exp"},
-      {Option::softcap, "it has no softcap"},
-      {Option::causal, "it has no causal mask"},
-      {Option::top_left, "its causal diagonal does not begin in the top left corner"},
-      {Option::window, "it has no window"},
-      {Option::lengths_q, "it reads no lengths of q"},
-      {Option::lengths_kv, "it reads no lengths of k and v"},
-      {Option::packed_q, "it takes no packed sequences"},
-      {Option::packed_kv, "it takes no packed sequences"},
-      {Option::pages, "it reads no pages"},
-      {Option::bias, "it has no bias"},
-      {Option::mask, "it has no boolean mask"},
-      {Option::alibi, "it has no ALiBi"},
-      {Option::sinks, "it has no sinks"},
-      {Option::factors, "it has no factors of float8 tensors"}};
-  return first_unknown(reasons, options_of(args), known);
+  constexpr OptionReason<Option> reasons[] = {ATTIKOS_ATTENTION_ARGUMENTS(
+      ATTIKOS_ARGUMENT_REASON) ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_REASON)};
+  return first_unknown(reasons, options_of(args), takes);
 }
 
 }  // namespace abi

@@ -11,6 +11,32 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
+/// Factors of float8 tensors.
+inline constexpr AttentionOptionSet float8_attention_options{
+    AttentionOption::descale_q, AttentionOption::descale_k, AttentionOption::descale_v};
+
+/// What kernels that work on tiles of queries by blocks of keys take: all but factors.
+inline constexpr AttentionOptionSet tile_attention_options{
+    AttentionOption::lse,          AttentionOption::softcap,
+    AttentionOption::causal,       AttentionOption::causal_alignment,
+    AttentionOption::window_left,  AttentionOption::window_right,
+    AttentionOption::lengths_q,    AttentionOption::lengths_kv,
+    AttentionOption::cu_seqlens_q, AttentionOption::cu_seqlens_kv,
+    AttentionOption::page_table,   AttentionOption::bias,
+    AttentionOption::mask,         AttentionOption::alibi,
+    AttentionOption::sinks};
+
+/// What Hopper's take of it.
+inline constexpr AttentionOptionSet sm90_attention_options =
+    tile_attention_options.without(AttentionOption::mask);
+
+/// What kernels for short sequences take.
+inline constexpr AttentionOptionSet short_attention_options{
+    AttentionOption::lse,         AttentionOption::causal,       AttentionOption::causal_alignment,
+    AttentionOption::window_left, AttentionOption::window_right, AttentionOption::lengths_q,
+    AttentionOption::lengths_kv,  AttentionOption::cu_seqlens_q, AttentionOption::cu_seqlens_kv,
+    AttentionOption::sinks};
+
 /// Attention of many short sequences by mma.sync and cp.async, all keys of a sequence in shared
 /// memory at once; sm_80 and later. q, k, v and out are float16.
 ///
@@ -32,12 +58,14 @@ namespace abi {
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "cp.async".
 struct AttentionSm80ShortF16 {
   static constexpr char const* name = "attention/sm80_short_f16";
+  static constexpr AttentionOptionSet takes = short_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for bfloat16. See AttentionSm80ShortF16.
 struct AttentionSm80ShortBf16 {
   static constexpr char const* name = "attention/sm80_short_bf16";
+  static constexpr AttentionOptionSet takes = short_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -48,12 +76,14 @@ struct AttentionSm80ShortBf16 {
 /// here, and those of positions not 0.
 struct AttentionSm90ShortF16 {
   static constexpr char const* name = "attention/sm90_short_f16";
+  static constexpr AttentionOptionSet takes = short_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for bfloat16. See AttentionSm90ShortF16.
 struct AttentionSm90ShortBf16 {
   static constexpr char const* name = "attention/sm90_short_bf16";
+  static constexpr AttentionOptionSet takes = short_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -83,12 +113,14 @@ struct AttentionSm90ShortBf16 {
 /// Level Matrix Instructions".
 struct AttentionSm90WgmmaF16 {
   static constexpr char const* name = "attention/sm90_wgmma_f16";
+  static constexpr AttentionOptionSet takes = sm90_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for bfloat16. See AttentionSm90WgmmaF16.
 struct AttentionSm90WgmmaBf16 {
   static constexpr char const* name = "attention/sm90_wgmma_bf16";
+  static constexpr AttentionOptionSet takes = sm90_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -105,6 +137,7 @@ struct AttentionSm90WgmmaBf16 {
 /// largest term, or of the sum so far, is dropped.
 struct AttentionSm90WgmmaE4m3 {
   static constexpr char const* name = "attention/sm90_wgmma_e4m3";
+  static constexpr AttentionOptionSet takes = sm90_attention_options | float8_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -130,12 +163,14 @@ struct AttentionSm90WgmmaE4m3 {
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "ldmatrix", "cp.async".
 struct AttentionSm80MmaF16 {
   static constexpr char const* name = "attention/sm80_mma_f16";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for bfloat16. See AttentionSm80MmaF16.
 struct AttentionSm80MmaBf16 {
   static constexpr char const* name = "attention/sm80_mma_bf16";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -145,6 +180,7 @@ struct AttentionSm80MmaBf16 {
 /// float16, to which weights are rounded.
 struct AttentionSm80MmaE4m3 {
   static constexpr char const* name = "attention/sm80_mma_e4m3";
+  static constexpr AttentionOptionSet takes = tile_attention_options | float8_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -163,6 +199,7 @@ struct AttentionSm80MmaE4m3 {
 /// arXiv:2307.08691.
 struct AttentionSm75WmmaF16 {
   static constexpr char const* name = "attention/sm75_wmma_f16";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -188,6 +225,7 @@ struct AttentionSm75WmmaF16 {
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
 struct AttentionSm80SimtF32 {
   static constexpr char const* name = "attention/sm80_simt_f32";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -201,6 +239,7 @@ struct AttentionSm80SimtF32 {
 /// surpassing the FP32 theoretical peak performance", IJHPCA 36(4), 2022.
 struct AttentionSm80MmaTf32x3 {
   static constexpr char const* name = "attention/sm80_mma_tf32x3";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -210,6 +249,7 @@ struct AttentionSm80MmaTf32x3 {
 /// float64. bias may be float64 too. Beyond head_dim 64 a block needs 113 KB of shared memory.
 struct AttentionSm80MmaF64 {
   static constexpr char const* name = "attention/sm80_mma_f64";
+  static constexpr AttentionOptionSet takes = tile_attention_options;
   static Verdict accepts(AttentionArgs const& args, Device const& device) noexcept;
   static int launch(AttentionArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

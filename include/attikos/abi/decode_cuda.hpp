@@ -12,6 +12,23 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
+/// What decode kernels take: all but factors of float8 tensors.
+inline constexpr AttentionOptionSet decode_options{
+    AttentionOption::lse,          AttentionOption::softcap,
+    AttentionOption::causal,       AttentionOption::causal_alignment,
+    AttentionOption::window_left,  AttentionOption::window_right,
+    AttentionOption::lengths_q,    AttentionOption::lengths_kv,
+    AttentionOption::cu_seqlens_q, AttentionOption::cu_seqlens_kv,
+    AttentionOption::page_table,   AttentionOption::bias,
+    AttentionOption::mask,         AttentionOption::alibi,
+    AttentionOption::sinks};
+
+/// The same of float8, factors included.
+inline constexpr AttentionOptionSet float8_decode_options =
+    decode_options.with(AttentionOption::descale_q)
+        .with(AttentionOption::descale_k)
+        .with(AttentionOption::descale_v);
+
 /// Attention of few queries over a long cache by mma.sync and cp.async, from sm_80 on: the cache is
 /// split among blocks, whose partial results a second launch joins. q, k, v and out are float16.
 ///
@@ -40,6 +57,7 @@ namespace abi {
 /// "ldmatrix", "cp.async".
 struct DecodeSm80MmaF16 {
   static constexpr char const* name = "decode/sm80_mma_f16";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -47,6 +65,7 @@ struct DecodeSm80MmaF16 {
 /// The same for bfloat16. See DecodeSm80MmaF16.
 struct DecodeSm80MmaBf16 {
   static constexpr char const* name = "decode/sm80_mma_bf16";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -58,6 +77,7 @@ struct DecodeSm80MmaBf16 {
 /// DecodeSm80MmaF16.
 struct DecodeSm80MmaE4m3 {
   static constexpr char const* name = "decode/sm80_mma_e4m3";
+  static constexpr AttentionOptionSet takes = float8_decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -93,6 +113,7 @@ struct DecodeSm80MmaE4m3 {
 /// Source: T. Dao et al., "Flash-Decoding for long-context inference", 2023.
 struct DecodeSm80SimtF32 {
   static constexpr char const* name = "decode/sm80_simt_f32";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -100,6 +121,7 @@ struct DecodeSm80SimtF32 {
 /// The same for float64, in float64 throughout, lse too. See DecodeSm80SimtF32.
 struct DecodeSm80SimtF64 {
   static constexpr char const* name = "decode/sm80_simt_f64";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -107,6 +129,7 @@ struct DecodeSm80SimtF64 {
 /// The same for float16, in float32 behind the elements. See DecodeSm80SimtF32.
 struct DecodeSm80SimtF16 {
   static constexpr char const* name = "decode/sm80_simt_f16";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -114,6 +137,7 @@ struct DecodeSm80SimtF16 {
 /// The same for bfloat16, in float32 behind the elements. See DecodeSm80SimtF32.
 struct DecodeSm80SimtBf16 {
   static constexpr char const* name = "decode/sm80_simt_bf16";
+  static constexpr AttentionOptionSet takes = decode_options;
   static Verdict accepts(DecodeArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(DecodeArgs const& args, Device const& device) noexcept;
   static int launch(DecodeArgs const& args, Device const& device, CUstream_st* stream) noexcept;

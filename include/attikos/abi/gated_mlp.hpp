@@ -32,6 +32,36 @@ struct GatedMlpArgs {
   Activation activation = Activation::silu;
 };
 
+/// What a call may ask for beyond the products themselves. See options.hpp.
+#define ATTIKOS_GATED_MLP_ARGUMENTS(X) X(activation, "it has no activation but silu")
+
+enum class GatedMlpOption : std::uint8_t {
+  ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_ENUMERATOR)
+};
+using GatedMlpOptionSet = OptionSet<GatedMlpOption>;
+
+/// The options that a call uses. Types, extents and strides are none: a kernel looks at each of
+/// them by itself.
+constexpr GatedMlpOptionSet options_of(GatedMlpArgs const& args) noexcept {
+  // Every member has its name here. One that is new is an option, with a row above, unless every
+  // kernel there is works without a look at it.
+  [[maybe_unused]] auto const& [x, gate_weight, up_weight, out, type_x, type_weight, type_out,
+                                batch, tokens, hidden, intermediate, x_batch, x_token, x_hidden,
+                                gate_intermediate, gate_hidden, up_intermediate, up_hidden,
+                                out_batch, out_token, out_intermediate, activation] = args;
+  using Option = GatedMlpOption;
+  constexpr GatedMlpArgs unasked{};
+  return GatedMlpOptionSet() ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);
+}
+
+/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
+/// refuse it; null if there is none.
+constexpr char const* beyond(GatedMlpArgs const& args, GatedMlpOptionSet takes) noexcept {
+  using Option = GatedMlpOption;
+  constexpr OptionReason<Option> reasons[] = {ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_REASON)};
+  return first_unknown(reasons, options_of(args), takes);
+}
+
 /// Both products by wgmma as GemmSm90WgmmaF16 computes them, in one kernel whose epilogue joins
 /// them; sm_90 alone.
 ///
@@ -41,12 +71,14 @@ struct GatedMlpArgs {
 /// unrounded. silu uses the device's fast exponential and division, a few float32 roundings off.
 struct GatedMlpSm90WgmmaF16 {
   static constexpr char const* name = "gated_mlp/sm90_wgmma_f16";
+  static constexpr GatedMlpOptionSet takes{GatedMlpOption::activation};
   static Verdict accepts(GatedMlpArgs const& args, Device const& device) noexcept;
   static int launch(GatedMlpArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// See GatedMlpSm90WgmmaF16.
 struct GatedMlpSm90WgmmaBf16 {
   static constexpr char const* name = "gated_mlp/sm90_wgmma_bf16";
+  static constexpr GatedMlpOptionSet takes{GatedMlpOption::activation};
   static Verdict accepts(GatedMlpArgs const& args, Device const& device) noexcept;
   static int launch(GatedMlpArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

@@ -1,161 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What crosses the wall for a matrix product: one plain struct, and the CUDA kernels that take it.
+/// Kernels of the compiled companion for matrix products.
 #pragma once
 
-#include <attikos/abi/compute.hpp>
 #include <attikos/abi/device.hpp>
-#include <attikos/abi/dtype.hpp>
-#include <attikos/abi/scale_grid.hpp>
+#include <attikos/abi/gemm_args.hpp>
 #include <attikos/abi/verdict.hpp>
-#include <cstdint>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
-
-/// Pointwise function applied by an epilogue; `gelu` is the erf form.
-enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
-
-/// The dimension of C that a bias vector runs along: `n` is one value per column, `m` one per row.
-enum class BiasAlong : std::uint8_t { n, m };
-
-/// How float8 products are summed: `promoted` adds at most 128 of them in the matrix unit before
-/// they go to float32 registers, `fast` leaves the whole sum to the unit, which may keep as few as
-/// 14 bits.
-enum class Accumulate : std::uint8_t { promoted, fast };
-
 namespace abi {
 
-using ::attikos::ATTIKOS_VERSION_NAMESPACE::Accumulate;
-using ::attikos::ATTIKOS_VERSION_NAMESPACE::Activation;
-using ::attikos::ATTIKOS_VERSION_NAMESPACE::BiasAlong;
-using ::attikos::ATTIKOS_VERSION_NAMESPACE::DType;
-
-/// Rows, columns and depth of a kernel's tile; rows of all blocks of a cluster together. In what a
-/// caller asks for, 0 leaves an extent to the kernel.
-struct GemmTile {
-  int m = 0, n = 0, k = 0;
-  friend constexpr bool operator==(GemmTile const& a, GemmTile const& b) noexcept {
-    return a.m == b.m && a.n == b.n && a.k == b.k;
-  }
-  friend constexpr bool operator!=(GemmTile const& a, GemmTile const& b) noexcept {
-    return !(a == b);
-  }
-};
-
-/// Tiles that a kernel may choose from for a call, best first by its own rule, each once.
-struct GemmTiles {
-  static constexpr int most = 16;
-  GemmTile tile[most];
-  int count = 0;
-
-  constexpr void add(GemmTile const& one) noexcept {
-    for (int i = 0; i < count; ++i)
-      if (tile[i] == one) return;
-    if (count < most) tile[count++] = one;
-  }
-};
-
-/// One batched product, D = act(scale·(alpha·A·B + beta·C) + bias) + residual, written into C.
-///
-/// A is [batch, m, k], B is [batch, k, n], C is [batch, m, n]. Transposition is folded into the
-/// strides. Strides count elements, are 64-bit, and may be 0 or negative in inputs (0 in a batch
-/// stride broadcasts). A dimension of extent 1 may carry any stride. `bias` and `residual` may be
-/// null, which means none. beta = 0 means that C is never read. Storage of A, B, bias must not
-/// overlap C; residual may be C itself. That of `pre_activation` overlaps nothing.
-///
-/// A and B stand for what they hold times their scales, less their zero points. What follows
-/// `residual_n` goes beyond the plain product: a kernel that does not do all of it refuses calls
-/// for which beyond_plain_gemm() names something.
-struct GemmArgs {
-  void const* a = nullptr;
-  void const* b = nullptr;
-  void* c = nullptr;
-  DType type_a = DType::float32;
-  DType type_b = DType::float32;
-  DType type_c = DType::float32;
-  std::int64_t m = 0, n = 0, k = 0, batch = 0;
-  std::int64_t a_batch = 0, a_m = 0, a_k = 0;
-  std::int64_t b_batch = 0, b_k = 0, b_n = 0;
-  std::int64_t c_batch = 0, c_m = 0, c_n = 0;
-  double alpha = 1, beta = 0, scale = 1;
-  Activation activation = Activation::none;
-  void const* bias = nullptr;
-  DType type_bias = DType::float32;
-  BiasAlong bias_along = BiasAlong::n;
-  std::int64_t bias_stride = 0;
-  void const* residual = nullptr;
-  DType type_residual = DType::float32;
-  std::int64_t residual_batch = 0, residual_m = 0, residual_n = 0;
-
-  /// What the caller allows; a kernel may be more precise than that.
-  Compute compute = Compute::ieee;
-  Accumulate accumulate = Accumulate::promoted;
-  /// Factors of A over [batch, m, k] and of B over [batch, k, n].
-  ScaleGrid scale_a, scale_b;
-  /// Subtracted from int8 elements: one for all (stride 0), or one per row of A, per column of B.
-  std::int32_t const* zero_point_a = nullptr;
-  std::int32_t const* zero_point_b = nullptr;
-  std::int64_t zero_point_a_stride = 0, zero_point_b_stride = 0;
-  /// One number on the device that `scale` is multiplied by; null: 1.
-  float const* device_scale = nullptr;
-  /// One number on the device that D is divided by before it is rounded to C's type; null: 1.
-  float const* scale_out = nullptr;
-  /// Output of the argument of act; null: not wanted.
-  void* pre_activation = nullptr;
-  DType type_pre_activation = DType::float32;
-  std::int64_t pre_activation_batch = 0, pre_activation_m = 0, pre_activation_n = 0;
-  /// A function of the caller's stands in for `activation`; only code compiled with it can run.
-  bool custom_epilogue = false;
-  /// Device arrays of pointers to elements, one for each batch, in place of a, b, c. The batch
-  /// stride then counts pointers.
-  void const* const* a_pointers = nullptr;
-  void const* const* b_pointers = nullptr;
-  void* const* c_pointers = nullptr;
-  /// Group g is rows [offsets[g], offsets[g + 1]) of A and C, which have batch 1, times B's matrix
-  /// g: int32 or int64 on the device, clamped to [0, m].
-  void const* offsets = nullptr;
-  DType type_offsets = DType::int32;
-  std::int64_t offsets_stride = 0, groups = 0;
-  /// Rows that count in each batch, int32 on the device, clamped to [0, m]; null: all.
-  std::int32_t const* counts = nullptr;
-  std::int64_t counts_stride = 0;
-  /// The product is summed over this many pairs of matrices, the strides from one to the next.
-  std::int64_t outer = 1, a_outer = 0, b_outer = 0;
-  /// Tile that the caller chose.
-  GemmTile tile;
-};
-
-/// The first thing that a call asks for beyond the plain product and its epilogue, as a reason to
-/// refuse it; null if there is none.
-constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
-  // Every member has its name here. One that is new is looked at below, unless every kernel there
-  // is works without a look at it.
-  [[maybe_unused]] auto const& [a, b, c, type_a, type_b, type_c, m, n, k, batch, a_batch, a_m, a_k,
-                                b_batch, b_k, b_n, c_batch, c_m, c_n, alpha, beta, scale,
-                                activation, bias, type_bias, bias_along, bias_stride, residual,
-                                type_residual, residual_batch, residual_m, residual_n, compute,
-                                accumulate, scale_a, scale_b, zero_point_a, zero_point_b,
-                                zero_point_a_stride, zero_point_b_stride, device_scale, scale_out,
-                                pre_activation, type_pre_activation, pre_activation_batch,
-                                pre_activation_m, pre_activation_n, custom_epilogue, a_pointers,
-                                b_pointers, c_pointers, offsets, type_offsets, offsets_stride,
-                                groups, counts, counts_stride, outer, a_outer, b_outer, tile] = g;
-  if (g.scale_a.data != nullptr) return "it does not scale A";
-  if (g.scale_b.data != nullptr) return "it does not scale B";
-  if (g.zero_point_a != nullptr || g.zero_point_b != nullptr) return "it has no zero points";
-  if (g.device_scale != nullptr) return "it reads no scale from the device";
-  if (g.scale_out != nullptr) return "it does not quantize its result";
-  if (g.pre_activation != nullptr) return "it does not write the pre-activation";
-  if (g.custom_epilogue) return "it does not contain the caller's epilogue function";
-  if (g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr)
-    return "it takes no arrays of pointers";
-  if (g.offsets != nullptr) return "it does not multiply groups of rows";
-  if (g.counts != nullptr) return "it does not count the rows of each matrix";
-  if (g.outer != 1) return "it does not sum over several products";
-  if (g.tile != GemmTile{}) return "its tile cannot be set";
-  return nullptr;
-}
+/// What kernels with a general epilogue take beyond the plain product.
+inline constexpr GemmOptionSet epilogue_gemm_options =
+    plain_gemm_options | GemmOptionSet(GemmOption::device_scale, GemmOption::pre_activation);
+/// Quantized results, where C has 8 bits.
+inline constexpr GemmOptionSet quantizing_gemm_options =
+    epilogue_gemm_options.with(GemmOption::scale_out);
+/// Factors of operands of 8 bits.
+inline constexpr GemmOptionSet gemm_operand_scales{GemmOption::scale_a, GemmOption::scale_b};
+/// Products elsewhere than in one strided batch, and tiles that the caller chooses.
+inline constexpr GemmOptionSet sm80_gemm_options{GemmOption::a_pointers, GemmOption::b_pointers,
+                                                 GemmOption::c_pointers, GemmOption::offsets,
+                                                 GemmOption::counts,     GemmOption::tile};
+inline constexpr GemmOptionSet gemm_groups{GemmOption::offsets, GemmOption::counts};
 
 /// float16 × float16 → float32 on tensor cores through `nvcuda::wmma`, accumulating in float32;
 /// sm_75 and newer.
@@ -180,6 +48,7 @@ constexpr char const* beyond_plain_gemm(GemmArgs const& g) noexcept {
 /// section 9.7.15.
 struct GemmSm75WmmaF16 {
   static constexpr char const* name = "gemm/sm75_wmma_f16";
+  static constexpr GemmOptionSet takes = plain_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -223,6 +92,7 @@ struct GemmSm75WmmaF16 {
 /// schedule is that of CUTLASS's warp-specialized persistent kernels as published.
 struct GemmSm90WgmmaF16 {
   static constexpr char const* name = "gemm/sm90_wgmma_f16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options.with(GemmOption::tile);
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -230,6 +100,7 @@ struct GemmSm90WgmmaF16 {
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaBf16 {
   static constexpr char const* name = "gemm/sm90_wgmma_bf16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options.with(GemmOption::tile);
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -237,6 +108,8 @@ struct GemmSm90WgmmaBf16 {
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaF8 {
   static constexpr char const* name = "gemm/sm90_wgmma_f8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options.with(GemmOption::tile) | gemm_operand_scales;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -244,6 +117,8 @@ struct GemmSm90WgmmaF8 {
 /// See GemmSm90WgmmaF16.
 struct GemmSm90WgmmaS8 {
   static constexpr char const* name = "gemm/sm90_wgmma_s8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options.with(GemmOption::tile) | gemm_operand_scales;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -255,6 +130,7 @@ struct GemmSm90WgmmaS8 {
 /// are left to others; otherwise what GemmSm90WgmmaF16 takes.
 struct GemmSm90SimtF32 {
   static constexpr char const* name = "gemm/sm90_simt_f32";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -268,6 +144,7 @@ struct GemmSm90SimtF32 {
 /// as may be one with a factor above 2^128·(1 − 2^-12).
 struct GemmSm90WgmmaTf32x3 {
   static constexpr char const* name = "gemm/sm90_wgmma_tf32x3";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -277,6 +154,7 @@ struct GemmSm90WgmmaTf32x3 {
 /// left to GemmSm80MmaF64; otherwise what that takes, with its bound on errors.
 struct GemmSm90MmaF64 {
   static constexpr char const* name = "gemm/sm90_mma_f64";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -329,6 +207,7 @@ struct GemmSm90MmaF64 {
 /// theoretical peak performance", IJHPCA 36(4), 2022.
 struct GemmSm80MmaF16 {
   static constexpr char const* name = "gemm/sm80_mma_f16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -336,6 +215,7 @@ struct GemmSm80MmaF16 {
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaBf16 {
   static constexpr char const* name = "gemm/sm80_mma_bf16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -343,6 +223,9 @@ struct GemmSm80MmaBf16 {
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaS8 {
   static constexpr char const* name = "gemm/sm80_mma_s8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options | sm80_gemm_options | gemm_operand_scales |
+      GemmOptionSet(GemmOption::zero_point_a, GemmOption::zero_point_b);
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -350,6 +233,7 @@ struct GemmSm80MmaS8 {
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaF64 {
   static constexpr char const* name = "gemm/sm80_mma_f64";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -357,6 +241,7 @@ struct GemmSm80MmaF64 {
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaTf32 {
   static constexpr char const* name = "gemm/sm80_mma_tf32";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -364,6 +249,7 @@ struct GemmSm80MmaTf32 {
 /// See GemmSm80MmaF16.
 struct GemmSm80MmaTf32x3 {
   static constexpr char const* name = "gemm/sm80_mma_tf32x3";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -371,6 +257,8 @@ struct GemmSm80MmaTf32x3 {
 /// See GemmSm80MmaF16.
 struct GemmSm89MmaF8 {
   static constexpr char const* name = "gemm/sm89_mma_f8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options | sm80_gemm_options | gemm_operand_scales;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -383,6 +271,7 @@ struct GemmSm89MmaF8 {
 /// says.
 struct GemmSm80SimtF32 {
   static constexpr char const* name = "gemm/sm80_simt_f32";
+  static constexpr GemmOptionSet takes = epilogue_gemm_options | sm80_gemm_options;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static GemmTiles tiles(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
@@ -406,12 +295,14 @@ struct GemmSm80SimtF32 {
 /// interface; PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions".
 struct GemmSm90GroupedF16 {
   static constexpr char const* name = "gemm/sm90_grouped_f16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options | gemm_groups;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for bfloat16. See GemmSm90GroupedF16.
 struct GemmSm90GroupedBf16 {
   static constexpr char const* name = "gemm/sm90_grouped_bf16";
+  static constexpr GemmOptionSet takes = quantizing_gemm_options | gemm_groups;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -422,6 +313,8 @@ struct GemmSm90GroupedBf16 {
 /// GemmSm90GroupedF16.
 struct GemmSm90GroupedF8 {
   static constexpr char const* name = "gemm/sm90_grouped_f8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options | gemm_groups | gemm_operand_scales;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -430,6 +323,8 @@ struct GemmSm90GroupedF8 {
 /// each group or one for each column. See GemmSm90GroupedF16.
 struct GemmSm90GroupedS8 {
   static constexpr char const* name = "gemm/sm90_grouped_s8";
+  static constexpr GemmOptionSet takes =
+      quantizing_gemm_options | gemm_groups | gemm_operand_scales;
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
@@ -448,12 +343,18 @@ struct GemmSm90GroupedS8 {
 ///   allocates nothing, may be captured, and is deterministic.
 struct GemmSm80SmallF32 {
   static constexpr char const* name = "gemm/sm80_small_f32";
+  static constexpr GemmOptionSet takes{GemmOption::alpha,      GemmOption::beta,
+                                       GemmOption::scale,      GemmOption::a_pointers,
+                                       GemmOption::b_pointers, GemmOption::c_pointers};
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };
 /// The same for float64, summed by mma.sync, eight k at a time in the order 0 2 4 6, 1 3 5 7.
 struct GemmSm80SmallF64 {
   static constexpr char const* name = "gemm/sm80_small_f64";
+  static constexpr GemmOptionSet takes{GemmOption::alpha,      GemmOption::beta,
+                                       GemmOption::scale,      GemmOption::a_pointers,
+                                       GemmOption::b_pointers, GemmOption::c_pointers};
   static Verdict accepts(GemmArgs const& args, Device const& device) noexcept;
   static int launch(GemmArgs const& args, Device const& device, CUstream_st* stream) noexcept;
 };

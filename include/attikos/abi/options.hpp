@@ -3,25 +3,22 @@
 /// What calls ask for beyond their operands, and what a kernel knows of it: whatever it does not
 /// name it refuses.
 ///
-/// An operation has an enumeration of its options and two functions beside its arguments:
-/// `options_of(args)`, which takes all members of the arguments apart by name, so that a new member
-/// does not compile before it is entered there, and `beyond(args, known)`, by which `accepts()` of
-/// a kernel refuses every option that is not on the kernel's own list.
+/// An option is a member of an operation's arguments that a call may leave at its default, and a
+/// row X(member, reason) of a table beside them: why a kernel that does not name it refuses a call
+/// that sets it. From the table come an enumeration with the members' names, `options_of(args)`,
+/// which takes all members of the arguments apart by name, so that a new one does not compile
+/// before it is entered there, and `beyond(args, takes)`, by which `accepts()` of a kernel refuses
+/// every option that is not on the kernel's own list, `takes`.
 #pragma once
-
-#include <attikos/abi/option_tables.h>
 
 #include <attikos/config.hpp>
 #include <cstdint>
 
-// A row of a table as a member with its default, and as an assignment between structs `to` and
-// `from` that both have it.
-#define ATTIKOS_CXX_TYPE_real double
-#define ATTIKOS_CXX_TYPE_integer std::int64_t
-#define ATTIKOS_CXX_TYPE_flag bool
-#define ATTIKOS_CXX_OPTION_MEMBER(kind, name, initial, meaning) \
-  ATTIKOS_CXX_TYPE_##kind name = initial;
-#define ATTIKOS_CXX_OPTION_COPY(kind, name, initial, meaning) to.name = from.name;
+// A row of a table of kernels' arguments, as an enumerator, a question and a reason.
+#define ATTIKOS_ARGUMENT_ENUMERATOR(member, reason) member,
+#define ATTIKOS_ARGUMENT_ASKED(member, reason) \
+  .with(Option::member, is_asked(args.member, unasked.member))
+#define ATTIKOS_ARGUMENT_REASON(member, reason) {Option::member, reason},
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -40,6 +37,9 @@ class OptionSet {
   constexpr OptionSet with(Option option, bool asked = true) const noexcept {
     return OptionSet(bits_ | (asked ? bit(option) : 0u));
   }
+  constexpr OptionSet operator|(OptionSet const& more) const noexcept {
+    return OptionSet(bits_ | more.bits_);
+  }
   /// These but for some.
   constexpr OptionSet without(OptionSet const& some) const noexcept {
     return OptionSet(bits_ & ~some.bits_);
@@ -55,6 +55,12 @@ class OptionSet {
 
   std::uint32_t bits_ = 0;
 };
+
+/// Whether a call sets an option: its member is not what it is by default.
+template <class T>
+constexpr bool is_asked(T const& given, T const& unasked) noexcept {
+  return given != unasked;
+}
 
 /// An option, and why a kernel that does not know it refuses a call.
 template <class Option>

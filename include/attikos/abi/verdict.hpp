@@ -11,6 +11,9 @@ namespace abi {
 
 /// Whether a specialization takes a call; if not, why, in the user's words.
 ///
+/// It is asked once a call: `launch` is for arguments that `accepts` took on the same device, and
+/// asks again in builds without NDEBUG alone.
+///
 /// `reason` is static text, never null, and reaches the user through `explain` and error messages.
 /// It is empty when `ok` is true.
 struct Verdict {

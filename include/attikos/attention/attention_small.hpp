@@ -63,14 +63,15 @@ struct AttentionSmall {
 
   static abi::Verdict accepts(abi::AttentionArgs const& g, Exec const&) {
     using Option = abi::AttentionOption;
-    constexpr abi::AttentionOptionSet known(Option::lse, Option::softcap, Option::causal,
-                                            Option::top_left, Option::window, Option::lengths_q,
-                                            Option::lengths_kv, Option::factors);
+    constexpr abi::AttentionOptionSet takes(
+        Option::lse, Option::softcap, Option::causal, Option::causal_alignment, Option::window_left,
+        Option::window_right, Option::lengths_q, Option::lengths_kv, Option::descale_q,
+        Option::descale_k, Option::descale_v);
     if (g.seqlen_q > small_attention_seqlen) return abi::refused("seqlen_q is above 32");
     if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
     if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)
       return abi::refused("head_dim is above 128");
-    char const* const reason = abi::beyond(g, known);
+    char const* const reason = abi::beyond(g, takes);
     return reason == nullptr ? abi::accepted() : abi::refused(reason);
   }
 

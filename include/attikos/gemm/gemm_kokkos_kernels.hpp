@@ -35,9 +35,9 @@ struct GemmKokkosKernels {
 #else
     if (g.m == 0 || g.n == 0 || g.k == 0 || g.batch == 0)
       return abi::refused("the product is empty");
-    if (g.activation != Activation::none || g.bias != nullptr || g.residual != nullptr)
-      return abi::refused("it has no bias, activation or residual");
-    if (char const* reason = abi::beyond_plain_gemm(g)) return abi::refused(reason);
+    using Option = abi::GemmOption;
+    if (char const* reason = abi::beyond(g, {Option::alpha, Option::beta, Option::scale}))
+      return abi::refused(reason);
     constexpr std::int64_t limit = std::numeric_limits<int>::max();
     if (g.m > limit || g.n > limit || g.k > limit)
       return abi::refused("BLAS counts in int: an extent is too large");

@@ -76,7 +76,7 @@ TEST(DecodeSm80Refuses, WorkspaceFollowsFromExtentsAndSplits) {
   EXPECT_EQ(bytes(), 3u * 32 * 129 * 4 + 32);
   g.batch = 0;
   EXPECT_EQ(bytes(), 0u);
-  EXPECT_NE(abi::DecodeSm80MmaF16::launch(g, d, nullptr), cudaSuccess);  // another type
+  EXPECT_FALSE(abi::DecodeSm80MmaF16::accepts(g, d).ok);  // another type
 }
 
 template <class T>

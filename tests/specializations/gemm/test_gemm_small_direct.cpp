@@ -395,8 +395,7 @@ TEST(SmallRefuses, WhatItCannotDo) {
   EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.a = nullptr; }), "A is a null pointer");
   EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.c_batch = 0; }),
             "C has a zero stride, so its elements overlap");
-  EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.bias = somewhere; }),
-            "it has no bias, activation or residual");
+  EXPECT_EQ(reason([](GemmArgs& g, Device&) { g.bias = somewhere; }), "it has no bias");
   EXPECT_EQ(
       reason([](GemmArgs& g, Device&) { g.counts = reinterpret_cast<int const*>(somewhere); }),
       "it does not count the rows of each matrix");

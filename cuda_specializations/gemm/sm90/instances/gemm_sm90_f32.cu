@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cassert>
+
 #include "gemm/sm90/kernel_simt_f32.cuh"
 #include "gemm/sm90/kernel_tf32x3.cuh"
 #include "gemm/sm90/launch.cuh"
@@ -110,8 +112,7 @@ cudaError_t launch_tf32x3(abi::GemmArgs const& g, abi::Device const& device, CUs
 
 /// What both kernels accept.
 abi::Verdict accepts_float32(abi::GemmArgs const& g, abi::Device const& device) {
-  char const* const reason =
-      g.tile != abi::GemmTile{} ? "its tile cannot be set" : refuse_sm90<float, float>(g, device);
+  char const* const reason = refuse_sm90<float, float>(g, device);
   return reason == nullptr ? abi::accepted() : abi::refused(reason);
 }
 
@@ -132,7 +133,7 @@ Verdict GemmSm90SimtF32::accepts(GemmArgs const& args, Device const& device) noe
 
 int GemmSm90SimtF32::launch(GemmArgs const& args, Device const& device,
                             CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
@@ -153,7 +154,7 @@ Verdict GemmSm90WgmmaTf32x3::accepts(GemmArgs const& args, Device const& device)
 
 int GemmSm90WgmmaTf32x3::launch(GemmArgs const& args, Device const& device,
                                 CUstream_st* stream) noexcept {
-  if (!accepts(args, device).ok) return cudaErrorInvalidValue;
+  assert(accepts(args, device).ok);
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();

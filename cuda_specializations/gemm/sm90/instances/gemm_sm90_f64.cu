@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include <cassert>
+
 #include "gemm/sm80/launch.cuh"
 #include "gemm/sm90/kernel_f64.cuh"
 #include "gemm/sm90/launch.cuh"
@@ -37,9 +39,7 @@ bool pays_for_double(abi::GemmArgs const& g, abi::Device const& device) {
 
 char const* refuse_double(abi::GemmArgs const& g, abi::Device const& device) {
   if (char const* reason = refuse_sm80<DoubleElement<1>>(g, device)) return reason;
-  abi::GemmArgs rest = g;
-  rest.device_scale = nullptr, rest.pre_activation = nullptr;
-  if (char const* reason = abi::beyond_plain_gemm(rest)) return reason;  // which that may take
+  if (char const* reason = abi::beyond(g, abi::GemmSm90MmaF64::takes)) return reason;
   if (device.compute_major != 9) return "its machine code runs on sm_90 only";
   if (g.m == 0 || g.n == 0 || g.batch == 0) return nullptr;  // nothing is read or written
   if (g.k == 0) return "K is 0";
@@ -82,7 +82,7 @@ Verdict GemmSm90MmaF64::accepts(GemmArgs const& args, Device const& device) noex
 
 int GemmSm90MmaF64::launch(GemmArgs const& args, Device const& device,
                            CUstream_st* stream) noexcept {
-  if (cuda::refuse_double(args, device) != nullptr) return cudaErrorInvalidValue;
+  assert(cuda::refuse_double(args, device) == nullptr);
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
