@@ -233,6 +233,21 @@ static void test_decode(attikos_context* context) {
   CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &o), ATTIKOS_SUCCESS);
   CHECK(fabs((double)out_data[0] - 3) < 1e-5 && fabs((double)out_data[1] - 5) < 1e-5);
   o.determinism = ATTIKOS_BATCH_INVARIANT, o.struct_size = sizeof o;
+  /* the query stands at the last of 3 positions, alone in its chunk of two */
+  o.attention_chunk = 2;
+  CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &o), ATTIKOS_SUCCESS);
+  CHECK(out_data[0] == v[4] && out_data[1] == v[5]);
+  int32_t queries[1] = {1};
+  attikos_tensor const query = tensor(queries, ATTIKOS_INT32, 1, single);
+  attikos_attention_options chunked = ATTIKOS_ATTENTION_OPTIONS_INIT;
+  chunked.attention_chunk = 2, chunked.lengths_q = &query, chunked.lengths_kv = &used;
+  fill(out_data, 2, -1);
+  CHECK_STATUS(attikos_attention(context, &t[0], &t[1], &t[2], &t[3], NULL, &chunked), ATTIKOS_SUCCESS);
+  CHECK(out_data[0] == v[4] && out_data[1] == v[5]);
+  o.attention_chunk = -1;
+  CHECK_STATUS(attikos_decode(context, &t[0], &t[1], &t[2], &t[3], NULL, &o), ATTIKOS_INVALID_ARGUMENT);
+  CHECK(strstr(attikos_last_error(), "attention_chunk is -1") != NULL);
+  o.attention_chunk = 0;
   /* the same positions in pages of two, and packed with attention's own lengths of keys alone */
   float pages_v[8] = {1, 3, 100, 100, 2, 4, 6, 8};
   int32_t table[2] = {1, 0};

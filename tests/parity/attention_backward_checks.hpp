@@ -203,6 +203,7 @@ struct BackwardOperandsIn {
       std::int64_t const ahead = j - i - off;
       return !(o.causal && ahead > 0) && !(o.window_left >= 0 && ahead < -o.window_left) &&
              !(o.window_right >= 0 && ahead > o.window_right) &&
+             reference::in_one_chunk(i + off, j, o.attention_chunk) &&
              !(p.mask && pick(mask, {b, h, i, j}) == 0);
     };
     if (p.alibi)

@@ -82,6 +82,7 @@ struct TermOperands {
       return i < len_q && !(o.causal && ahead > 0) &&
              !(o.window_left >= 0 && ahead < -o.window_left) &&
              !(o.window_right >= 0 && ahead > o.window_right) &&
+             reference::in_one_chunk(i + off, j, o.attention_chunk) &&
              !(t.mask && pick(mask, {b, h, i, j}) == 0);
     };
     terms.bias = [=, this](std::int64_t j) {

@@ -39,7 +39,7 @@ inline std::string describe(DecodeCase const& p) {
        << static_cast<int>(p.form) << " layout " << layout_name(p.layout) << " page size "
        << p.page_size << " splits " << o.splits << " causal " << o.causal << " top_left "
        << (o.causal_alignment == CausalAlignment::top_left) << " window " << o.window_left << "/"
-       << o.window_right << " softcap " << o.softcap;
+       << o.window_right << " chunk " << o.attention_chunk << " softcap " << o.softcap;
   return text.str();
 }
 
@@ -168,6 +168,7 @@ struct DecodeRun {
       return i < len_q(b) && (!o.causal || distance <= 0) &&
              (o.window_left < 0 || distance >= -o.window_left) &&
              (o.window_right < 0 || distance <= o.window_right) &&
+             reference::in_one_chunk(i + offset, j, o.attention_chunk) &&
              (p.form != Form::terms || mask_values(h, i, j) != 0);
     };
     if (p.form != Form::terms) return t;

@@ -53,6 +53,22 @@ TYPED_TEST(AttentionBackward, Windows) {
   }
 }
 
+TYPED_TEST(AttentionBackward, Chunks) {
+  for (auto alignment : both_alignments)
+    for (bool causal : {false, true})
+      for (std::int64_t chunk : {1, 20, 64, 500}) {
+        check<TypeParam>({.shape = {1, 2, 1, 150, 135, 8, 5},
+                          .options = {.causal = causal,
+                                      .causal_alignment = alignment,
+                                      .window_left = chunk == 64 ? 40 : -1,
+                                      .attention_chunk = chunk}});
+        check<TypeParam>(
+            {.shape = {1, 2, 1, 33, 135, 8, 5},
+             .options = {
+                 .causal = causal, .causal_alignment = alignment, .attention_chunk = chunk}});
+      }
+}
+
 TYPED_TEST(AttentionBackward, ScaleAndSoftcap) {
   for (double scale : {0.0, 0.01, -0.5}) {
     for (double softcap : {0.0, 1.5, 30.0}) {

@@ -20,10 +20,11 @@ struct TermCase {
 std::string describe(TermCase const& p) {
   std::ostringstream text;
   text << describe(AttentionCase{.shape = p.shape, .options = p.options, .layout = p.layout})
-       << " window " << p.options.window_left << ' ' << p.options.window_right << " softcap "
-       << p.options.softcap << " bias " << p.terms.bias << '/' << p.bias_broadcast << " mask "
-       << p.terms.mask << '/' << p.mask_broadcast << " alibi " << p.terms.alibi << " sinks "
-       << p.terms.sinks << " score " << p.terms.score << " weight " << p.terms.weight;
+       << " window " << p.options.window_left << ' ' << p.options.window_right << " chunk "
+       << p.options.attention_chunk << " softcap " << p.options.softcap << " bias " << p.terms.bias
+       << '/' << p.bias_broadcast << " mask " << p.terms.mask << '/' << p.mask_broadcast
+       << " alibi " << p.terms.alibi << " sinks " << p.terms.sinks << " score " << p.terms.score
+       << " weight " << p.terms.weight;
   return text.str();
 }
 
@@ -99,6 +100,23 @@ TYPED_TEST(AttentionTerms, Windows) {
                            .window_left = left,
                            .window_right = right}});
         }
+}
+
+// Chunks of 1, of no multiple of a tile, of more than there are keys; queries before the first key
+// (tall) are in chunks of their own. The last shape is one of those that threads take whole heads
+// of.
+TYPED_TEST(AttentionTerms, Chunks) {
+  for (auto const& shape : {square, wide, tall, AttentionShape{2, 4, 2, 17, 31, 8, 8}})
+    for (std::int64_t chunk : {1, 7, 48, 1000})
+      for (auto alignment : {CausalAlignment::bottom_right, CausalAlignment::top_left})
+        for (auto algorithm : all_algorithms)
+          check_terms<TypeParam>({.shape = shape,
+                                  .options = {.causal = chunk == 48,
+                                              .causal_alignment = alignment,
+                                              .algorithm = algorithm,
+                                              .window_left = chunk == 1000 ? 30 : -1,
+                                              .attention_chunk = chunk},
+                                  .terms = {.sinks = chunk == 7}});
 }
 
 TYPED_TEST(AttentionTerms, Softcap) {

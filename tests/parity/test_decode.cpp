@@ -75,6 +75,14 @@ TYPED_TEST(Decode, TermsOfTheScore) {
                            16});
     check_decode<Exec, T>({shape, {.window_left = 0, .splits = splits}, Form::lengths});
     check_decode<Exec, T>({shape, {.softcap = 2, .splits = splits}, Form::lengths});
+    for (std::int64_t chunk : {1, 60, 256}) {
+      check_decode<Exec, T>({shape, {.splits = splits, .attention_chunk = chunk}, Form::lengths});
+      check_decode<Exec, T>({shape,
+                             {.causal = true, .splits = splits, .attention_chunk = chunk},
+                             Form::paged,
+                             Layout::right,
+                             16});
+    }
   }
   // One query a head: rows are heads, each with its own bias, slope and sink.
   check_decode<Exec, T>({{2, 8, 2, 1, 290, 24, 20}, {}, Form::terms, Layout::right, 32});
@@ -267,6 +275,9 @@ TEST(DecodeErrors, Messages) {
                       {"attikos::decode: splits is -1; expected a number of parts"});
   expect_error<Error>([&] { call({.window_left = -2}); },
                       {"attikos::decode: window_left is -2; expected a number of keys"});
+  expect_error<Error>(
+      [&] { call({.attention_chunk = -1}); },
+      {"attikos::decode: attention_chunk is -1; expected a number of positions, 0 for all"});
   expect_error<UnsupportedError>(
       [&] { call({.kernel = "decode/none"}); },
       {"attikos::decode: kernel \"decode/none\" was demanded but is not available",

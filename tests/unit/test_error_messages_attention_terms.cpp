@@ -34,6 +34,8 @@ TEST(AttentionTermErrors, Options) {
   expect_refused<Error>({op + "window_left is -2; expected a number of keys, -1 for all"},
                         {.window_left = -2});
   expect_refused<Error>({op + "window_right is -7"}, {.window_right = -7});
+  expect_refused<Error>({op + "attention_chunk is -4; expected a number of positions, 0 for all"},
+                        {.attention_chunk = -4});
   expect_refused<UnsupportedError>({op + "dropout_p is 0.1; expected 0, dropout is not offered"},
                                    {.dropout_p = 0.1});
 }

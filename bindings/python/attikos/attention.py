@@ -210,7 +210,7 @@ def attention(
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
     descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, algorithm: str = "flash",
-    compute: str = "ieee", kernel: str = "", return_lse: bool = False, check: bool = True,
+    compute: str = "ieee", kernel: str = "", return_lse: bool = False, check: bool = True, attention_chunk: int = 0,
 ) -> Any:  # fmt: skip
     """softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi and masks; dtype of q.
 
@@ -317,7 +317,7 @@ def attention_backward(
     top_left: bool = False, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
     mask: Any = None, alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None,
     lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, kernel: str = "",
-    check: bool = True,
+    check: bool = True, attention_chunk: int = 0,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Gradients of attention(): (dq, dk, dv), then that of bias and that of sinks where they were given.
 

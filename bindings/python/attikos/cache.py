@@ -21,7 +21,7 @@ def decode(
     alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None, lengths_kv: Any = None,
     cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
     descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, splits: int = 0, kernel: str = "",
-    return_lse: bool = False, check: bool = True, determinism: str = "run_to_run",
+    return_lse: bool = False, check: bool = True, determinism: str = "run_to_run", attention_chunk: int = 0,
 ) -> Any:  # fmt: skip
     """What attention() computes, for one or a few queries per sequence over a long cache, which is worked on in
     parts.

@@ -37,7 +37,9 @@
   X(flag, causal, 0, "query i sees key j only if j <= i + offset, offset = len_kv - len_q")
 
 /* What came later: the last members of each struct, and what no compiled kernel takes before it says so. */
-#define ATTIKOS_LATER_SCORE_OPTIONS(X)
+#define ATTIKOS_LATER_SCORE_OPTIONS(X)                                                                             \
+  X(integer, attention_chunk, 0, "c > 0: query i sees key j only if floor((i + offset) / c) = floor(j / c), keys"  \
+                                 " of its own chunk of c positions; 0: all")
 
 /* What shapes the scores of both, by one name in C and C++. */
 #define ATTIKOS_SCORE_OPTIONS(X)  \

@@ -87,18 +87,20 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// \param out      as q with dv in place of d
 /// \param lse      as q without d: natural logarithm of Σ w·e^s over the visible keys (and the
 ///                 sink)
-/// \param options  scale, softcap, causal mask, window, algorithm, kernel (see AttentionOptions)
+/// \param options  scale, softcap, causal mask, window, chunk, algorithm, kernel (see
+///                 AttentionOptions)
 /// \param extras   in any order: lengths(q, kv): int32, one per sequence (rank 3: one per entry of
 ///                 dimension 0); cu_seqlens(q, kv); paged(table, page_size); bias(view);
 ///                 mask(view); alibi(slopes); sinks(view); descale(q, k, v); score(functor);
 ///                 weight(functor); workspace(view): at least attention_workspace_size() bytes
 ///
 /// off = len_kv − len_q of a sequence (0 with top_left). Query i sees key j if i + off −
-/// window_left ≤ j ≤ i + off + window_right, j ≤ i + off where causal, the mask is not 0 and
-/// neither is the weight. A pair that is not seen, or whose score is −∞, adds nothing, not even a
-/// NaN of its value. Rows past len_q, and rows that see no key, give out 0 and lse −∞; what lies in
-/// padding and in pages past a length is never read. Any strides, any head_dim, zero extents.
-/// Outputs must not overlap one another or the inputs.
+/// window_left ≤ j ≤ i + off + window_right, j ≤ i + off where causal, i + off and j lie in one
+/// chunk of attention_chunk positions, the mask is not 0 and neither is the weight. A pair that is
+/// not seen, or whose score is −∞, adds nothing, not even a NaN of its value. Rows past len_q, and
+/// rows that see no key, give out 0 and lse −∞; what lies in padding and in pages past a length is
+/// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
+/// inputs.
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double

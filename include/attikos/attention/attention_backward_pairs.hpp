@@ -42,16 +42,6 @@ struct BackwardHead : AttentionHead<T> {
     std::int64_t const group = (g.cu_seqlens_q.data == nullptr ? b : 0) * g.heads_q + h;
     delta_row = group * g.seqlen_q + this->begin_q;
   }
-
-  /// Key j is seen by no query but those in [first_query(j), last_query(j)).
-  KOKKOS_INLINE_FUNCTION std::int64_t first_query(std::int64_t j) const {
-    return clamp_index(j - this->offset - this->causal_limit + 1, 0, this->len_q);
-  }
-  KOKKOS_INLINE_FUNCTION std::int64_t last_query(std::int64_t j) const {
-    return j >= this->len_kv
-               ? 0
-               : clamp_index(j - this->offset + this->window_left + 1, 0, this->len_q);
-  }
 };
 
 /// Weight of a pair and gradient of its dot product (or, `to_bias`, of what was added to its

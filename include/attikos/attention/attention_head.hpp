@@ -110,21 +110,64 @@ KOKKOS_INLINE_FUNCTION QueryRows locate_row(abi::AttentionArgs const& g, std::in
   return packed_rows(s, low);
 }
 
+/// Which keys the queries of a sequence see: contiguous ones, whose ends do not come down from one
+/// query to the next.
+struct VisibleKeys {
+  std::int64_t len_q, len_kv;
+  std::int64_t offset;  ///< query i stands where key i + offset stands
+  /// Query i sees j with −window_left ≤ j − i − offset < causal_limit.
+  std::int64_t causal_limit, window_left;
+  std::int64_t chunk;  ///< and within its own chunk of so many positions; 0: all
+
+  /// Query i sees keys [first(i), last(i)).
+  KOKKOS_INLINE_FUNCTION std::int64_t last(std::int64_t i) const {
+    std::int64_t end = i + offset + causal_limit;
+    if (chunk > 0) end = least(end, chunk_of(i + offset) + chunk);
+    return i >= len_q ? 0 : clamp_index(end, 0, len_kv);
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t i) const {
+    std::int64_t begin = i + offset - window_left;
+    if (chunk > 0) begin = greatest(begin, chunk_of(i + offset));
+    return clamp_index(begin, 0, len_kv);
+  }
+
+  /// Key j is seen by no query but those in [first_query(j), last_query(j)).
+  KOKKOS_INLINE_FUNCTION std::int64_t first_query(std::int64_t j) const {
+    std::int64_t begin = j - causal_limit + 1;
+    if (chunk > 0) begin = greatest(begin, chunk_of(j));
+    return clamp_index(begin - offset, 0, len_q);
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t last_query(std::int64_t j) const {
+    std::int64_t end = j + window_left + 1;
+    if (chunk > 0) end = least(end, chunk_of(j) + chunk);
+    return j >= len_kv ? 0 : clamp_index(end - offset, 0, len_q);
+  }
+
+ private:
+  static KOKKOS_INLINE_FUNCTION std::int64_t least(std::int64_t a, std::int64_t b) {
+    return a < b ? a : b;
+  }
+  static KOKKOS_INLINE_FUNCTION std::int64_t greatest(std::int64_t a, std::int64_t b) {
+    return a < b ? b : a;
+  }
+  /// Where the chunk begins that a position lies in, before the first key, too.
+  KOKKOS_INLINE_FUNCTION std::int64_t chunk_of(std::int64_t position) const {
+    std::int64_t const rest = position % chunk;
+    return position - (rest < 0 ? rest + chunk : rest);
+  }
+};
+
 template <class T, class Out = T>
-struct AttentionHead {
+struct AttentionHead : VisibleKeys {
   using Acc = AttentionAccumulator<T>;
 
   std::int64_t batch, head, head_kv;
   std::int64_t begin_q, rows;  ///< first row in dimension 2 of q, and number of rows
-  std::int64_t len_q, len_kv;
-  std::int64_t offset;  ///< query i stands where key i + offset stands
   Acc scale, value_scale, slope;
   Block<T const> q, k, v;  ///< k and v of the first page where paged
   Block<Out> out;
   std::int32_t const* pages;  ///< page table of this sequence, or null
   std::int64_t page_table_stride, page_size, num_pages, k_page_stride, v_page_stride;
-  std::int64_t causal_limit,
-      window_left;  ///< sees j with −window_left ≤ j − i − offset < causal_limit
 
   KOKKOS_INLINE_FUNCTION AttentionHead(abi::AttentionArgs const& g, QueryRows const& sequence,
                                        std::int64_t h)
@@ -190,14 +233,7 @@ struct AttentionHead {
         g.window_right < 0 || g.window_right > everything ? everything : g.window_right + 1;
     if (g.causal) causal_limit = causal_limit < 1 ? causal_limit : 1;
     window_left = g.window_left < 0 || g.window_left > everything ? everything : g.window_left;
-  }
-
-  /// Query i sees keys [first(i), last(i)).
-  KOKKOS_INLINE_FUNCTION std::int64_t last(std::int64_t i) const {
-    return i >= len_q ? 0 : clamp_index(i + offset + causal_limit, 0, len_kv);
-  }
-  KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t i) const {
-    return clamp_index(i + offset - window_left, 0, len_kv);
+    chunk = g.attention_chunk;
   }
 
   /// How many of the keys [j, j + count) lie at a constant stride behind key j.

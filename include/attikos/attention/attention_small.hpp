@@ -32,8 +32,6 @@ KOKKOS_INLINE_FUNCTION TeamAttentionProblem<T, Out> small_attention_problem(
   x.rows = static_cast<int>(g.seqlen_q);
   x.d = static_cast<int>(g.head_dim);
   x.dv = static_cast<int>(g.head_dim_v);
-  x.len_q = head.len_q;
-  x.len_kv = head.len_kv;
   x.q = head.q;
   x.k = head.k;
   x.v = head.v;
@@ -44,9 +42,7 @@ KOKKOS_INLINE_FUNCTION TeamAttentionProblem<T, Out> small_attention_problem(
   x.scale = head.scale;
   x.value_scale = head.value_scale;
   x.softcap = static_cast<Acc>(g.softcap);
-  x.offset = head.offset;
-  x.causal_limit = head.causal_limit;
-  x.window_left = head.window_left;
+  static_cast<VisibleKeys&>(x) = head;
   return x;
 }
 
@@ -66,7 +62,7 @@ struct AttentionSmall {
     constexpr abi::AttentionOptionSet takes(
         Option::lse, Option::softcap, Option::causal, Option::causal_alignment, Option::window_left,
         Option::window_right, Option::lengths_q, Option::lengths_kv, Option::descale_q,
-        Option::descale_k, Option::descale_v);
+        Option::descale_k, Option::descale_v, Option::attention_chunk);
     if (g.seqlen_q > small_attention_seqlen) return abi::refused("seqlen_q is above 32");
     if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
     if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)

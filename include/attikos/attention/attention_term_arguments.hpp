@@ -73,6 +73,9 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
   };
   check_window("window_left", from.window_left);
   check_window("window_right", from.window_right);
+  if (from.attention_chunk < 0)
+    raise<Error>(operation, ": attention_chunk is ", from.attention_chunk,
+                 "; expected a number of positions, 0 for all");
   ATTIKOS_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
   if (to.softmax_scale == 0)
     to.softmax_scale = to.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(to.head_dim)) : 1.0;

@@ -17,26 +17,16 @@ namespace detail {
 /// Queries, keys and values of one head inside a kernel. `lse` may be null. Rows from len_q on are
 /// padding.
 template <class T, class Out>
-struct TeamAttentionProblem {
+struct TeamAttentionProblem : VisibleKeys {
   using Element = T;
   using Acc = AttentionAccumulator<T>;
 
   int rows, d, dv;
-  std::int64_t len_q, len_kv;
   Block<T const> q, k, v;
   Block<Out> out;
   Acc* lse;
   std::int64_t lse_stride;
   Acc scale, value_scale, softcap;
-  /// Query i sees j with −window_left ≤ j − i − offset < causal_limit.
-  std::int64_t offset, causal_limit, window_left;
-
-  KOKKOS_INLINE_FUNCTION std::int64_t last(std::int64_t i) const {
-    return i >= len_q ? 0 : clamp_index(i + offset + causal_limit, 0, len_kv);
-  }
-  KOKKOS_INLINE_FUNCTION std::int64_t first(std::int64_t i) const {
-    return clamp_index(i + offset - window_left, 0, len_kv);
-  }
 };
 
 /// Rows, keys and features that a host thread holds at a time; keys and columns of out that a

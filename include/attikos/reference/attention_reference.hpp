@@ -35,6 +35,14 @@ inline std::int64_t visible_keys(std::int64_t i, std::int64_t len_q, std::int64_
   return std::clamp<std::int64_t>(i + offset + 1, 0, len_kv);
 }
 
+/// Whether two positions lie in one chunk of so many, of which one begins at position 0; 0: always.
+inline bool in_one_chunk(std::int64_t a, std::int64_t b, std::int64_t chunk) {
+  auto const number = [&](std::int64_t x) {
+    return std::floor(static_cast<double>(x) / static_cast<double>(chunk));
+  };
+  return chunk <= 0 || number(a) == number(b);
+}
+
 /// out = sum_j softmax(scale q . k_j) v_j over the visible keys; nothing visible gives 0 and -inf.
 /// \param q `q(c)` for c in [0, head_dim)
 /// \param k `k(j, c)`

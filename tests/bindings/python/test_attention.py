@@ -33,6 +33,30 @@ class Attention(unittest.TestCase):
         with self.assertRaisesRegex(attikos.ArgumentError, "compute is 'half'; expected one of"):
             attikos.attention(q, k, v, compute="half")
 
+    def test_chunks(self):
+        q, k, v = arrays(np.float32, (2, 4, 19, 24), (2, 2, 37, 24), (2, 2, 37, 20))
+        positions = np.arange(19)[:, None] + 37 - 19
+        for chunk in (1, 8, 100):
+            keep = positions // chunk == np.arange(37)[None] // chunk
+            for causal in (False, True):
+                exact, bound, *_ = oracles.attention(q, k, v, causal, keep=keep)
+                oracles.check(self, attikos.attention(q, k, v, causal=causal, attention_chunk=chunk), exact, bound)
+                out = attikos.decode(q, k, v, causal=causal, attention_chunk=chunk)
+                exact, bound, *_ = oracles.attention(q, k, v, causal, keep=keep, parts=37)
+                oracles.check(self, out, exact, bound)
+            out, lse = attikos.attention(q, k, v, attention_chunk=chunk, return_lse=True)
+            masked = attikos.attention_backward(q, k, v, out, lse, np.ones_like(out), mask=keep)
+            gradients = attikos.attention_backward(q, k, v, out, lse, np.ones_like(out), attention_chunk=chunk)
+            for got, wanted in zip(gradients, masked):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(attikos.attention(q, k, v, attention_chunk=0), attikos.attention(q, k, v))
+        for function in (attikos.attention, attikos.decode):
+            with self.assertRaisesRegex(attikos.ArgumentError, "attention_chunk is -1; expected a number of positions"):
+                function(q, k, v, attention_chunk=-1)
+            with self.assertRaisesRegex(attikos.ArgumentError, "attention_chunk is 1.5; expected an integer"):
+                function(q, k, v, attention_chunk=1.5)
+            self.assertIn("attention_chunk: c > 0", function.__doc__)
+
     def test_strides_and_scale(self):
         q, k, v = arrays(np.float32, (2, 11, 3, 16), (2, 13, 3, 16), (2, 13, 3, 16))
         q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))
