@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What stands for kernels that a build leaves out: each refuses every call, says why, and launches
 // nothing. This program has nothing but these. Needs no GPU.
-#include <attikos/abi/append_kv_cuda.hpp>
-#include <attikos/abi/attention_cuda.hpp>
-#include <attikos/abi/decode_cuda.hpp>
-#include <attikos/abi/gated_mlp.hpp>
-#include <string>
-
+#include "all_kernels.hpp"
 #include "direct_common.hpp"
 
 namespace {
@@ -32,37 +27,20 @@ void refuses() {
   }
   EXPECT_STREQ(first_left_out<Kernel>(nullptr), Kernel::name);
 }
-template <class Args, class... Kernels>
-void each_refuses() {
-  (refuses<Args, Kernels>(), ...);
-}
-
 TEST(LeftOut, Attention) {
-  each_refuses<abi::AttentionArgs, abi::AttentionSm75WmmaF16, abi::AttentionSm80MmaBf16,
-               abi::AttentionSm80MmaE4m3, abi::AttentionSm80MmaF16, abi::AttentionSm80MmaF64,
-               abi::AttentionSm80MmaTf32x3, abi::AttentionSm80ShortBf16, abi::AttentionSm80ShortF16,
-               abi::AttentionSm80SimtF32, abi::AttentionSm90ShortBf16, abi::AttentionSm90ShortF16,
-               abi::AttentionSm90WgmmaBf16, abi::AttentionSm90WgmmaE4m3,
-               abi::AttentionSm90WgmmaF16>();
+  test::AttentionKernels::each([]<class Kernel>() { refuses<abi::AttentionArgs, Kernel>(); });
 }
 TEST(LeftOut, Decode) {
-  each_refuses<abi::DecodeArgs, abi::DecodeSm80MmaBf16, abi::DecodeSm80MmaE4m3,
-               abi::DecodeSm80MmaF16, abi::DecodeSm80SimtBf16, abi::DecodeSm80SimtF16,
-               abi::DecodeSm80SimtF32, abi::DecodeSm80SimtF64>();
+  test::DecodeKernels::each([]<class Kernel>() { refuses<abi::DecodeArgs, Kernel>(); });
 }
-TEST(LeftOut, AppendKv) { each_refuses<abi::AppendKvArgs, abi::AppendKvSm80Simt>(); }
+TEST(LeftOut, AppendKv) {
+  test::AppendKvKernels::each([]<class Kernel>() { refuses<abi::AppendKvArgs, Kernel>(); });
+}
 TEST(LeftOut, Products) {
-  each_refuses<abi::GemmArgs, abi::GemmSm75WmmaF16, abi::GemmSm80MmaBf16, abi::GemmSm80MmaF16,
-               abi::GemmSm80MmaF64, abi::GemmSm80MmaS8, abi::GemmSm80MmaTf32,
-               abi::GemmSm80MmaTf32x3, abi::GemmSm80SimtF32, abi::GemmSm80SmallF32,
-               abi::GemmSm80SmallF64, abi::GemmSm89MmaF8, abi::GemmSm90GroupedBf16,
-               abi::GemmSm90GroupedF16, abi::GemmSm90GroupedF8, abi::GemmSm90GroupedS8,
-               abi::GemmSm90MmaF64, abi::GemmSm90SimtF32, abi::GemmSm90WgmmaBf16,
-               abi::GemmSm90WgmmaF16, abi::GemmSm90WgmmaF8, abi::GemmSm90WgmmaS8,
-               abi::GemmSm90WgmmaTf32x3>();
+  test::GemmKernels::each([]<class Kernel>() { refuses<abi::GemmArgs, Kernel>(); });
 }
 TEST(LeftOut, GatedMlp) {
-  each_refuses<abi::GatedMlpArgs, abi::GatedMlpSm90WgmmaBf16, abi::GatedMlpSm90WgmmaF16>();
+  test::GatedMlpKernels::each([]<class Kernel>() { refuses<abi::GatedMlpArgs, Kernel>(); });
 }
 
 }  // namespace
