@@ -35,7 +35,7 @@ if(SELF_TEST)
   file(WRITE "${public}/gemm/a.hpp" "#include <attikos/testing/testing.hpp>\n__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
   file(WRITE "${public}/testing/a.hpp" "#include <attikos/reference/r.hpp>\n")  # may
   file(WRITE "${ROOT}/cuda_specializations/a.cuh"
-       "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\nvoid f() { asm volatile(\"nop;\"); }\nint g() { asm(\"\"); }\n")
+       "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\nvoid f() { asm volatile(\"nop;\"); }\nint g() { asm(\"\"); }\n  if (!accepts(args, device).ok) return cudaErrorInvalidValue;\n")
   file(WRITE "${ROOT}/cuda_specializations/ptx/a.cuh" "void f() { asm volatile(\"nop;\"); }\n")  # may
   # Ten that go up or sideways, among some that may be.
   foreach(include IN ITEMS "ptx:common/b" "common:sequences/b" "sequences:attention/shared/b" "append_kv:decode/plan"
@@ -47,7 +47,7 @@ if(SELF_TEST)
     list(GET include 1 included)
     file(APPEND "${ROOT}/cuda_specializations/${room}/rooms.cuh" "#include \"${included}.cuh\"\n")
   endforeach()
-  set(expected 27)
+  set(expected 28)
 endif()
 
 file(GLOB_RECURSE all "${public}/*.hpp")
@@ -68,6 +68,8 @@ forbid("${companion};${abi};${epilogue}" "${include_line}${vendor}" "no vendor l
 forbid("${companion}" "${include_line}attikos/(core|reference|${operations})"
        "the companion sees abi/, epilogue/ and config.hpp only")
 forbid("${kernels}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction has its wrapper in ptx/")
+forbid("${companion}" "(refuse[a-z0-9_]*|accepts[a-z0-9_]*)[<(].*return cuda"
+       "accepts() is asked once a call: launch() does not ask again")
 forbid("${abi}" "${include_line}attikos/(core|epilogue|reference|${operations})"
        "abi/ includes abi/ only")
 forbid("${abi}" "${include_line}(vector|string|iostream|memory|functional|sstream|map)[>\"]"
