@@ -220,8 +220,7 @@ struct AttentionHead : VisibleKeys {
       return p == nullptr || outside ? Acc(1)
                                      : static_cast<Acc>(p[b * stride[0] + head_kv * stride[1]]);
     };
-    if (g.descale_q != nullptr)
-      scale *= factor(g.descale_q, g.descale_q_stride) * factor(g.descale_k, g.descale_k_stride);
+    scale *= factor(g.descale_q, g.descale_q_stride) * factor(g.descale_k, g.descale_k_stride);
     value_scale = factor(g.descale_v, g.descale_v_stride);
     slope = g.alibi == nullptr || outside
                 ? Acc(0)
