@@ -29,6 +29,8 @@ void visit_cache(Tensor const& cache, F const& f) {
 AppendKvOptions append_kv_options(attikos_append_kv_options const& from) {
   AppendKvOptions to;
   ATTIKOS_APPEND_KV_OPTIONS(ATTIKOS_COPY_OPTION)
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_APPEND_KV_OPTIONS, AppendKvOptions) == 2,
+                "interleaved and check are read by hand");
   to.style = from.interleaved != 0 ? RopeStyle::interleaved : RopeStyle::half_split;
   return to;
 }

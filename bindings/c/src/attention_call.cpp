@@ -30,6 +30,8 @@ AttentionSetup read_attention_options(char const* operation,
   AttentionSetup s;
   auto& to = s.options;
   ATTIKOS_ATTENTION_OPTIONS(ATTIKOS_COPY_OPTION)
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_ATTENTION_OPTIONS, AttentionOptions) == 2,
+                "causal_top_left and check are read by hand");
   to.causal_alignment =
       o.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
   s.check = o.check != 0;

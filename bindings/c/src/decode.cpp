@@ -65,6 +65,8 @@ Determinism read_determinism(std::int32_t given) {
 attikos_attention_options attention_part(attikos_decode_options const& from) {
   attikos_attention_options to = ATTIKOS_ATTENTION_OPTIONS_INIT;
   ATTIKOS_DECODE_OPTIONS(ATTIKOS_COPY_OPTION)
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_DECODE_OPTIONS, attikos_attention_options) == 2,
+                "splits and determinism are decode's own");
   return to;
 }
 
@@ -72,6 +74,8 @@ attikos_attention_options attention_part(attikos_decode_options const& from) {
 DecodeOptions decode_options(attikos_decode_options const& from) {
   DecodeOptions to;
   ATTIKOS_DECODE_OPTIONS(ATTIKOS_COPY_OPTION)
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_DECODE_OPTIONS, DecodeOptions) == 2,
+                "causal_top_left and check are read by hand");
   to.causal_alignment =
       from.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
   to.determinism = read_determinism(from.determinism);

@@ -22,6 +22,8 @@ attikos_gemm_options read_gemm_options(char const* operation, attikos_gemm_optio
 GemmOptions gemm_options(attikos_gemm_options const& from) {
   GemmOptions to;
   ATTIKOS_GEMM_OPTIONS(ATTIKOS_COPY_OPTION)
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_GEMM_OPTIONS, GemmOptions) == 1,
+                "bias_along_rows is read by hand");
   to.bias_along = from.bias_along_rows != 0 ? BiasAlong::m : BiasAlong::n;
   return to;
 }

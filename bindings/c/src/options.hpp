@@ -54,4 +54,16 @@ void copy_option(From from, To& to) {
     if constexpr (requires { b.name; }) copy_option(a.name, b.name); \
   }(from, to);
 
+/// How many options of a table that are no tensors another struct has under no such name: whoever
+/// copies asserts the number of those that are read by hand.
+#define ATTIKOS_COUNT_UNCOPIED(kind, name, initial, meaning)             \
+  +(std::is_same_v<ATTIKOS_OPTION_TYPE_##kind, attikos_tensor const*> || \
+            requires(To & to) { to.name; }                               \
+        ? 0                                                              \
+        : 1)
+#define ATTIKOS_UNCOPIED(table, type)       \
+  []<class To>(std::type_identity<To>) {    \
+    return 0 table(ATTIKOS_COUNT_UNCOPIED); \
+  }(std::type_identity<type>{})
+
 }  // namespace attikos::c

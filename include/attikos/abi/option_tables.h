@@ -143,7 +143,7 @@
   X(tensor, cu_seqlens_kv, NULL, "int32 [batch + 1], or null: k_new and v_new are [heads_kv, total_new, d]")      \
   ATTIKOS_KERNEL(X)
 
-/* --- gemm and gated_mlp -------------------------------------------------------------------------- */
+/* --- gemm ---------------------------------------------------------------------------------------- */
 
 #define ATTIKOS_GEMM_OPTIONS(X)                                                                                    \
   X(real, alpha, 1, "factor of the product")                                                                       \
@@ -182,10 +182,6 @@
   X(tensor, db, NULL, "the shape and type of b, or null")                                                   \
   X(tensor, d_bias, NULL, "[n] (or [m]) of the type of dout, or null")                                      \
   X(tensor, d_c, NULL, "gradient of the c that beta multiplied, the shape and type of dout, or null")
-
-/* An argument of its own in C. */
-#define ATTIKOS_GATED_MLP_OPTIONS(X) \
-  X(choice, activation, ATTIKOS_ACTIVATION_SILU, "ATTIKOS_ACTIVATION_SILU, _GELU or _GELU_TANH")
 
 /* --- rotary embedding ---------------------------------------------------------------------------- */
 
