@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
-#include "../support/messages.hpp"
-#include "../support/tensors.hpp"
+#include "support/messages.hpp"
+#include "support/tensors.hpp"
 
 namespace attikos::test {
 namespace {

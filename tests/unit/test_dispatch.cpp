@@ -6,8 +6,8 @@
 #include <attikos/attikos.hpp>
 #include <string>
 
-#include "../support/messages.hpp"
-#include "../support/tensors.hpp"
+#include "support/messages.hpp"
+#include "support/tensors.hpp"
 
 namespace attikos::test {
 namespace {

@@ -13,8 +13,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "../support/format_reference.hpp"
-#include "../support/random.hpp"
+#include "support/format_reference.hpp"
+#include "support/random.hpp"
 
 namespace attikos::test {
 namespace {

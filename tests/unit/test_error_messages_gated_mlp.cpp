@@ -6,8 +6,8 @@
 #include <attikos/mlp/gated_mlp.hpp>
 #include <attikos/mlp/gated_mlp_backward.hpp>
 
-#include "../support/messages.hpp"
-#include "../support/tensors.hpp"
+#include "support/messages.hpp"
+#include "support/tensors.hpp"
 
 namespace attikos::test {
 namespace {

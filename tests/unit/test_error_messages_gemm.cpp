@@ -8,8 +8,8 @@
 #include <attikos/quantize/quantize.hpp>
 #include <string>
 
-#include "../support/messages.hpp"
-#include "../support/tensors.hpp"
+#include "support/messages.hpp"
+#include "support/tensors.hpp"
 
 namespace attikos::test {
 namespace {

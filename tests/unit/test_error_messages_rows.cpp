@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "../support/messages.hpp"
-#include "../support/tensors.hpp"
+#include "support/messages.hpp"
+#include "support/tensors.hpp"
 
 namespace attikos::test {
 namespace {

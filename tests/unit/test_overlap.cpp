@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "../support/random.hpp"
+#include "support/random.hpp"
 
 namespace attikos::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "../support/messages.hpp"
+#include "support/messages.hpp"
 
 namespace attikos::test {
 namespace {

@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "../support/messages.hpp"
+#include "support/messages.hpp"
 
 namespace attikos::runner_test {
 namespace {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "../support/messages.hpp"
+#include "support/messages.hpp"
 
 namespace attikos::tune_test {
 namespace {

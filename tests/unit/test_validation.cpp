@@ -10,7 +10,7 @@
 #include <limits>
 #include <string>
 
-#include "../support/messages.hpp"
+#include "support/messages.hpp"
 
 namespace attikos::validation_test {
 namespace {
