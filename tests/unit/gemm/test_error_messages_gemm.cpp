@@ -172,15 +172,5 @@ TEST(GemmErrors, EmptyProblemsAreCheckedToo) {
   expect_refused<ShapeError>(a, b, c, {}, {"attikos::gemm: B has 5 rows but A has 4 columns"});
 }
 
-TEST(Errors, FormOneHierarchy) {
-  EXPECT_TRUE((std::is_base_of_v<std::runtime_error, Error>));
-  EXPECT_TRUE((std::is_base_of_v<Error, ShapeError>));
-  EXPECT_TRUE((std::is_base_of_v<Error, DtypeError>));
-  EXPECT_TRUE((std::is_base_of_v<Error, StrideError>));
-  EXPECT_TRUE((std::is_base_of_v<Error, DeviceError>));
-  EXPECT_TRUE((std::is_base_of_v<Error, UnsupportedError>));
-  EXPECT_TRUE((std::is_base_of_v<Error, ResourceError>));
-}
-
 }  // namespace
 }  // namespace attikos::test
