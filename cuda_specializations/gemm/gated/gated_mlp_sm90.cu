@@ -34,6 +34,8 @@ template <class T>
 abi::Verdict accepts(abi::GatedMlpArgs const& t, abi::Device const& device) {
   if (char const* reason = abi::beyond(t, abi::GatedMlpSm90WgmmaF16::takes))
     return abi::refused(reason);
+  if (t.type_out != TensorMapElement<T>::dtype && t.type_out != DType::float32)
+    return abi::refused("it does not write out's element type");
   abi::GemmArgs const gate = gate_product(t), up = up_product(t);
   for (abi::GemmArgs const& g : {gate, up}) {
     if (char const* reason = refuse_sm90<T, T>(g, device)) {

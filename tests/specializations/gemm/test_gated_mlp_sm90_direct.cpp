@@ -43,6 +43,10 @@ TEST(GatedSm90Refuses, WhatItCannotDo) {
             "a stride of B is not a multiple of 16 bytes");
   EXPECT_EQ(with([](GatedMlpArgs& g) { g.type_weight = DType::bfloat16; }),
             "it multiplies other element types");
+  EXPECT_EQ(with([](GatedMlpArgs& g) { g.type_out = DType::float32; }), "");
+  for (DType const out : {DType::bfloat16, DType::float8_e4m3, DType::int8})
+    EXPECT_EQ(with([&](GatedMlpArgs& g) { g.type_out = out; }),
+              "it does not write out's element type");
 }
 
 /// Every element against float64, on devices of 1, 2 and 132 multiprocessors.
