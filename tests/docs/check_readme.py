@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks that the README is short and its C++ the compiled example, letter for letter, that links of all pages lead
-somewhere, that each figure cited from perf/results/ names a file that exists, and that docs/kernels.md has a row for each
-kernel of the companion and for no other."""
+somewhere, that each figure cited from perf/results/ names a file that exists, that docs/kernels.md has a row for each
+kernel of the companion and for no other, and that the README names the cards on which an operation has such kernels."""
 
 import pathlib
 import re
@@ -38,6 +38,26 @@ def listed_kernels(page: pathlib.Path) -> set[str]:
     return names
 
 
+def cards(page: pathlib.Path) -> dict[str, set[str]]:
+    """Of each operation the cards from which on, or on which alone, a kernel in the tables of docs/kernels.md runs."""
+    found: dict[str, set[str]] = {}
+    row = re.compile(r"^\| `([a-z_]+)/[a-z0-9_]+` \| (sm_\d+) (?:on|alone) \|", re.M)
+    for operation, card in row.findall(page.read_text(encoding="utf-8")):
+        found.setdefault(operation, set()).add({"sm_90": "Hopper"}.get(card, card))
+    return found
+
+
+def cards_in_readme(readme: str) -> dict[str, set[str]]:
+    """The same by the table under "What runs where"; a clause is of the operations it names, else of its row's."""
+    found = {}
+    table = readme.split("## What runs where", 1)[1].split("\n## ", 1)[0]
+    for operations, clauses in re.findall(r"^\| (`.*?) \|.*\| (.*?) \|$", table, re.M):
+        for clause in re.split(r"[;(]", clauses):
+            names = re.findall(r"`([a-z_]+)`", clause) or re.findall(r"`([a-z_]+)`", operations)
+            found |= {name: set(re.findall(r"sm_\d+|Hopper", clause)) for name in names}
+    return {name: on for name, on in found.items() if on}
+
+
 def main(root: pathlib.Path) -> int:
     problems = []
     readme = (root / "README.md").read_text(encoding="utf-8")
@@ -62,6 +82,12 @@ def main(root: pathlib.Path) -> int:
     compiled, listed = compiled_kernels(root), listed_kernels(root / "docs/kernels.md")
     problems += [f"docs/kernels.md: no row for {name}" for name in sorted(compiled - listed)]
     problems += [f"docs/kernels.md: {name} is no kernel of the companion" for name in sorted(listed - compiled)]
+    told, real = cards_in_readme(readme), cards(root / "docs/kernels.md")
+    problems += [
+        f"README.md: kernels of {name} run on {', '.join(sorted(told.get(name, {'no card'})))}; docs/kernels.md has "
+        f"{', '.join(sorted(real.get(name, {'none'})))}"
+        for name in sorted(told.keys() | real.keys()) if told.get(name) != real.get(name)
+    ]
     for command in ("cmake --workflow --preset demo", "cmake --workflow --preset test"):
         if command not in readme:
             problems.append(f"README.md: does not show `{command}`")
