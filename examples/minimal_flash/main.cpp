@@ -179,7 +179,7 @@ Options read_options(int argc, char** argv) {
 
 /// Uniform in [-1, 1), the same on every machine (splitmix64).
 Tensor random_tensor(std::string const& name, Options const& o, std::uint64_t state) {
-  Tensor const x(name, o.batch, o.heads, o.seqlen, o.head_dim);
+  Tensor x(name, o.batch, o.heads, o.seqlen, o.head_dim);
   auto const host = Kokkos::create_mirror_view(x);
   for (std::size_t i = 0; i < host.size(); ++i) {
     std::uint64_t z = state += 0x9E3779B97F4A7C15u;

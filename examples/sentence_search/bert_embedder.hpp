@@ -159,7 +159,7 @@ template <class Element>
 Tensor<Element*> BertEmbedder<T>::load_vector(char const* label, std::vector<Values> const& parts) {
   std::size_t size = 0;
   for (auto const part : parts) size += part.size();
-  auto const view = allocate<Element*>(label, size);
+  auto view = allocate<Element*>(label, size);
   auto const host = Kokkos::create_mirror_view(view);
   std::size_t at = 0;
   for (auto const part : parts) {
@@ -177,7 +177,7 @@ typename BertEmbedder<T>::Matrix BertEmbedder<T>::load(char const* label,
   // Rows lie one behind the other, so parts stacked along the rows are parts of one vector.
   auto const flat = load_vector<T>(label, parts);
   auto const width = static_cast<std::size_t>(columns);
-  auto const matrix = allocate<T**>(label, flat.size() / width, width);
+  auto matrix = allocate<T**>(label, flat.size() / width, width);
   Kokkos::deep_copy(exec_, Tensor<T*>(matrix.data(), flat.size()), flat);
   return matrix;
 }
