@@ -25,8 +25,8 @@ struct Options {
   std::vector<char*> kokkos_arguments;  ///< what begins with --kokkos, for Kokkos::initialize
 };
 
-/// Reads the arguments over `defaults`. Throws UsageError.
-Options parse_options(std::vector<char*> const& arguments, Options defaults);
+/// `options` with what the arguments say. Throws UsageError.
+Options parse_options(std::vector<char*> const& arguments, Options options);
 
 char const* name_of(ElementType type);
 

@@ -40,7 +40,8 @@ namespace {
 std::string names(std::uint64_t features, int size = 512) {
   std::string text(static_cast<std::size_t>(size), '#');
   name_cpu_features(features, text.data(), size);
-  return text.c_str();
+  text.resize(std::strlen(text.data()));
+  return text;
 }
 
 TEST(Entry, NamesWhatIsMissing) {

@@ -208,7 +208,8 @@ class AttentionBound {
 
   /// What a sum of `terms` products loses, in units of its largest term or sum so far.
   double dropped(std::int64_t terms) const {
-    return float8 && rounded_weights_ ? 33 * 0x1p-13 * static_cast<double>((terms + 31) / 32) : 0;
+    std::int64_t const sums = (terms + 31) / 32;
+    return float8 && rounded_weights_ ? 33 * 0x1p-13 * static_cast<double>(sums) : 0;
   }
 
   reference::AttentionRow const& row_;

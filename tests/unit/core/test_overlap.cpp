@@ -103,7 +103,7 @@ TEST(Overlap, IsDecidedExactly) {
     ++(itself ? folded : plain);
     auto const taken = bytes(x);
     bool both = false;
-    for (auto const at : bytes(y)) both = both || taken.count(at) != 0;
+    for (auto const at : bytes(y)) both = both || taken.contains(at);
     ASSERT_EQ(overlaps(x, y), both) << text(x) << " and " << text(y);
     ASSERT_EQ(overlaps(y, x), both) << text(y) << " and " << text(x);
     ++(both ? shared : apart);
