@@ -31,7 +31,7 @@ def decode(
     page_table [batch, max_pages]. Sequences with different numbers of queries: q [heads_q, total, d] with
     cu_seqlens_q int32 [batch + 1] over padded or paged keys, or over packed ones with cu_seqlens_kv.
 
-    splits: at most so many parts, 0 for as many as are worth while; it changes the result by rounding only, and
+    splits: at most so many parts, 0 for as many as pay off; it changes the result by rounding only, and
     given it makes bits batch-invariant as well. determinism "batch_invariant": the bits of a sequence do not depend
     on what else is in the batch, for which splits of 0 become 16 on a device; "run_to_run" and "unordered" leave the
     choice free, and bits repeat from call to call with either. Everything else means what it means for

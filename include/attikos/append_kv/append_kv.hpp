@@ -30,7 +30,7 @@ void append_kv_run(Exec const& exec, AppendKvTensors const& t, AppendKvOptions c
                                      std::is_same_v<RowAccumulator<Q, QOut>, double>,
                                  double, float>;
   using Row = AppendKvRow<Acc, X, C, std::remove_const_t<decltype(rotation)>, Q, QOut>;
-  // No queries are a tensor of no rows.
+  // Without queries: tensors without rows.
   TensorRef<Q const, 4> q{};
   TensorRef<QOut, 4> q_out{};
   if (t.q.given()) {
@@ -55,12 +55,12 @@ void append_kv_run(Exec const& exec, AppendKvTensors const& t, AppendKvOptions c
                                     if (log == nullptr) Kernel::run(arguments, exec);
                                   });
   if (done || log != nullptr) return;
-  // To find a row's place takes longer than to copy it, so that half a warp has one: 66 µs, 103
-  // with 32 lanes. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>.
+  // Finding a row's place takes longer than copying it, so half a warp takes a row: 66 µs, with a
+  // whole warp 103. <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys, head_dim 128>
   launch_rows<16>(exec, "append_kv", row, row.rows());
 }
 
-/// The same of a call as it was written.
+/// The same for a call with the types that the user wrote.
 template <ExecutionSpace Exec, TensorLike KNew, TensorLike VNew, TensorLike KCache,
           TensorLike VCache, class... Extras>
 void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
@@ -150,9 +150,8 @@ void append_kv_dispatch(Exec const& exec, KNew const& k_new, VNew const& v_new,
 ///
 /// Types: any floating-point element for new keys and values, for caches, for tables, for q and
 /// out; rotated in float, in double if keys or cache are double. Any strides, zero extents.
-/// On CUDA devices from compute capability 8.0 on, `append_kv/sm80_simt` takes new keys
-/// and queries of one type, caches of that type, beside float32 also of 16 and 8 bits, beside 16
-/// bits also of 8, and tables of 16 bits or more.
+/// Which kernel a call goes to, and why not to the others, is what explain() tells;
+/// docs/kernels.md has their conditions.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
 /// Error, UnsupportedError (a demanded kernel) before anything is launched or written.
 ///

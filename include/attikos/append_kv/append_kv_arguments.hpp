@@ -82,7 +82,7 @@ inline CacheSlots append_kv_slots(AppendKvTensors const& t, std::int64_t batch) 
     slots.table = page_table_ref("append_kv", t.page_table, t.page_size, batch, "k_cache",
                                  k_cache.extent[0], k_cache.extent[2]);
     slots.page_size = t.page_size;
-    // An empty table may have no address; its capacity must not pass for that of a plain cache.
+    // Set here since an empty table may have a null address, like a cache that has no pages.
     slots.capacity = slots.table.extent[1] * t.page_size;
   }
   if (t.cache_lengths.given()) {
@@ -94,7 +94,7 @@ inline CacheSlots append_kv_slots(AppendKvTensors const& t, std::int64_t batch) 
   return slots;
 }
 
-/// Checks queries and how they lie; without any, there are none of no rows.
+/// Checks queries, and finds out how they lie. Without queries there are no tokens.
 inline TokenLayout append_kv_query_tokens(AppendKvTensors const& t, std::int64_t batch) {
   TokenLayout tokens{};
   if (!t.q.given()) return tokens;

@@ -55,7 +55,7 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
                           lease.data);
 }
 
-/// The same of a call as it was written. `lse` is a tensor or Absent.
+/// The same for a call with the types that the user wrote. `lse` is a tensor or Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
           class... Extras>
 void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,

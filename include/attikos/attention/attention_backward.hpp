@@ -52,7 +52,7 @@ void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
   attention_backward_portable<T>(exec, args, functors, lease.data);
 }
 
-/// The same of a call as it was written.
+/// The same for a call with the types that the user wrote.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           class... Extras>

@@ -67,7 +67,7 @@ struct Capture {
   bool active = false;
   unsigned long long id = 0;  ///< never given again in this process
   cudaGraph_t graph = nullptr;
-  cudaError_t error = cudaSuccess;  ///< of the question, among them what the device has come to
+  cudaError_t error = cudaSuccess;  ///< of asking, or an earlier one of the device
 };
 
 /// The capture that a stream is part of, if any. For the legacy default stream, whose use would be
@@ -129,7 +129,7 @@ class CudaMemory {
   /// Whether a graph uses it.
   bool in_graph() const { return in_graph_->load(std::memory_order_acquire); }
 
-  /// Leaves it to a graph until that and all that was made from it are destroyed.
+  /// Leaves it to a graph until that graph and all that was instantiated from it are destroyed.
   void keep_for(char const* operation, cudaGraph_t graph) {
     // CUDA calls back from a thread of its own, maybe long after this object is gone.
     using Flag = std::shared_ptr<std::atomic<bool>>;

@@ -12,7 +12,8 @@ namespace detail {
 
 /// `attikos::gemm[portable]`
 inline std::string label(char const* operation, char const* kernel) {
-  // In steps: of one sum GCC 12 believes, behind precompiled headers, that it leaves its buffer.
+  // Appended piece by piece: for a sum of strings GCC 12 warns, behind precompiled headers, of a
+  // write past the buffer.
   std::string text("attikos::");
   text += operation;
   text += '[';

@@ -104,7 +104,7 @@ void decode_run(Exec const& exec, AttentionTensors const& t, DecodeOptions const
   decode_merge<O, Exec, Acc>(exec, g, plan.splits, partial_out, partial_lse);
 }
 
-/// The same of a call as it was written. `lse` is a tensor or Absent.
+/// The same for a call with the types that the user wrote. `lse` is a tensor or Absent.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out, class Lse,
           class... Extras>
 void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out,
@@ -151,12 +151,9 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 /// are up to 16 rows and features are contiguous. Splits past a sequence's length cost next to
 /// nothing. Sinks join when the parts are merged.
 ///
-/// On CUDA devices from compute capability 8.0 on, float16, bfloat16 and float8_e4m3 go to
-/// `decode/sm80_mma_*`, which rounds weights to that type, of float8_e4m3 to float16, where head
-/// dims are multiples of 8 up to 256, q, k and v have contiguous features and strides of whole 16
-/// bytes, and the call has no functor. Other layouts and head dims up to 512 of 16-bit types, and
-/// float32 and float64 of any layout, go to `decode/sm80_simt_*`, in IEEE arithmetic of float, or
-/// of double for double.
+/// Which kernel a call goes to, and why not to the others, is what explain() tells;
+/// docs/kernels.md has their conditions. `decode/sm80_mma_*` rounds weights to the type of q before
+/// the product with values, for float8_e4m3 to float16; `decode/sm80_simt_*` does not.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the

@@ -92,9 +92,10 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// `compute` and `accumulate` only allow less.
 ///
 /// Host sums run over k in ascending order in blocks of 256, or of 128 where scales change along k,
-/// whatever the number of threads. Built with Kokkos Kernels and a BLAS, plain float and double
-/// products go there, where neither holds: `.kernel = "portable"` keeps both. Products of no extent
-/// above 32 in a batch are shared out several at a time.
+/// whatever the number of threads. In a build with Kokkos Kernels and a BLAS, plain float and
+/// double products go to that BLAS, which promises neither order nor independence of threads;
+/// `.kernel = "portable"` keeps them. Of batches whose products have no extent above 32, several
+/// are computed at a time.
 ///
 /// Error: |computed − exact| ≤ (k + 8)·ε_acc·|alpha·scale|·Σ|a||b| + ε_C·|exact|, times 1.13 behind
 /// an activation. Products of float8 numbers are exact; with scales, a and b are the scaled ones

@@ -45,7 +45,7 @@ CGradient<T> c_gradient(T const& view) {
 
 namespace detail {
 
-/// What gemm() takes and a gradient cannot: it is taken to be refused.
+/// Extras of gemm() that have no gradient: accepted as arguments only to be refused with a reason.
 template <class T>
 inline constexpr bool is_without_gradient =
     is_any_wrapper<T, ScaleA, ScaleB, ZeroPointA, ZeroPointB, ScaleOut, Epilogue>;

@@ -21,8 +21,7 @@ struct GemmOptions {
   double scale = 1;                          ///< factor of the whole product, before the bias
   BiasAlong bias_along = BiasAlong::n;  ///< the bias has one entry per column (n) or per row (m)
   /// Least precision of float products. The portable kernel always computes in IEEE float32, which
-  /// every choice allows; `gemm/sm80_mma_tf32`, `gemm/sm90_wgmma_tf32x3` and `gemm/sm80_mma_tf32x3`
-  /// use the choice.
+  /// every choice allows. Kernels named tf32 want `tf32`, those named tf32x3 either of the two.
   Compute compute = Compute::ieee;
   /// Least precision of float8 sums. The portable kernel always sums in IEEE float32.
   Accumulate accumulate = Accumulate::promoted;

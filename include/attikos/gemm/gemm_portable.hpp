@@ -251,7 +251,7 @@ template <class Kernel, class Exec>
 void set_gemm_tile(Kernel& kernel, Exec const& exec) {
   using Traits = typename Kernel::Traits;
   abi::GemmArgs const& g = kernel.g;
-  // Groups share the rows, so that their tiles are as many as those of one matrix, and some.
+  // Groups share the rows: together they have the tiles of one matrix, and a few more.
   kernel.tile =
       choose_gemm_tile<Traits>(g.m, g.n, g.batch, exec.concurrency(), sizeof(typename Kernel::Acc));
   kernel.blocked = g.k > 128 && ((g.scale_a.data != nullptr && g.scale_a.col != 0) ||
@@ -263,7 +263,7 @@ void set_gemm_tile(Kernel& kernel, Exec const& exec) {
   tune::TileLimits limits{g.m, g.n, g.k, Traits::rows, Traits::cols, 1};
   limits.max_bytes =
       static_cast<std::size_t>(Kernel::Policy::scratch_size_max(Traits::scratch_level));
-  if (!Traits::host) limits.max_bytes -= 1024;  // what Kokkos itself keeps there
+  if (!Traits::host) limits.max_bytes -= 1024;  // Kokkos itself uses some of it
   tune::check_tile("gemm", tile, limits, [&](tune::TileConfig const& t) {
     kernel.tile = {t.tile_m, t.tile_n, t.tile_k};
     return kernel.bytes();

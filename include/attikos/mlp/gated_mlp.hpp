@@ -48,8 +48,8 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 ///
 /// Any strides; all extents may be 0, and hidden = 0 gives 0.
 ///
-/// On Hopper, float16 and bfloat16 may take `gated_mlp/sm90_wgmma_f16` and `_bf16`
-/// (abi/gated_mlp.hpp).
+/// Which kernel a call goes to, and why not to the others, is what explain() tells;
+/// docs/kernels.md has their conditions.
 ///
 /// Types: double, float, float16, bfloat16 for x, for both weights, and for out; everything up to
 /// the store is computed in float, in double if one of them is double. Host sums run over hidden in
