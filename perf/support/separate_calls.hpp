@@ -28,7 +28,7 @@ using Tensor = Kokkos::View<typename Pointers<T, Rank>::type, Kokkos::LayoutRigh
 /// Normally distributed, times `size`.
 template <class T, class... Extents>
 auto tensor(double size, Extents... extents) {
-  Tensor<T, static_cast<int>(sizeof...(extents))> const x(
+  Tensor<T, static_cast<int>(sizeof...(extents))> x(
       Kokkos::view_alloc("x", Kokkos::WithoutInitializing), static_cast<std::size_t>(extents)...);
   auto const host = Kokkos::create_mirror_view(x);
   for (std::size_t i = 0; i < host.span(); ++i)
