@@ -72,7 +72,7 @@ class TableReporter : public benchmark::BenchmarkReporter {
 
  private:
   static void print_counters(Run const& run) {
-    auto const has = [&](std::string const& key) { return run.counters.count(key) > 0; };
+    auto const has = [&](std::string const& key) { return run.counters.contains(key); };
     auto const value = [&](std::string const& key) { return run.counters.at(key).value; };
     std::string const unit = has("GB/s") ? "GB/s" : "GFLOP/s";
     if (!has(unit)) {  // a case that measures something else than speed
