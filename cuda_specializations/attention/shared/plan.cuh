@@ -82,7 +82,7 @@ inline std::int64_t plan_attention(abi::AttentionArgs const& g, std::int64_t til
   std::int64_t const fitting = std::max<std::int64_t>(1, (std::int64_t{32} << 20) / bytes);
   std::int64_t const at_once = std::max<std::int64_t>(
       1, std::min<std::int64_t>(std::int64_t{p.tiles_m} * p.heads, resident));
-  // Of tiles that share keys.
+  // So many tiles read the same keys.
   int const sharing = std::max(1, p.group_of_heads >> shift);
   std::int64_t const needed = ((at_once + p.tiles_m - 1) / p.tiles_m + sharing - 1) / sharing;
   p.group = static_cast<int>(std::min<std::int64_t>(p.heads, std::min(fitting, needed) * sharing));

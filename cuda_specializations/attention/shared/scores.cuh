@@ -121,7 +121,6 @@ __device__ __forceinline__ float one_score(AttentionParams const& p, AttentionTi
   return s;
 }
 
-/// Leaves keys [from, end) of either query, counted from the thread's first key.
 /// Bits of the first of a query's `Count` scores that this thread holds: those of keys before
 /// `end`.
 template <int Count>
@@ -131,6 +130,8 @@ __device__ __forceinline__ std::uint32_t bits_before(int end) {
   int const count = x / 8 * 2 + min(x % 8, 2);
   return count == 0 ? 0 : 0xffffffffu >> (32 - count);
 }
+/// Leaves of either query the scores of keys before its bound or, without `Before`, of those from
+/// it on, counted from the thread's first key.
 template <bool Before, int Count>
 __device__ __forceinline__ void mask(float (&s)[Count], int bound_0, int bound_1) {
   constexpr int words = (Count / 2 + 31) / 32, part = Count / 2 / words;

@@ -141,7 +141,7 @@ __device__ __forceinline__ float divisor_of(Epilogue const& e) {
   return e.out != nullptr ? *e.out : 1;
 }
 
-/// One piece of code for divisors that are seldom.
+/// Not inlined: few calls divide.
 __device__ __noinline__ float4 divide_four(float4 v, float divisor) {
   return {v.x / divisor, v.y / divisor, v.z / divisor, v.w / divisor};
 }
