@@ -5,10 +5,7 @@
 // build leaves out it prints `left out: name`.
 #include "kernel_facts.hpp"
 
-#include <attikos/abi/append_kv_cuda.hpp>
-#include <attikos/abi/attention_cuda.hpp>
-#include <attikos/abi/decode_cuda.hpp>
-#include <attikos/abi/gated_mlp.hpp>
+#include "all_kernels.hpp"
 
 namespace {
 
@@ -47,7 +44,7 @@ std::vector<Asked<Args>> attention_options() {
       {"causal", [](Args& g) { g.causal = true; }},
       {"top-left causal",
        [](Args& g) { g.causal = true, g.causal_alignment = CausalAlignment::top_left; }},
-      {"window", [](Args& g) { g.window_left = 16; }},
+      {"window", [](Args& g) { g.window_left = g.window_right = 16; }},
       {"lengths",
        [](Args& g) {
          g.lengths_q = g.lengths_kv = pointer<std::int32_t>();
@@ -76,6 +73,7 @@ std::vector<Asked<Args>> attention_options() {
          g.mask = pointer<std::uint8_t>();
          g.mask_stride[2] = g.seqlen_kv, g.mask_stride[3] = 1;
        }},
+      {"chunks", [](Args& g) { g.attention_chunk = 64; }},
       {"ALiBi", [](Args& g) { g.alibi = pointer<float>(), g.alibi_stride[1] = 1; }},
       {"sinks", [](Args& g) { g.sinks = somewhere, g.sinks_stride = 1; }},
       {"factors", [](Args& g) { g.descale_q = g.descale_k = g.descale_v = pointer<float>(); }}};
@@ -110,21 +108,14 @@ void attention_row(std::vector<Args> const& calls) {
 }
 
 void attention_rows() {
-  rows<AttentionArgs, abi::AttentionSm90WgmmaF16, abi::AttentionSm90WgmmaBf16,
-       abi::AttentionSm90WgmmaE4m3, abi::AttentionSm90ShortF16, abi::AttentionSm90ShortBf16,
-       abi::AttentionSm80MmaF16, abi::AttentionSm80MmaBf16, abi::AttentionSm80MmaE4m3,
-       abi::AttentionSm80MmaF64, abi::AttentionSm80SimtF32, abi::AttentionSm80MmaTf32x3,
-       abi::AttentionSm80ShortF16, abi::AttentionSm80ShortBf16, abi::AttentionSm75WmmaF16>(
-      []<class Kernel>() {
-        attention_row<Kernel, AttentionArgs>(
-            {attention<AttentionArgs>(2048, 2048), attention<AttentionArgs>(64, 64)});
-      });
+  rows<test::AttentionKernels, AttentionArgs>([]<class Kernel>() {
+    attention_row<Kernel, AttentionArgs>(
+        {attention<AttentionArgs>(2048, 2048), attention<AttentionArgs>(64, 64)});
+  });
 }
 
 void decode_rows() {
-  rows<DecodeArgs, abi::DecodeSm80MmaF16, abi::DecodeSm80MmaBf16, abi::DecodeSm80MmaE4m3,
-       abi::DecodeSm80SimtF64, abi::DecodeSm80SimtF32, abi::DecodeSm80SimtF16,
-       abi::DecodeSm80SimtBf16>(
+  rows<test::DecodeKernels, DecodeArgs>(
       []<class Kernel>() { attention_row<Kernel, DecodeArgs>({attention<DecodeArgs>(4096, 1)}); });
 }
 
@@ -183,7 +174,7 @@ void append_kv_rows() {
     (*s)[0] = 4 * 3 * 1024, (*s)[1] = 3 * 1024, (*s)[2] = 1024, (*s)[3] = 1;
   for (auto* s : {&call.k_cache_stride, &call.v_cache_stride})
     (*s)[0] = 4 * 4096 * 1024, (*s)[1] = 4096 * 1024, (*s)[2] = 1024, (*s)[3] = 1;
-  rows<Args, abi::AppendKvSm80Simt>([&]<class Kernel>() {
+  rows<test::AppendKvKernels, Args>([&]<class Kernel>() {
     auto const set_types = [](Args& g, DType in, DType out, Compute) {
       g.type_new = in, g.type_cache = out;
     };
@@ -228,16 +219,18 @@ void factors(GemmArgs& g, std::int64_t of_rows, std::int64_t along_k, std::int32
   g.scale_a.col_shift = g.scale_b.row_shift = g.scale_b.col_shift = shift;
 }
 
-/// What beyond_plain_gemm() knows, after what it does not.
 std::vector<Asked<GemmArgs>> gemm_options() {
   using Args = GemmArgs;
-  Asked<Args> const epilogue = {"bias, activation, residual", [](Args& g) {
-                                  g.beta = 1, g.bias = somewhere, g.bias_stride = 1,
-                                  g.activation = Activation::gelu;
-                                  g.residual = somewhere, g.residual_m = 4096, g.residual_n = 1;
-                                  g.type_bias = g.type_residual = g.type_c;
-                                }};
-  std::vector<Asked<Args>> const beyond = {
+  std::vector<Asked<Args>> const asked = {
+      {"", [](Args& g) { g.alpha = g.scale = 2, g.beta = 1; }},  // which all take
+      {"bias, activation, residual",
+       [](Args& g) {
+         g.bias = somewhere, g.bias_stride = 1, g.bias_along = BiasAlong::m;
+         g.activation = Activation::gelu;
+         g.residual = somewhere, g.residual_m = 4096, g.residual_n = 1;
+         g.type_bias = g.type_residual = g.type_c;
+       }},
+      {"functors", [](Args& g) { g.custom_epilogue = true; }},
       {"pointers",
        [](Args& g) {
          shape(g, 64, 20000);
@@ -262,13 +255,10 @@ std::vector<Asked<GemmArgs>> gemm_options() {
       {"factors", [](Args& g) { factors(g, 0, 0, 0); }},
       {"factors of rows and columns", [](Args& g) { factors(g, 1, 0, 0); }},
       {"factors of blocks", [](Args& g) { factors(g, 32, 1, 7); }},
-      {"zero points", [](Args& g) { g.zero_point_a = g.zero_point_b = pointer<std::int32_t>(); }}};
-  for (auto const& [name, change] : beyond)
-    if (abi::beyond_plain_gemm(changed(GemmArgs{}, change)) == nullptr)
-      throw std::runtime_error("no call of kernel_facts.cpp asks for " + name);
-  std::vector<Asked<Args>> all = {epilogue};
-  all.insert(all.end(), beyond.begin(), beyond.end());
-  return all;
+      {"zero points", [](Args& g) { g.zero_point_a = g.zero_point_b = pointer<std::int32_t>(); }},
+      {"tiles", [](Args& g) { g.tile.m = 128; }}};
+  check_complete<abi::GemmOption>(asked);
+  return asked;
 }
 
 void set_gemm_types(GemmArgs& g, DType in, DType out, Compute compute) {
@@ -321,13 +311,7 @@ void gemm_row() {
 }
 
 void gemm_rows() {
-  rows<GemmArgs, abi::GemmSm90WgmmaF16, abi::GemmSm90WgmmaBf16, abi::GemmSm90WgmmaF8,
-       abi::GemmSm90WgmmaS8, abi::GemmSm90WgmmaTf32x3, abi::GemmSm90SimtF32, abi::GemmSm90MmaF64,
-       abi::GemmSm90GroupedF16, abi::GemmSm90GroupedBf16, abi::GemmSm90GroupedF8,
-       abi::GemmSm90GroupedS8, abi::GemmSm89MmaF8, abi::GemmSm80MmaF16, abi::GemmSm80MmaBf16,
-       abi::GemmSm80MmaS8, abi::GemmSm80MmaF64, abi::GemmSm80MmaTf32, abi::GemmSm80MmaTf32x3,
-       abi::GemmSm80SimtF32, abi::GemmSm80SmallF32, abi::GemmSm80SmallF64, abi::GemmSm75WmmaF16>(
-      []<class Kernel>() { gemm_row<Kernel>(); });
+  rows<test::GemmKernels, GemmArgs>([]<class Kernel>() { gemm_row<Kernel>(); });
 }
 
 // ---- gated_mlp ----------------------------------------------------------------------------------
@@ -344,7 +328,8 @@ void gated_mlp_rows() {
       {"silu", [](Args& g) { g.activation = Activation::silu; }},
       {"gelu", [](Args& g) { g.activation = Activation::gelu; }},
       {"gelu_tanh", [](Args& g) { g.activation = Activation::gelu_tanh; }}};
-  rows<Args, abi::GatedMlpSm90WgmmaF16, abi::GatedMlpSm90WgmmaBf16>([&]<class Kernel>() {
+  check_complete<abi::GatedMlpOption>(activations);
+  rows<test::GatedMlpKernels, Args>([&]<class Kernel>() {
     auto const set_types = [](Args& g, DType in, DType out, Compute) {
       g.type_x = g.type_weight = in, g.type_out = out;
     };

@@ -192,7 +192,7 @@ template <class Kernel, class Args>
 std::string options(Args const& call, std::vector<Asked<Args>> const& asked, bool taken) {
   Words words;
   for (auto const& [name, change] : asked)
-    if (takes<Kernel>(changed(call, change)) == taken) words.push_back(name);
+    if (takes<Kernel>(changed(call, change)) == taken && !name.empty()) words.push_back(name);
   return joined(words);
 }
 
@@ -235,16 +235,15 @@ void print(Words const& cells) {
   std::printf("| `%s` | %s |\n", Kernel::name, joined(cells, " | ").c_str());
 }
 
-/// Calls `row.operator()<Kernel>()` for those of the kernels that are in this build.
-template <class Args, class... Kernels, class Row>
+/// Calls `row.operator()<Kernel>()` for those of a list of all_kernels.hpp that are in this build.
+template <class Kernels, class Args, class Row>
 void rows(Row const& row) {
-  auto const one = [&]<class Kernel>(std::type_identity<Kernel>) {
+  Kernels::each([&]<class Kernel>() {
     if (std::strstr(Kernel::accepts(Args{}, abi::Device{}).reason, "was left out of this build"))
       std::printf("left out: %s\n", Kernel::name);
     else
       row.template operator()<Kernel>();
-  };
-  (one(std::type_identity<Kernels>{}), ...);
+  });
 }
 
 }  // namespace
