@@ -6,6 +6,7 @@
 
 #include "params.cuh"
 #include "ptx/bulk_copy.cuh"
+#include "ptx/forget_memory.cuh"
 #include "ptx/tma_4d.cuh"
 
 namespace attikos {
@@ -38,7 +39,7 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
     }
     count ^= 1;
     // What is known of the tile lies in shared memory from here on: registers are scarce.
-    asm volatile("" ::: "memory");
+    forget_memory();
     for (int n = 0; leader && n < (more ? p.group_of_heads : 1); ++n) {
       unsigned const stage = count / 2 % Config::segments;
       mbarrier_wait(&signals.empty_segment[stage], (count / 2 / Config::segments + 1) % 2);
@@ -46,7 +47,7 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
       static_cast<KeyTile&>(t) = signals.found;
       t.starts = n == 0;
       t.stops = n + 1 == p.group_of_heads;
-      asm volatile("" ::: "memory");
+      forget_memory();
       if (more) meet_head<Config::tile_q, Config::tile_kv>(p, t.head_kv * p.group_of_heads + n, t);
       mbarrier_arrive(&signals.full_segment[stage]);
       count += 2;
