@@ -258,6 +258,8 @@ TEST(AttentionBackwardErrors, EveryArgument) {
                                    {op + "kernel \"portable/flash\" was demanded", "portable"});
   expect_refused<UnsupportedError>({.options = {.dropout_p = 0.1}}, {op + "dropout_p is 0.1"});
   expect_refused<Error>({.options = {.softcap = -1}}, {op + "softcap is -1"});
+  expect_refused<UnsupportedError>({.options = {.determinism = Determinism::batch_invariant}},
+                                   {op + "determinism is batch_invariant; expected run_to_run"});
 }
 
 TEST(AttentionBackwardErrors, OutputsMustHaveDistinctElements) {

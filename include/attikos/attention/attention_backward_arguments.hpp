@@ -101,6 +101,7 @@ inline abi::AttentionBackwardArgs attention_backward_arguments(char const* opera
     a.dv_stride[r] = dv.stride[r];
   }
   term_gradient_arguments(operation, a, t);
+  a.ordered = options.determinism != Determinism::unordered;
   check_outputs(operation,
                 {{"dq", t.dq},
                  {"dk", t.dk},

@@ -6,6 +6,7 @@
 #include <attikos/abi/attention.hpp>
 #include <attikos/attention/paged.hpp>
 #include <attikos/core/bias.hpp>
+#include <attikos/core/determinism.hpp>
 #include <attikos/core/lengths.hpp>
 #include <attikos/core/workspace.hpp>
 
@@ -49,6 +50,10 @@ struct AttentionOptions {
   /// IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the choice.
   Compute compute = Compute::ieee;
   ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
+  /// `unordered` leaves attention_backward() the order of its sums, which is faster on some
+  /// devices; attention() repeats its bits from run to run whatever this says. `batch_invariant` is
+  /// refused.
+  Determinism determinism = Determinism::run_to_run;
 };
 
 /// Offsets of packed sequences. See cu_seqlens().

@@ -76,6 +76,9 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
   if (from.attention_chunk < 0)
     raise<Error>(operation, ": attention_chunk is ", from.attention_chunk,
                  "; expected a number of positions, 0 for all");
+  if (from.determinism == Determinism::batch_invariant)
+    raise<UnsupportedError>(operation,
+                            ": determinism is batch_invariant; expected run_to_run or unordered");
   ATTIKOS_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
   if (to.softmax_scale == 0)
     to.softmax_scale = to.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(to.head_dim)) : 1.0;

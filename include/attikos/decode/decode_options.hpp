@@ -4,15 +4,11 @@
 #pragma once
 
 #include <attikos/attention/attention_options.hpp>
+#include <attikos/core/determinism.hpp>
 #include <cstdint>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
-
-/// How far bits repeat: not at all; from call to call of one problem on one machine, which all
-/// operations do unless they say otherwise; and whatever else a batch holds beside a sequence. A
-/// result may repeat further than is asked for.
-enum class Determinism : std::uint8_t { unordered, run_to_run, batch_invariant };
 
 /// Options of decode(). All are run-time values; those that attention() has too mean the same, and
 /// come from the same rows of abi/option_tables.h.
