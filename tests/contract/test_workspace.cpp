@@ -88,13 +88,39 @@ std::vector<Call<Exec>> calls() {
   auto given = filled<T, 4, Exec>({2, 4, 39, 24}, 10);
   auto given_lse = filled<Lse, 3, Exec>({2, 4, 39}, 11);
   list.push_back({"attention_backward",
-                  attention_backward_workspace_size(q->view(), k->view(), v->view()),
+                  attention_backward_workspace_size(exec, q->view(), k->view(), v->view(),
+                                                    AttentionOptions{.causal = true}),
                   [=](Bytes<Exec> const& memory) {
                     attention_backward(exec, q->view(), k->view(), v->view(), given->view(),
                                        given_lse->view(), dout->view(), dq->view(), dk->view(),
                                        dv->view(), {.causal = true}, workspace(memory));
                   },
                   {output_of(dq), output_of(dk), output_of(dv)}});
+  {
+    // Many short sequences, each of which begins tiles of its own.
+    auto starts = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{31});
+    for (int b = 0; b <= 30; ++b) (*starts)(b) = 7 * b;
+    starts->upload();
+    auto of_q = [](std::int64_t width, std::uint64_t seed) {
+      return filled<T, 3, Exec>({4, 215, width}, seed);
+    };
+    auto of_k = [](std::int64_t width, std::uint64_t seed) {
+      return filled<T, 3, Exec>({2, 215, width}, seed);
+    };
+    auto pq = of_q(40, 50), pk = of_k(40, 51), pv = of_k(24, 52), pout = of_q(24, 53),
+         pdout = of_q(24, 54), pdq = of_q(40, 55), pdk = of_k(40, 56), pdv = of_k(24, 57);
+    auto plse = filled<Lse, 2, Exec>({4, 215}, 58);
+    list.push_back({"attention_backward packed",
+                    attention_backward_workspace_size(exec, pq->view(), pk->view(), pv->view(), {},
+                                                      cu_seqlens(starts->const_view())),
+                    [=](Bytes<Exec> const& memory) {
+                      attention_backward(exec, pq->view(), pk->view(), pv->view(), pout->view(),
+                                         plse->view(), pdout->view(), pdq->view(), pdk->view(),
+                                         pdv->view(), {}, cu_seqlens(starts->const_view()),
+                                         workspace(memory));
+                    },
+                    {output_of(pdq), output_of(pdk), output_of(pdv)}});
+  }
   for (std::int64_t splits : {0, 3}) {
     auto one = filled<T, 4, Exec>({2, 4, 2, 40}, 12),
          keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 13);

@@ -116,6 +116,7 @@ struct BackwardOperandsIn {
   Tensor<Acc, 1, Exec> d_sinks;
   Tensor<std::int32_t, 1, Exec> lengths_q, lengths_kv, cu_kv;
   Tensor<std::int64_t, 1, Exec> cu_q;
+  PairRounding rounded = {};  ///< by the kernel that took the call
 
   static Index score_extents(BackwardCase const& p, unsigned broadcast) {
     Index e{p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, p.shape.seqlen_kv};
@@ -351,27 +352,32 @@ template <class Exec, class T>
 using BackwardOperands = BackwardOperandsIn<TensorSpace<Exec>, T>;
 
 /// Calls attention_backward() as the case says, with a workspace of exactly the promised size that
-/// is full of NaN.
+/// is full of NaN, and notes what the kernel that takes the call rounds.
 template <class Exec, class Space, class T>
 void call_attention_backward(Exec const& exec, BackwardOperandsIn<Space, T>& o) {
   auto const& p = o.p;
   std::size_t const bytes =
-      attention_backward_workspace_size(o.q.view(), o.k.view(), o.v.view(), p.options);
+      attention_backward_workspace_size(exec, o.q.view(), o.k.view(), o.v.view(), p.options);
   using Acc = Accumulator<T>;
   ASSERT_EQ(bytes % sizeof(Acc), 0u);
   Tensor<Acc, 1, Space> memory({static_cast<std::int64_t>(bytes / sizeof(Acc))});
   auto const space = workspace(
       Kokkos::View<Acc*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
           memory.view().data(), bytes / sizeof(Acc)));
+  auto const run = [&](auto const&... arguments) {
+    bool const portable = explain(op::attention_backward, exec, arguments...).kernel == "portable";
+    o.rounded = portable ? PairRounding{} : PairRounding::to<T>();
+    attention_backward(exec, arguments...);
+  };
   auto const rank4 = [&](auto const&... extras) {
-    attention_backward(exec, o.q.const_view(), o.k.const_view(), o.v.const_view(),
-                       o.out.const_view(), o.lse.const_view(), o.dout.const_view(), o.dq.view(),
-                       o.dk.view(), o.dv.view(), p.options, extras...);
+    run(o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.const_view(),
+        o.lse.const_view(), o.dout.const_view(), o.dq.view(), o.dk.view(), o.dv.view(), p.options,
+        extras...);
   };
   auto const rank3 = [&](auto const&... extras) {
-    attention_backward(exec, o.q.const_front(), o.k.const_front(), o.v.const_front(),
-                       o.out.const_front(), o.lse.const_front(), o.dout.const_front(), o.dq.front(),
-                       o.dk.front(), o.dv.front(), p.options, extras...);
+    run(o.q.const_front(), o.k.const_front(), o.v.const_front(), o.out.const_front(),
+        o.lse.const_front(), o.dout.const_front(), o.dq.front(), o.dk.front(), o.dv.front(),
+        p.options, extras...);
   };
   auto const terms = [&](auto const& call, auto const&... extras) {
     call(extras..., bias(o.bias.const_view()), d_bias(o.d_bias.view()), mask(o.mask.const_view()),
@@ -435,7 +441,7 @@ void compare_attention_backward(BackwardOperandsIn<Space, T> const& o,
         auto const& e = r.pairs(i, j);
         if (!e.seen) continue;
         PairBound<Acc> const bound(model, e, x.bias(i, j), model.alibi(i, j), lse[sz(i)], delta,
-                                   p.shape.d, p.shape.dv, BendScore::curvature);
+                                   p.shape.d, p.shape.dv, BendScore::curvature, o.rounded);
         for (std::int64_t c = 0; c < p.shape.d; ++c) {
           dq[at(o.dq, {s.slot_q, h, s.begin_q + i, c})].add(bound.d_dot, x.k(j, c));
           dk[at(o.dk, {s.slot_kv, g, s.begin_kv + j, c})].add(bound.d_dot, x.q(i, c));
@@ -456,10 +462,10 @@ void compare_attention_backward(BackwardOperandsIn<Space, T> const& o,
       double value;
       if constexpr (std::tuple_size_v<std::remove_cvref_t<decltype(i)>> == 1) {
         value = got.value(i[0]);
-        comparison.add(value, want[n].value, want[n].template bound<Out>(), {i[0]});
+        comparison.add(value, want[n].value, want[n].template bound<Out>(o.rounded), {i[0]});
       } else {
         value = got.value(i[0], i[1], i[2], i[3]);
-        comparison.add(value, want[n].value, want[n].template bound<Out>(),
+        comparison.add(value, want[n].value, want[n].template bound<Out>(o.rounded),
                        {i[0], i[1], i[2], i[3]});
       }
       ++n;

@@ -154,7 +154,7 @@ TEST(AttentionBackwardWorkspace, IsOneNumberForEachQuery) {
   auto const bytes = [](std::int64_t queries, std::int64_t keys) {
     Kokkos::View<bfloat16****, Kokkos::LayoutRight, Host, Kokkos::MemoryTraits<Kokkos::Unmanaged>>
         q(nullptr, 2, 4, sz(queries), 8), k(nullptr, 2, 2, sz(keys), 8);
-    return attention_backward_workspace_size(q, k, k);
+    return attention_backward_workspace_size(Host(), q, k, k);
   };
   EXPECT_EQ(bytes(1000, 10), 2u * 4 * 1000 * 4);
   EXPECT_EQ(bytes(1000, 100000), bytes(1000, 10));

@@ -17,6 +17,14 @@
 // lost. dout·v and dout·out are sums, growth(dv) u sum|dout||v|. The gradient of the score is a
 // product of these; Approximate carries errors through differences and products without dropping
 // second-order terms. dq, dk, dv, d_bias and d_sinks are sums of such numbers times exact ones.
+//
+// Kernels on tensor cores (`PairRounding`) multiply 16-bit numbers, and in units of the base-2
+// exponent:
+//   p            rounded to T before it goes into dv and into the gradient of the score
+//   that         rounded to T before it goes into dq and dk; the scale is applied to their sums
+//   lse·log2(e)  the constant and a product: 2u|lse| more in the exponent
+//   sums         tensor cores add up 16 products at once and cut off what does not fit, at most
+//                10 u of the largest number: errors do not cancel, n u in place of growth(n) u
 #pragma once
 
 #include <attikos/reference/attention_backward_reference.hpp>
@@ -43,6 +51,23 @@ struct Approximate {
   }
 };
 
+/// What kernels on tensor cores that round weights and gradients of scores to a type lose by it;
+/// nothing for the others.
+struct PairRounding {
+  double roundoff = 0, smallest = 0;
+
+  template <class T>
+  static PairRounding to() {
+    return {precision<T>().roundoff, precision<T>().smallest};
+  }
+  bool tensor_cores() const { return roundoff != 0; }
+  double growth(double terms) const { return tensor_cores() ? terms : test::growth(terms); }
+  template <class Acc>
+  Approximate<Acc> operator()(Approximate<Acc> const& x) const {
+    return {x.value, x.error + roundoff * (std::abs(x.value) + x.error) + smallest};
+  }
+};
+
 /// A sum of products whose first factors have errors; the second ones are exact.
 template <class Acc>
 struct InexactSum {
@@ -55,10 +80,10 @@ struct InexactSum {
     terms += 1;
   }
   template <class Out>
-  double bound() const {
+  double bound(PairRounding const& rounded = {}) const {
     double const u = precision<Acc>().roundoff;
-    double const error =
-        inherited + growth(terms) * u * (magnitude + inherited) + terms * precision<Acc>().smallest;
+    double const error = inherited + rounded.growth(terms) * u * (magnitude + inherited) +
+                         terms * precision<Acc>().smallest;
     return terms == 0 ? 0 : oracle_factor<Acc>() * error + rounding<Out>(std::abs(value) + error);
   }
 };
@@ -71,10 +96,10 @@ struct PairBound {
   /// \param curvature  bound of the functor's second derivative
   PairBound(reference::AttentionModel const& model, reference::AttentionPair const& e, double bias,
             double alibi, double lse, Approximate<Acc> const& delta, std::int64_t d,
-            std::int64_t dv, double curvature) {
+            std::int64_t dv, double curvature, PairRounding const& rounded = {}) {
     double const u = precision<Acc>().roundoff;
     double const tiny = precision<Acc>().smallest_normal;
-    double score = (growth(static_cast<double>(d)) + 3) * u * e.magnitude +
+    double score = (rounded.growth(static_cast<double>(d)) + 3) * u * e.magnitude +
                    static_cast<double>(d) * precision<Acc>().smallest;
     double base = std::abs(e.raw);
     Approximate<Acc> cap{1, 0};
@@ -93,10 +118,12 @@ struct PairBound {
       slope.error = curvature * score + 2 * u * (f + curvature * s);
       score = (f + curvature * score) * score + 4 * u * (f * s + curvature * s * s);
     }
-    double const exponent = score + u * (std::abs(e.after - lse) + score) + (math_ulps + 2) * u;
-    p = {e.p, e.p * std::expm1(exponent) + tiny};
-    Approximate<Acc> const dprob{e.dprob, growth(static_cast<double>(dv)) * u * e.dprob_magnitude};
-    d_bias = p * (dprob - delta) * slope;
+    double const exponent = score + u * (std::abs(e.after - lse) + score) + (math_ulps + 2) * u +
+                            (rounded.tensor_cores() ? 2 * u * std::abs(lse) : 0);
+    p = rounded(Approximate<Acc>{e.p, e.p * std::expm1(exponent) + tiny});
+    Approximate<Acc> const dprob{e.dprob,
+                                 rounded.growth(static_cast<double>(dv)) * u * e.dprob_magnitude};
+    d_bias = rounded(p * (dprob - delta) * slope);
     d_dot = d_bias * cap * Approximate<Acc>{model.scale, u * std::abs(model.scale)};
   }
 };

@@ -42,7 +42,7 @@ inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t ti
   s.rows = s.dq_sums + up(all * tile_q * padded * 4);
   s.turns = s.rows + up(all * 2 * tile_q * 4);
   s.tickets = s.turns + up(all * 2 * 4);
-  s.bytes = s.tickets + 256 + 255;  // from the first multiple of 256 on
+  s.bytes = s.tickets + 512;  // from the first multiple of 256 on
   return s;
 }
 
@@ -54,7 +54,8 @@ inline bool in_vectors(void const* data, std::int64_t const (&stride)[4], std::i
          stride[1] % 8 == 0 && stride[2] % 8 == 0;
 }
 
-/// First reason for which no kernel that knows these options takes a call; null if one may.
+/// First reason for which no kernel that knows these options takes a call, wherever its tensors lie;
+/// null if one may.
 inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
                                        abi::AttentionOptionSet known) {
   abi::AttentionArgs const& g = a.forward;
@@ -69,7 +70,6 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
     if (extent >= most_positions) return "an extent is too large";
-  if (g.lse == nullptr) return "lse is a null pointer";
   return nullptr;
 }
 

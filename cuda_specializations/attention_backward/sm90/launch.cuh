@@ -35,9 +35,11 @@ inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
   return backward_sizes(g, d <= 64 && !terms ? 128 : 64, 128, d > 64 ? 128 : terms ? 64 : d);
 }
 
-/// First reason not to take a call; null if there is none.
+/// First reason not to take a call, wherever its tensors lie; null if there is none. The workspace
+/// depends on nothing else, so that it can be asked for before there are any.
 template <class T>
-char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
+char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
+                                         abi::Device const& device) {
   abi::AttentionArgs const& g = a.forward;
   if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
   if (device.compute_major != 9)
@@ -50,6 +52,15 @@ char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
                                                                                          << 30)
     return "there are too many tiles for one launch";
+  return nullptr;
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
+  if (char const* reason = refuse_backward_sm90_problem<T>(a, device)) return reason;
+  abi::AttentionArgs const& g = a.forward;
+  if (g.lse == nullptr) return "lse is a null pointer";
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   auto const refuse = [](void const* data, bool packed, std::int64_t batch, std::int64_t heads,
                          std::int64_t rows, std::int64_t width, std::int64_t const(&stride)[4],
@@ -126,7 +137,7 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
 template <class T>
 std::size_t backward_sm90_bytes(abi::AttentionBackwardArgs const& a,
                                 abi::Device const& device) noexcept {
-  if (refuse_backward_sm90<T>(a, device) != nullptr) return 0;
+  if (refuse_backward_sm90_problem<T>(a, device) != nullptr) return 0;
   return static_cast<std::size_t>(sm90_backward_sizes(a.forward).bytes);
 }
 

@@ -64,6 +64,8 @@ struct AttentionBackwardSm80MmaBf16 {
 /// infinity in q or k reaches the gradients of all that the tensor cores multiply together with it.
 /// - What is added to dq is added up in the workspace, in an order that depends on the call's
 /// extents alone; not `ordered`, in the order in which blocks get there.
+/// - `workspace_bytes` follows from element type, extents, options and whether sequences are
+/// packed; it is 0 where these already rule the kernel out.
 /// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing and may be captured.
 /// Its launches may begin before the launch ahead of them in the stream has ended, and wait for
 /// that one's results before they read or write anything.

@@ -3,6 +3,8 @@
 /// attention_backward(): gradients of attention().
 #pragma once
 
+#include <algorithm>
+#include <attikos/attention/attention_backward_cuda.hpp>
 #include <attikos/attention/attention_backward_portable.hpp>
 #include <attikos/core/dispatch.hpp>
 #include <attikos/core/explain.hpp>
@@ -28,27 +30,37 @@ auto differentiable_functors(Extras const&... extras) {
   return functors;
 }
 
+/// Candidates of a call. A functor can only be compiled into the portable kernels.
+template <class T, class Exec, class Functors>
+using AttentionBackwardKernels =
+    std::conditional_t<Functors::has_score || Functors::has_weight, KernelList<>,
+                       typename Specializations<op::AttentionBackward, Exec, T>::kernels>;
+
+/// What the portable kernels need.
+template <class T>
+std::size_t attention_backward_portable_bytes(abi::AttentionArgs const& g) {
+  return static_cast<std::size_t>(attention_backward_rows(g)) * sizeof(AttentionAccumulator<T>);
+}
+
 /// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
 template <class T, ExecutionSpace Exec, class Functors, class... Workspaces>
 void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
                             AttentionOptions const& options, Functors const& functors,
                             Explanation* log, Workspaces const&... memory) {
-  using Acc = AttentionAccumulator<T>;
   constexpr char const* operation = "attention_backward";
-  abi::AttentionBackwardArgs const args = attention_backward_arguments(operation, t, options);
-  // A functor can only be compiled into the portable kernels.
-  constexpr bool plain = !Functors::has_score && !Functors::has_weight;
-  using Kernels =
-      std::conditional_t<plain, typename Specializations<op::AttentionBackward, Exec, T>::kernels,
-                         KernelList<>>;
-  bool const done = choose_kernel(operation, Kernels{}, options.kernel, args, exec, log,
-                                  [&]<class Kernel>(std::type_identity<Kernel>) {
-                                    if (log == nullptr) Kernel::run(args, exec);
-                                  });
+  abi::AttentionBackwardArgs args = attention_backward_arguments(operation, t, options);
+  bool const done =
+      choose_kernel(operation, AttentionBackwardKernels<T, Exec, Functors>{}, options.kernel, args,
+                    exec, log, [&]<class Kernel>(std::type_identity<Kernel>) {
+                      if (log != nullptr) return;
+                      WorkspaceLease const lease = get_workspace(
+                          operation, exec, Kernel::workspace_bytes(args, exec), memory...);
+                      args.workspace = lease.data;
+                      Kernel::run(args, exec);
+                    });
   if (done || log != nullptr) return;
-  std::size_t const bytes =
-      static_cast<std::size_t>(attention_backward_rows(args.forward)) * sizeof(Acc);
-  WorkspaceLease const lease = get_workspace(operation, exec, bytes, memory...);
+  WorkspaceLease const lease =
+      get_workspace(operation, exec, attention_backward_portable_bytes<T>(args.forward), memory...);
   attention_backward_portable<T>(exec, args, functors, lease.data);
 }
 
@@ -97,12 +109,20 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
 /// inputs.
 ///
+/// On Hopper, float16 and bfloat16 go to `attention_backward/sm90_wgmma_*` where head dims are up
+/// to 128, q, k, v and dout have contiguous features and strides of whole 16 bytes, the scale is
+/// positive, and the call has no softcap, bias, mask, ALiBi or functor. These round weights and
+/// gradients of scores to the element type, whose range holds for them too. They take tiles of 64
+/// queries and 128 keys as a whole: a NaN or an infinity within a sequence also reaches gradients
+/// of positions that do not see it, where its tile has pairs that are seen.
+///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
-/// beyond the outputs is one sum for each query (the caller's, or the instance's pool).
-/// Determinism: run to run, and for any number of host threads; there are no atomics. Throws
-/// ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is launched or
-/// written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
+/// beyond the outputs is one sum for each query, and for `sm90_wgmma_*` one number for each of dq
+/// (the caller's, or the instance's pool). Determinism: run to run, and for any number of host
+/// threads; `determinism` unordered lets `sm90_wgmma_*` add up dq in the order in which blocks get
+/// there. Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is
+/// launched or written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           detail::AttentionBackwardExtra... Extras>
@@ -123,14 +143,56 @@ void attention_backward(Q const& q, K const& k, V const& v, Out const& out, Lse 
                      extras...);
 }
 
-/// Upper bound of the workspace of attention_backward() for these tensors, in bytes: an accumulator
-/// for each query of each head.
-template <TensorLike Q, TensorLike K, TensorLike V>
-std::size_t attention_backward_workspace_size(Q const& q, K const&, V const&,
-                                              AttentionOptions const& = {}) {
+/// Upper bound of the workspace of attention_backward() for these tensors on `exec`, in bytes.
+/// Takes the options and extras of the call, of which cu_seqlens() may add to it, and whatever
+/// rules out kernels that need more than the portable ones may take from it.
+///
+/// The portable kernels need an accumulator for each query of each head, `sm90_wgmma_*` some 4
+/// bytes for each number of dq.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V,
+          detail::AttentionBackwardExtra... Extras>
+std::size_t attention_backward_workspace_size(Exec const& exec, Q const& q, K const& k, V const& v,
+                                              AttentionOptions const& options = {},
+                                              Extras const&... extras) {
+  using T = element_t<Q>;
+  constexpr char const* operation = "attention_backward";
   auto const q4 = detail::any_tensor(q).with_rank(4);
-  return static_cast<std::size_t>(q4.extent[0] * q4.extent[1] * q4.extent[2]) *
-         sizeof(detail::AttentionAccumulator<element_t<Q>>);
+  auto const k4 = detail::any_tensor(k).with_rank(4);
+  abi::AttentionBackwardArgs a{};
+  abi::AttentionArgs& g = a.forward;
+  g.type = g.type_out = q4.type;
+  g.batch = q4.extent[0];
+  g.heads_q = q4.extent[1];
+  g.heads_kv = k4.extent[1];
+  g.seqlen_q = q4.extent[2];
+  g.seqlen_kv = k4.extent[2];
+  g.head_dim = q4.extent[3];
+  g.head_dim_v = detail::extent_of(v, rank_of<V> - 1);
+  auto const packed = detail::find_extra<CuSeqlens>(extras...);
+  if constexpr (detail::is_present<decltype(packed)>) {
+    g.cu_seqlens_q =
+        detail::offsets_ref(operation, "cu_seqlens of q", detail::any_offsets<Exec>(packed.q));
+    g.batch = detail::extent_of(packed.q, 0) - 1;
+  }
+  detail::score_option_arguments(operation, g, options);
+  auto const terms = detail::score_terms<Exec>(extras...);
+  g.bias = terms.bias.data;
+  g.mask = terms.mask.template as<std::uint8_t>();
+  g.alibi = terms.alibi.template as<float>();
+  std::size_t bytes = detail::attention_backward_portable_bytes<T>(g);
+  [&]<class... Kernels>(detail::KernelList<Kernels...>) {
+    ((bytes = std::max(bytes, Kernels::workspace_bytes(a, exec))), ...);
+  }(detail::AttentionBackwardKernels<T, Exec, decltype(detail::pair_functors(extras...))>{});
+  return bytes;
+}
+
+/// The same on an instance of the default execution space.
+template <TensorLike Q, TensorLike K, TensorLike V, detail::AttentionBackwardExtra... Extras>
+std::size_t attention_backward_workspace_size(Q const& q, K const& k, V const& v,
+                                              AttentionOptions const& options = {},
+                                              Extras const&... extras) {
+  return attention_backward_workspace_size(Kokkos::DefaultExecutionSpace{}, q, k, v, options,
+                                           extras...);
 }
 
 /// Which kernel attention_backward() would run for these arguments, and why not the others. Throws

@@ -134,6 +134,31 @@ TEST_F(DispatchCuda, Attention) {
   expect_attention<double, double>("attention/sm80_mma_f64", 2048, 64);
 }
 
+template <class T>
+void expect_gradients(std::string const& kernel, std::int64_t head_dim,
+                      AttentionOptions const& options = {}, std::int64_t leading = 0) {
+  using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  auto const of_q = [&] { return tensor<T, 4>({2, 8, 300, head_dim}); };
+  auto const of_k = [&] { return tensor<T, 4>({2, 4, 300, head_dim}); };
+  auto const q = tensor<T, 4>({2, 8, 300, head_dim}, leading), out = of_q(), dout = of_q(),
+             dq = of_q(), k = of_k(), v = of_k(), dk = of_k(), dv = of_k();
+  auto const lse = tensor<Lse, 3>({2, 8, 300});
+  expect(kernel,
+         explain(op::attention_backward, Exec(), q, k, v, out, lse, dout, dq, dk, dv, options));
+}
+
+TEST_F(DispatchCuda, AttentionBackward) {
+  expect_gradients<bfloat16>("attention_backward/sm90_wgmma_bf16", 128, {.causal = true});
+  expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 64);
+  expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 80,
+                            {.window_left = 9, .determinism = Determinism::unordered});
+  expect_gradients<bfloat16>("portable", 256);
+  expect_gradients<bfloat16>("portable", 128, {.softcap = 30});
+  expect_gradients<bfloat16>("portable", 128, {}, 132);
+  expect_gradients<float>("portable", 128);
+  expect_gradients<double>("portable", 64);
+}
+
 TEST_F(DispatchCuda, AppendKv) {
   auto const fresh = tensor<bfloat16, 4>({2, 4, 3, 128});
   auto const into = [&]<class T>(T) {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Trait entries that hand attention's gradients on Kokkos::Cuda to the compiled companion.
+#pragma once
+
+#include <attikos/abi/attention_backward_cuda.hpp>
+#include <attikos/core/dispatch.hpp>
+#include <attikos/core/explain.hpp>
+
+#if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
+#include <attikos/core/cuda_kernel.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <>
+struct Specializations<op::AttentionBackward, Kokkos::Cuda, float16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm90WgmmaF16>>;
+};
+template <>
+struct Specializations<op::AttentionBackward, Kokkos::Cuda, bfloat16> {
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm90WgmmaBf16>>;
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
+#endif
