@@ -41,7 +41,7 @@ struct AttentionBackwardParams {
   float* rows;      ///< of each tile of queries: -lse / lse_unit of tile_q queries, then -row sums
   float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums; see sums.cuh
   unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
-  unsigned* tickets;  ///< tiles of keys that blocks have taken
+  unsigned* tickets;  ///< tiles of keys that blocks have taken; then whether no turns are taken
 };
 
 }  // namespace cuda

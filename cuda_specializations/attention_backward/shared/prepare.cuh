@@ -55,15 +55,33 @@ __device__ __forceinline__ float dot_of_eight(uint4 const& x, uint4 const& y) {
   return sum;
 }
 
+/// Whether the search for the sequence of a tile of keys can miss one, because boundaries go back
+/// by more than a tile. All threads of a block together.
+template <int TileKv>
+__device__ __forceinline__ bool loses_tiles(abi::AttentionArgs const& g) {
+  if (g.cu_seqlens_kv.data == nullptr) return false;
+  int const total = static_cast<int>(g.seqlen_kv);
+  bool back = false;
+  for (int b = static_cast<int>(threadIdx.x); b < g.batch; b += static_cast<int>(blockDim.x))
+    back = back || packed_tile(packed_begin(g.cu_seqlens_kv, b + 1, total), b + 1, TileKv) <
+                       packed_tile(packed_begin(g.cu_seqlens_kv, b, total), b, TileKv);
+  return __syncthreads_or(back) != 0;
+}
+
 /// A block of 128 threads takes a tile of queries, 16 lanes a row. Also sets the counters to 0.
-template <class T, int TileQ>
+/// Where tiles of keys are lost nobody may wait for their turn: what comes of such boundaries is
+/// not said, but it ends.
+template <class T, int TileQ, int TileKv>
 __global__ void __launch_bounds__(128)
     attention_backward_prepare(__grid_constant__ AttentionBackwardParams const p) {
   wait_for_launch_before();
   abi::AttentionArgs const& g = p.args.forward;
   int const tile = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   if (thread < 2) p.turns[2 * static_cast<std::int64_t>(tile) + thread] = 0;
-  if (tile == 0 && thread == 2) *p.tickets = 0;
+  if (tile == 0) {
+    bool const lost = loses_tiles<TileKv>(g);
+    if (thread == 2) p.tickets[0] = 0, p.tickets[1] = lost ? 1 : 0;
+  }
   QueryTile const t = locate_queries<TileQ>(p, tile);
   float* const rows = p.rows + static_cast<std::int64_t>(tile) * (2 * TileQ);
   int const lane = thread % 16, dv = static_cast<int>(g.head_dim_v);

@@ -120,8 +120,8 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   p.works = static_cast<int>(s.tiles_kv * s.groups_kv);
   int const tiles = static_cast<int>(s.tiles_q * s.groups_q);
   AttentionBackwardParams const& shared = p;
-  status = launch_clusters(attention_backward_prepare<T, Config::tile_q>, tiles, 1, 128, 0, stream,
-                           shared);
+  status = launch_clusters(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>, tiles, 1,
+                           128, 0, stream, shared);
   if (status != cudaSuccess) return status;
   status = launch_clusters(attention_backward_sm90<Config>, std::min(p.works, device.sm_count), 1,
                            Config::threads, sm90_backward_shared_bytes<Config>(), stream, p);
