@@ -30,6 +30,10 @@ void refuses() {
 TEST(LeftOut, Attention) {
   test::AttentionKernels::each([]<class Kernel>() { refuses<abi::AttentionArgs, Kernel>(); });
 }
+TEST(LeftOut, AttentionBackward) {
+  test::AttentionBackwardKernels::each(
+      []<class Kernel>() { refuses<abi::AttentionBackwardArgs, Kernel>(); });
+}
 TEST(LeftOut, Decode) {
   test::DecodeKernels::each([]<class Kernel>() { refuses<abi::DecodeArgs, Kernel>(); });
 }

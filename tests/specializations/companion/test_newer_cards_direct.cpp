@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A card newer than any kernel was written for takes the best older one: what was built for a
 // generation alone refuses it, everything else accepts. Needs no GPU.
+#include <attikos/abi/attention_backward_cuda.hpp>
 #include <attikos/abi/attention_cuda.hpp>
 #include <attikos/abi/decode_cuda.hpp>
 #include <attikos/abi/gated_mlp.hpp>
@@ -138,6 +139,17 @@ TEST(NewerCards, Attention) {
   auto const few = attention(DType::bfloat16, DType::bfloat16, 64);
   accepted<abi::AttentionSm80ShortBf16>(few);
   refused<abi::AttentionSm90ShortBf16>(few);
+}
+
+TEST(NewerCards, AttentionBackward) {
+  abi::AttentionBackwardArgs a;
+  a.forward = attention(DType::float16, DType::float16);
+  a.forward.lse = a.dq = a.dk = a.dv = somewhere, a.dout = somewhere;
+  for (auto* s : {&a.dout_stride, &a.dq_stride, &a.dk_stride, &a.dv_stride})
+    for (int r = 0; r < 4; ++r) (*s)[r] = a.forward.q_stride[r];
+  refused<abi::AttentionBackwardSm90WgmmaF16>(a);
+  a.forward.type = a.forward.type_out = DType::bfloat16;
+  refused<abi::AttentionBackwardSm90WgmmaBf16>(a);
 }
 
 TEST(NewerCards, DecodeAndGatedMlp) {
