@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The companion's attention and products on PyTorch's tensors, and times of calls that take turns."""
+"""The companion's attention, its gradients and products on PyTorch's tensors, and times of calls that take turns."""
 
 import collections
 import ctypes
@@ -82,6 +82,34 @@ class Companion:
         run.operands = q, k, v, out, lse, tensors  # whose memory would be given to others
         return run
 
+    def attention_backward(self, q, k, v, out, lse, dout, *, kernel="", causal=False, unordered=False):
+        """A function that computes dq, dk and dv, its `gradients`, of [batch, heads, positions, features]."""
+        gradients = [torch.full_like(t, float("nan")) for t in (q, k, v)]
+        tensors = (q, k, v, out, dout, *gradients)
+        extents = (ctypes.c_int64 * 7)(*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3])
+        strides = (ctypes.c_int64 * 32)(*(s for t in tensors for s in t.stride()))
+        pointers = (ctypes.c_void_p * 8)(*(t.data_ptr() for t in tensors))
+        size = ctypes.c_int64()
+
+        def run(workspace=None):
+            stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
+            status = self.library.attikos_perf_attention_backward(
+                TYPES[q.dtype], pointers, ctypes.c_void_p(lse.data_ptr()), extents, strides, int(causal),
+                int(unordered), kernel.encode(), ctypes.c_void_p(workspace and workspace.data_ptr()),
+                ctypes.byref(size), stream, ctypes.byref(reason),
+            )  # fmt: skip
+            if status:
+                raise RuntimeError(f"status {status}: {(reason.value or b'').decode()}")
+
+        run()
+        memory = torch.full((max(1, size.value),), 255, device="cuda", dtype=torch.uint8)
+
+        def call():
+            run(memory)
+
+        call.operands, call.gradients = (*tensors, lse), gradients
+        return call
+
     def product(self, a, b, c, *, kernel="", compute=0, fast=False):
         """A function that multiplies a [m, k] by b [n, k] transposed into c [m, n], all dense. `compute`: 0 IEEE, 1
         tf32, 2 tf32x3; `fast`: sums of float8 products as the tensor cores have them."""
@@ -113,9 +141,9 @@ def in_graph(call, count, results):
     latest = collections.deque(maxlen=results)
     call()
     torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=None if stream == torch.cuda.default_stream() else stream):
             for _ in range(count):
                 latest.append(call())
     except RuntimeError:

@@ -3,6 +3,7 @@
 
   measure.py LIBRARY gemm/sm90_wgmma_bf16 M N K [--fast]
   measure.py LIBRARY attention/sm90_wgmma_bf16 BATCH HEADS LENGTH HEAD_DIM [--heads-kv N] [--head-dim-v N] [--causal]
+  measure.py LIBRARY attention_backward/sm90_wgmma_bf16 BATCH HEADS LENGTH HEAD_DIM [...] [--unordered]
 
 LIBRARY is that of the kernel's source, such as BUILD/perf/support/libattikos_perf_attention_sm90_bf16.so, a target of
 the build, or that of its operation. More of them after --beside, from other builds, take turns with it: a change and
@@ -53,6 +54,33 @@ def attention_calls(libraries, kernel, given):
     return calls, 2 * batch * heads * length * length * (d + dv) // (2 if given.causal else 1)
 
 
+def attend(q, k, v, causal):
+    """out and the log-sum-exp, one head after the other."""
+    out = torch.empty(*q.shape[:3], v.shape[3], device="cuda", dtype=q.dtype)
+    lse = torch.empty(q.shape[:3], device="cuda")
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            shared = h * k.shape[1] // q.shape[1]
+            scores = (q[b, h] @ k[b, shared].T).float() * q.shape[3] ** -0.5
+            if causal:
+                scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
+            lse[b, h] = scores.logsumexp(1)
+            out[b, h] = scores.softmax(1).to(q.dtype) @ v[b, shared]
+    return out, lse
+
+
+def backward_calls(libraries, kernel, given):
+    batch, heads, length, d = given.extents
+    dv, heads_kv = given.head_dim_v or d, given.heads_kv or heads
+    dtype, _ = TYPES[kernel.rsplit("_", 1)[-1]]
+    q, dout = random((batch, heads, length, d), dtype), random((batch, heads, length, dv), dtype)
+    k, v = random((batch, heads_kv, length, d), dtype), random((batch, heads_kv, length, dv), dtype)
+    out, lse = attend(q, k, v, given.causal)
+    options = {"kernel": kernel, "causal": given.causal, "unordered": given.unordered}
+    calls = [library.attention_backward(q, k, v, out, lse, dout, **options) for library in libraries]
+    return calls, batch * heads * length * length * (6 * d + 4 * dv) // (2 if given.causal else 1)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", metavar="LIBRARY")
@@ -63,13 +91,14 @@ def main():
     parser.add_argument("--head-dim-v", type=int)
     parser.add_argument("--causal", action="store_true")
     parser.add_argument("--fast", action="store_true")
+    parser.add_argument("--unordered", action="store_true")
     parser.add_argument("--rounds", type=int, default=11)
     given = parser.parse_args()
-    operation, wanted = given.kernel.split("/")[0], {"gemm": 3, "attention": 4}
-    if len(given.extents) != wanted.get(operation):
-        parser.error("give a gemm kernel three extents, an attention kernel four")
+    known = {"gemm": (gemm_calls, 3), "attention": (attention_calls, 4), "attention_backward": (backward_calls, 4)}
+    make, wanted = known.get(given.kernel.split("/")[0], (None, -1))
+    if len(given.extents) != wanted:
+        parser.error("give a gemm kernel three extents, one of attention or its gradients four")
     paths = [given.library, *given.beside]
-    make = gemm_calls if operation == "gemm" else attention_calls
     calls, operations = make([Companion(path) for path in paths], given.kernel, given)
     for path, seconds in zip(paths, times(calls, rounds=given.rounds)):
         print(f"{seconds * 1e6:10.1f} us {operations / seconds * 1e-12:8.1f} TFLOP/s  {path}")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Forward attention against PyTorch's back ends (cuDNN, Flash, memory-efficient), in one process.
+"""Attention against PyTorch's back ends (cuDNN, Flash, memory-efficient), in one process.
 
   peers_torch.py LIBRARY [--out FILE] [--quick] [--families LIST]
+  peers_torch.py --backward [--out FILE] [--families LIST] [--seed N] [--portable]
 
 LIBRARY is the target attikos_perf_attention of a build, perf/support/libattikos_perf_attention.so. Random normal
 data; peers and ours take turns, medians of their times by events; a causal problem counts half the operations.
@@ -19,10 +20,15 @@ its clocks of the day. Families, all of them unless a list is given:
   pages    keys and values in pages of 1 to 256 positions beside the same in one piece
   apart    values with a head_dim of their own
   grouped  32 heads of queries, few of them each, that share 8 of keys, beside the back ends that take such
+
+--backward measures gradients, ours through the Python package, in CUDA graphs. Ten operations count for a pair and a
+feature. Families: dense as above; random, 30 shapes of a seed and, reported apart, five of an odd head_dim. Calls that
+would run the portable kernel, which takes seconds, are listed; --portable measures them too.
 """
 
 import argparse
 import json
+import math
 import random
 import statistics
 
@@ -388,17 +394,30 @@ def cases(ours, families, quick):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("companion")
+    parser.add_argument("companion", nargs="?")
     parser.add_argument("--out")
+    parser.add_argument("--backward", action="store_true", help="gradients, through the Python package")
+    parser.add_argument("--seed", type=int, default=1, help="of the random shapes of --backward")
+    parser.add_argument("--portable", action="store_true", help="measure the portable kernel of --backward too")
     parser.add_argument("--quick", action="store_true", help="fewer types and lengths")
-    parser.add_argument("--families", default="dense,packed,short,types,sm80,options,pages,apart,grouped")
+    parser.add_argument("--families")
     arguments = parser.parse_args()
-    ours = Companion(arguments.companion)
+    if arguments.backward == (arguments.companion is not None):
+        parser.error("give a library, or --backward")
     torch.manual_seed(0)
     random.seed(1)
     report = {**context(), "cases": []}
+    if arguments.backward:
+        from backward_torch import cases as backward_cases
+
+        families = (arguments.families or "dense,random").split(",")
+        todo = backward_cases(PEERS, families, arguments.seed, arguments.portable)
+        report["seed"] = arguments.seed
+    else:
+        families = arguments.families or "dense,packed,short,types,sm80,options,pages,apart,grouped"
+        todo = cases(Companion(arguments.companion), families.split(","), arguments.quick)
     before = product_rates()
-    for case in cases(ours, arguments.families.split(","), arguments.quick):
+    for case in todo:
         report["cases"].append(case())
         print(*(f"{key} {value}" for key, value in report["cases"][-1].items()), flush=True)
     report["r16"], report["r8"] = (list(pair) for pair in zip(before, product_rates()))
@@ -409,10 +428,15 @@ def main():
             file.write("\n")
     for dtype in ("bfloat16", "float16"):
         for head_dim in (32, 64, 96, 128, 192, 256):
-            ratios = [c["ratio"] for c in report["cases"]
-                      if (c["family"], c["head_dim"], c["dtype"]) == ("dense", head_dim, dtype)]  # fmt: skip
+            ratios = [c["ratio"] for c in report["cases"] if "ratio" in c
+                      and (c["family"], c["head_dim"], c["dtype"]) == ("dense", head_dim, dtype)]  # fmt: skip
             if ratios:
                 print(dtype, head_dim, f"mean {statistics.mean(ratios):.3f} least {min(ratios):.3f}")
+    for family in ("random", "odd"):
+        ratios = sorted(c["ratio"] for c in report["cases"] if c["family"] == family and "ratio" in c)
+        if ratios:
+            mean = math.exp(statistics.mean(map(math.log, ratios)))
+            print(family, len(ratios), f"geometric mean {mean:.3f} tenth percentile {ratios[len(ratios) // 10]:.3f}")
 
 
 if __name__ == "__main__":

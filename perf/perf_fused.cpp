@@ -288,6 +288,8 @@ void add_small(Settings const& settings, int batch, int n) {
 void register_cases(Settings const& settings) {
   add_attention<float>(settings, 8, 1024, 64);
   add_attention<bfloat16>(settings, 8, 1024, 64);
+  for (int d : {64, 128})
+    if (!on_host) add_attention<bfloat16>(settings, 2048 / d, 4096, d);
   add_decode<float>(settings, 32, 8, 8192, 128);
   add_decode<bfloat16>(settings, 32, 8, 8192, 128);
   add_mlp<float>(settings, 512, 1024, 2816);
