@@ -2,6 +2,8 @@
 // Operands of which some elements lie more than 2^31 elements after others: the same bits as from
 // memory without gaps, which other suites compare with float64. The suite fails
 // without a Hopper card that has 18 GB to spare.
+#include <attikos/abi/attention_backward_cuda.hpp>
+
 #include "decode/direct_decode.hpp"
 
 namespace {
@@ -178,6 +180,50 @@ class FarRuns : public testing::Test {
     EXPECT_EQ(results[0] == out.host, false);
   }
 
+  /// Of all tensors the step of a dimension is far: 1 heads, 2 positions. What lies apart is read
+  /// and written as what lies together; out and lse need not come from a forward pass for that.
+  template <class Kernel, class T>
+  void gradients(int dimension) {
+    SKIP_IF_LEFT_OUT(Kernel);
+    SCOPED_TRACE(testing::Message() << Kernel::name << ", dimension " << dimension);
+    std::int64_t const heads = dimension == 1 ? lines : 1, rows = dimension == 2 ? lines : 64;
+    std::int64_t const d = 64, width = dimension == 2 ? d : rows * d;
+    Tensor4<T> read(1, heads, rows, d, Order::heads_first, 1, 1);
+    Tensor4<T> dq(1, heads, rows, d, Order::heads_first, 2, 1),
+        dk(1, heads, rows, d, Order::heads_first, 3, 1),
+        dv(1, heads, rows, d, Order::heads_first, 4, 1);
+    DeviceArray<float> const lse(std::vector<float>(static_cast<std::size_t>(heads * rows), 4.0f));
+    read.upload();
+    abi::AttentionBackwardArgs a;
+    auto& g = a.forward;
+    g.type = g.type_out = dtype_of<T>();
+    g.batch = 1, g.heads_q = g.heads_kv = heads, g.seqlen_q = g.seqlen_kv = rows;
+    g.head_dim = g.head_dim_v = d, g.softmax_scale = 0.125;
+    g.lse = lse.data, g.lse_stride[1] = rows, g.lse_stride[2] = 1;
+    DeviceArray<char> const memory(std::vector<char>(Kernel::workspace_bytes(a, device)));
+    a.workspace = memory.data;
+    auto const run = [&](T const* from, T* to_q, T* to_k, T* to_v, bool apart) {
+      g.q = g.k = g.v = a.dout = from, g.out = const_cast<T*>(from);
+      a.dq = to_q, a.dk = to_k, a.dv = to_v;
+      for (auto* stride : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride, &a.dout_stride,
+                           &a.dq_stride, &a.dk_stride, &a.dv_stride})
+        for (int r = 0; r < 4; ++r) (*stride)[r] = apart && r == dimension ? far : read.stride[r];
+      ASSERT_STREQ(Kernel::accepts(a, device).reason, "");
+      ASSERT_EQ(Kernel::launch(a, device, nullptr), cudaSuccess);
+      ASSERT_CUDA(cudaDeviceSynchronize());
+    };
+    dq.forget(), dk.forget(), dv.forget();
+    dq.upload(), dk.upload(), dv.upload();
+    run(read.begin(), dq.begin(), dk.begin(), dv.begin(), false);
+    T* const far_q = room<T>(width);
+    T* const far_k = room<T>(width);
+    T* const far_v = room<T>(width);
+    run(spread(read.begin(), width), far_q, far_k, far_v, true);
+    expect_same(dq.begin(), far_q, width);
+    expect_same(dk.begin(), far_k, width);
+    expect_same(dv.begin(), far_v, width);
+  }
+
   Device device = abi::query_device(abi::current_device());
 
  private:
@@ -229,6 +275,13 @@ TEST_F(FarRuns, Attention) {
   }
   attention<abi::AttentionSm80ShortF16, __half>(1);  // takes no positions that far apart
   attention<abi::AttentionSm90ShortF16, __half>(1);
+}
+
+TEST_F(FarRuns, Gradients) {
+  for (int dimension : {1, 2}) {
+    gradients<abi::AttentionBackwardSm90WgmmaF16, __half>(dimension);
+    gradients<abi::AttentionBackwardSm90WgmmaBf16, __nv_bfloat16>(dimension);
+  }
 }
 
 TEST_F(FarRuns, Pages) {
