@@ -319,6 +319,15 @@ static void test_attention_backward(attikos_context* context) {
   g.d_bias = &tdq;
   CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_NULL_ARGUMENT);
   g.d_bias = NULL;
+  char text[256];
+  size_t length = 0;
+  CHECK_STATUS(attikos_explain_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o, text, sizeof text,
+                                                  &length),
+               ATTIKOS_SUCCESS);
+  CHECK(strncmp(text, "runs portable", 13) == 0 && strlen(text) == length);
+  CHECK_STATUS(attikos_explain_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, NULL, &o, text, sizeof text,
+                                                  NULL),
+               ATTIKOS_NULL_ARGUMENT);
   CHECK(dq[0] == -1 && dk[0] == -1 && dv[0] == -1);
   CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_SUCCESS);
   CHECK(fabs(dv[0] - 1) < 1e-12 && dv[1] == 0 && fabs(dv[2] - 1) < 1e-12 && dv[3] == 0);

@@ -2,6 +2,7 @@
 #include <attikos/attention/attention_backward.hpp>
 
 #include "attention_call.hpp"
+#include "explanation.hpp"
 
 namespace attikos::c {
 namespace {
@@ -10,6 +11,7 @@ constexpr char const* operation = "attention_backward";
 
 struct Call {
   attikos_context const& context;
+  Explanation* log;  ///< null: run
   Tensor q, k, v, out, lse, dout, dq, dk, dv, d_bias, d_sinks;
   bool has_d_bias, has_d_sinks;
   AttentionSetup setup;
@@ -26,16 +28,79 @@ struct Call {
     if (has_d_bias) t.d_bias = d_bias.any();
     if (has_d_sinks) t.d_sinks = d_sinks.any();
     run_on(context, [&](auto const& exec) {
-      if (setup.check) validate_sequences(exec, t.forward);
-      attikos::detail::attention_backward_run<T>(exec, t, setup.options, NoFunctors{}, nullptr);
+      if (setup.check && log == nullptr) validate_sequences(exec, t.forward);
+      attikos::detail::attention_backward_run<T>(exec, t, setup.options, NoFunctors{}, log);
     });
   }
 };
+
+void run_attention_backward(attikos_context* context, attikos_tensor const* q,
+                            attikos_tensor const* k, attikos_tensor const* v,
+                            attikos_tensor const* out, attikos_tensor const* lse,
+                            attikos_tensor const* dout,
+                            attikos_attention_gradients const* gradients,
+                            attikos_attention_options const* options, Explanation* log) {
+  auto const& where = expect_context(operation, context);
+  if (gradients == nullptr)
+    fail(ATTIKOS_NULL_ARGUMENT, operation, ": the gradients are null; expected dq, dk and dv");
+  attikos_attention_gradients const none = ATTIKOS_ATTENTION_GRADIENTS_INIT;
+  auto const g = read_options(operation, gradients, none, sizeof none);
+  Call call{where,
+            log,
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            g.d_bias != nullptr,
+            g.d_sinks != nullptr,
+            read_attention_options(operation, options, where)};
+  if (call.setup.has_pages)
+    fail(ATTIKOS_UNSUPPORTED, operation, ": a paged cache has no gradients");
+  call.q = read_tensor(operation, "q", q, 3, 4, where);
+  int const rank = call.q.rank;
+  call.k = read_tensor(operation, "k", k, 3, 4, where);
+  call.v = read_tensor(operation, "v", v, 3, 4, where);
+  call.out = read_tensor(operation, "out", out, 3, 4, where);
+  call.lse = read_tensor(operation, "lse", lse, rank - 1, rank - 1, where);
+  call.dout = read_tensor(operation, "dout", dout, 3, 4, where);
+  call.dq = read_tensor(operation, "dq", g.dq, 3, 4, where);
+  call.dk = read_tensor(operation, "dk", g.dk, rank, rank, where);
+  call.dv = read_tensor(operation, "dv", g.dv, rank, rank, where);
+  expect_attention_ranks(operation, call.setup, call.q, {&call.out, &call.dout, &call.dq}, call.k,
+                         call.v);
+  for (Tensor const* tensor :
+       {&call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv})
+    expect_same_dtype(operation, *tensor, call.q);
+  auto const term = [&](bool wanted, bool has, char const* name, attikos_tensor const* given,
+                        Tensor const& like, Tensor& tensor) {
+    if (!wanted) return;
+    if (!has)
+      fail(ATTIKOS_NULL_ARGUMENT, operation, ": ", name, " is wanted but its tensor is null");
+    tensor = read_tensor(operation, name, given, like.rank, like.rank, where);
+    expect_same_dtype(operation, tensor, like);
+  };
+  auto const& s = call.setup;
+  term(call.has_d_bias, s.has_bias, "d_bias", g.d_bias, s.bias, call.d_bias);
+  term(call.has_d_sinks, s.has_sinks, "d_sinks", g.d_sinks, s.sinks, call.d_sinks);
+  visit_floating(operation, call.q, [&]<class T>(std::type_identity<T>) {
+    visit_dtype<typename attikos::ElementTraits<T>::Accumulator>(operation, call.lse, [](auto) {});
+    call.run<T>();
+  });
+}
 
 }  // namespace
 }  // namespace attikos::c
 
 extern "C" {
+
+using namespace attikos::c;
 
 attikos_status attikos_attention_backward(attikos_context* context, attikos_tensor const* q,
                                           attikos_tensor const* k, attikos_tensor const* v,
@@ -43,61 +108,21 @@ attikos_status attikos_attention_backward(attikos_context* context, attikos_tens
                                           attikos_tensor const* dout,
                                           attikos_attention_gradients const* gradients,
                                           attikos_attention_options const* options) {
-  using namespace attikos::c;
   return guarded([&] {
-    auto const& where = expect_context(operation, context);
-    if (gradients == nullptr)
-      fail(ATTIKOS_NULL_ARGUMENT, operation, ": the gradients are null; expected dq, dk and dv");
-    attikos_attention_gradients const none = ATTIKOS_ATTENTION_GRADIENTS_INIT;
-    auto const g = read_options(operation, gradients, none, sizeof none);
-    Call call{where,
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              {},
-              g.d_bias != nullptr,
-              g.d_sinks != nullptr,
-              read_attention_options(operation, options, where)};
-    if (call.setup.has_pages)
-      fail(ATTIKOS_UNSUPPORTED, operation, ": a paged cache has no gradients");
-    call.q = read_tensor(operation, "q", q, 3, 4, where);
-    int const rank = call.q.rank;
-    call.k = read_tensor(operation, "k", k, 3, 4, where);
-    call.v = read_tensor(operation, "v", v, 3, 4, where);
-    call.out = read_tensor(operation, "out", out, 3, 4, where);
-    call.lse = read_tensor(operation, "lse", lse, rank - 1, rank - 1, where);
-    call.dout = read_tensor(operation, "dout", dout, 3, 4, where);
-    call.dq = read_tensor(operation, "dq", g.dq, 3, 4, where);
-    call.dk = read_tensor(operation, "dk", g.dk, rank, rank, where);
-    call.dv = read_tensor(operation, "dv", g.dv, rank, rank, where);
-    expect_attention_ranks(operation, call.setup, call.q, {&call.out, &call.dout, &call.dq}, call.k,
-                           call.v);
-    for (Tensor const* tensor :
-         {&call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv})
-      expect_same_dtype(operation, *tensor, call.q);
-    auto const term = [&](bool wanted, bool has, char const* name, attikos_tensor const* given,
-                          Tensor const& like, Tensor& tensor) {
-      if (!wanted) return;
-      if (!has)
-        fail(ATTIKOS_NULL_ARGUMENT, operation, ": ", name, " is wanted but its tensor is null");
-      tensor = read_tensor(operation, name, given, like.rank, like.rank, where);
-      expect_same_dtype(operation, tensor, like);
-    };
-    auto const& s = call.setup;
-    term(call.has_d_bias, s.has_bias, "d_bias", g.d_bias, s.bias, call.d_bias);
-    term(call.has_d_sinks, s.has_sinks, "d_sinks", g.d_sinks, s.sinks, call.d_sinks);
-    visit_floating(operation, call.q, [&]<class T>(std::type_identity<T>) {
-      visit_dtype<typename attikos::ElementTraits<T>::Accumulator>(operation, call.lse,
-                                                                   [](auto) {});
-      call.run<T>();
-    });
+    run_attention_backward(context, q, k, v, out, lse, dout, gradients, options, nullptr);
+  });
+}
+
+attikos_status attikos_explain_attention_backward(
+    attikos_context* context, attikos_tensor const* q, attikos_tensor const* k,
+    attikos_tensor const* v, attikos_tensor const* out, attikos_tensor const* lse,
+    attikos_tensor const* dout, attikos_attention_gradients const* gradients,
+    attikos_attention_options const* options, char* text, size_t size, size_t* length) {
+  return guarded([&] {
+    explain_into(
+        {text, size, length}, "explain_attention_backward", [&](attikos::Explanation* log) {
+          run_attention_backward(context, q, k, v, out, lse, dout, gradients, options, log);
+        });
   });
 }
 }

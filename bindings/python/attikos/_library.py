@@ -97,6 +97,9 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_attention_backward": (
         None, [c_void_p, *[_T] * 6, c_void_p, c_void_p],
     ),
+    "attikos_explain_attention_backward": (
+        None, [c_void_p, *[_T] * 6, c_void_p, c_void_p, *_TEXT],
+    ),
     "attikos_rope": (None, [c_void_p, *[_T] * 4, c_void_p]),
     "attikos_rope_backward": (None, [c_void_p, *[_T] * 4, c_void_p]),
     "attikos_rms_norm_rope": (None, [c_void_p, *[_T] * 5, c_void_p]),

@@ -232,6 +232,10 @@ class Other(unittest.TestCase):
         self.assertRegex(attikos.explain("attention", cube, cube, cube), "^runs portable/flash")
         self.assertIn("tiled", attikos.explain("attention", cube, cube, cube, algorithm="tiled"))
         self.assertIn("portable", attikos.explain("decode", cube, cube, cube))
+        gradients = [cube, cube, cube, cube, cube[..., 0], cube]
+        self.assertEqual(attikos.explain("attention_backward", *gradients), "runs portable")
+        with self.assertRaisesRegex(attikos.UnsupportedError, "of_nobody"):
+            attikos.explain("attention_backward", *gradients, kernel="attention_backward/of_nobody")
         self.assertIn("portable", attikos.explain("fused_gated_mlp", a, normal(6, 8), normal(6, 8)))
         with self.assertRaises(attikos.ShapeMismatchError):
             attikos.explain("gemm", a, a)

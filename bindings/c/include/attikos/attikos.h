@@ -167,13 +167,20 @@ typedef struct attikos_attention_gradients {
 #define ATTIKOS_ATTENTION_GRADIENTS_INIT {sizeof(attikos_attention_gradients) ATTIKOS_ATTENTION_GRADIENTS(ATTIKOS_OPTION_INITIAL)}
 
 /** Gradients of attikos_attention: q, k, v, out, lse and options are those of the forward call (without a
- * page table), dout has the shape and type of out. Deterministic, without atomics. */
+ * page table), dout has the shape and type of out. Deterministic. */
 ATTIKOS_API attikos_status attikos_attention_backward(attikos_context* context, attikos_tensor const* q,
                                                       attikos_tensor const* k, attikos_tensor const* v,
                                                       attikos_tensor const* out, attikos_tensor const* lse,
                                                       attikos_tensor const* dout,
                                                       attikos_attention_gradients const* gradients,
                                                       attikos_attention_options const* options);
+
+/** What attikos_attention_backward would run, as text; see attikos_explain_gemm. */
+ATTIKOS_API attikos_status attikos_explain_attention_backward(
+    attikos_context* context, attikos_tensor const* q, attikos_tensor const* k, attikos_tensor const* v,
+    attikos_tensor const* out, attikos_tensor const* lse, attikos_tensor const* dout,
+    attikos_attention_gradients const* gradients, attikos_attention_options const* options, char* text, size_t size,
+    size_t* length);
 
 /* --- decoding ------------------------------------------------------------------------------------ */
 
