@@ -22,6 +22,8 @@ TYPED_TEST(AttentionBackward, Shapes) {
   for (auto const& shape : attention_shapes) check<TypeParam>({.shape = shape});
   // More than a tile of rows and of columns, several query heads to a key head.
   check<TypeParam>({.shape = {2, 4, 2, 201, 263, 16, 12}});
+  check<TypeParam>(
+      {.shape = {2, 4, 1, 130, 263, 40, 24}, .options = {.determinism = Determinism::unordered}});
 }
 
 TYPED_TEST(AttentionBackward, CausalBothAlignments) {
@@ -93,6 +95,13 @@ TYPED_TEST(AttentionBackward, Layouts) {
                       .layout = layout,
                       .lengths_q = {21, 20, 7},
                       .lengths_kv = {35, 10, 16}});
+    // Rows of whole 16 bytes, which kernels on tensor cores take.
+    check<TypeParam>({.shape = {1, 3, 3, 70, 150, 24, 16},
+                      .options = {.causal = true, .window_left = 90},
+                      .call = BackwardCall::joined,
+                      .layout = layout,
+                      .lengths_q = {70, 50, 7},
+                      .lengths_kv = {150, 140, 16}});
   }
 }
 
