@@ -117,6 +117,23 @@ class OnTheDevice(unittest.TestCase):
             for more in (dict(window_size=(100, 0)), dict(softcap=20.0), dict(alibi_slopes=slopes)):
                 self.wgmma(suffix, "flash_attn_func", q, k, v, causal=True, **more)
 
+    def test_gradients(self):
+        if self.major != 9:
+            self.skipTest("kernels of gradients are Hopper's")
+        starts = torch.tensor([0, 100, 101, 300], device="cuda", dtype=torch.int32)
+        for name, suffix in self.TYPES:
+            for d in (64, 80, 128):
+                q, k, v, dout = (self.tensor(name, 1, h, 300, d, seed=h) for h in (4, 2, 1, 4))
+                v = v.repeat(1, 2, 1, 1)
+                one = q[0], k[0], v[0]
+                packed = dict(cu_seqlens_q=starts, cu_seqlens_kv=starts)
+                for x, g, settings in (((q, k, v), dout, dict(causal=True)), (one, dout[0], packed)):
+                    state = attikos.attention(*x, return_lse=True, **settings)
+                    told = attikos.explain("attention_backward", *x, *state, g, **settings)
+                    self.assertEqual(told, f"runs attention_backward/sm90_wgmma_{suffix}")
+                    told = attikos.explain("attention_backward", *x, *state, g, softcap=20.0, **settings)
+                    self.assertRegex(told, "^runs portable\n.*: it has no softcap$")
+
     def test_wide_types(self):
         for name, kernel in (("float32", "attention/sm80_simt_f32"), ("float64", "attention/sm80_mma_f64")):
             q, k, v = (self.tensor(name, 1, s, h, 64, seed=s) for s, h in ((300, 4), (330, 2), (331, 2)))
