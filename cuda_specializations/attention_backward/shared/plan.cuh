@@ -54,8 +54,8 @@ inline bool in_vectors(void const* data, std::int64_t const (&stride)[4], std::i
          stride[1] % 8 == 0 && stride[2] % 8 == 0;
 }
 
-/// First reason for which no kernel that knows these options takes a call, wherever its tensors lie;
-/// null if one may.
+/// First reason for which no kernel that knows these options takes a call, wherever its tensors
+/// lie; null if one may.
 inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
                                        abi::AttentionOptionSet known) {
   abi::AttentionArgs const& g = a.forward;

@@ -355,7 +355,7 @@ struct Sm80BackwardBlock {
           }
         }
         int const turn = turn_of<tile_q, tile_kv>(p, t, m);
-        if (turn > 0 && fresh_thread() == 0)
+        if (turn > 0 && fresh_thread() == 0 && p.tickets[1] == 0)
           wait_for_turn(turns_at(t.tile0 + m), p.ordered ? turn : 1);
         __syncthreads();
         if constexpr (Config::shares > 1) {

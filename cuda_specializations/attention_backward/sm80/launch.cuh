@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/attention_backward_cuda.hpp>
+#include <cassert>
 #include <type_traits>
 
 #include "attention_backward/shared/finish.cuh"
@@ -38,15 +39,6 @@ static_assert(BackwardTiles64<__half, true>::shared_bytes <= least_backward_byte
               BackwardTiles128<__half, true>::shared_bytes <= sm80_backward_bytes &&
               BackwardTiles256<__half, true>::shared_bytes <= sm80_backward_bytes);
 
-/// What the kernels know: all but pages and float8 factors.
-constexpr abi::AttentionOptionSet sm80_backward_options() {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(Option::lse, Option::softcap, Option::causal, Option::top_left,
-                                 Option::window, Option::lengths_q, Option::lengths_kv,
-                                 Option::packed_q, Option::packed_kv, Option::bias, Option::mask,
-                                 Option::alibi, Option::sinks);
-}
-
 /// Calls `f` with the shape of kernel that a call takes.
 template <class T, bool Terms, class F>
 auto with_backward_tiles_of(abi::AttentionArgs const& g, abi::Device const& device, F const& f) {
@@ -77,15 +69,17 @@ BackwardSizes sm80_backward_sizes(abi::AttentionArgs const& g, abi::Device const
   });
 }
 
-/// First reason not to take a call; null if there is none.
+/// First reason not to take a call, wherever its tensors lie; null if there is none. The workspace
+/// depends on nothing else, so that it can be asked for before there are any.
 template <class T>
-char const* refuse_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
+char const* refuse_backward_sm80_problem(abi::AttentionBackwardArgs const& a,
+                                         abi::Device const& device) {
   constexpr DType type = std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16;
   abi::AttentionArgs const& g = a.forward;
   if (g.type != type) return "it takes other element types";
   if (device.compute_major < 8)
     return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
-  if (char const* reason = refuse_any_backward(a, sm80_backward_options())) return reason;
+  if (char const* reason = refuse_any_backward(a, abi::sm80_backward_options)) return reason;
   if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
@@ -96,14 +90,23 @@ char const* refuse_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
       if (a.d_bias_extent[r] != extent[r])
         return "the bias is broadcast, and its gradient a sum of many";
   }
-  for (void const* data :
-       {g.q, g.k, g.v, static_cast<void const*>(g.out), a.dout, static_cast<void const*>(a.dq),
-        static_cast<void const*>(a.dk), static_cast<void const*>(a.dv)})
-    if (data == nullptr) return "a tensor is a null pointer";
   BackwardSizes const s = sm80_backward_sizes<T>(g, device);
   if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
                                                                                          << 30)
     return "there are too many tiles for one launch";
+  return nullptr;
+}
+
+/// First reason not to take a call; null if there is none.
+template <class T>
+char const* refuse_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
+  if (char const* reason = refuse_backward_sm80_problem<T>(a, device)) return reason;
+  abi::AttentionArgs const& g = a.forward;
+  if (g.lse == nullptr) return "lse is a null pointer";
+  for (void const* data :
+       {g.q, g.k, g.v, static_cast<void const*>(g.out), a.dout, static_cast<void const*>(a.dq),
+        static_cast<void const*>(a.dk), static_cast<void const*>(a.dv)})
+    if (data == nullptr) return "a tensor is a null pointer";
   return nullptr;
 }
 
@@ -133,8 +136,8 @@ cudaError_t launch_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
   p.wide_v = in_chunks(g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v, g.v_stride);
   std::int64_t const tiles = s.tiles_q * s.groups_q;
   AttentionBackwardParams const& shared = p;
-  cudaError_t status = launch_behind(attention_backward_prepare<T, Config::tile_q>, tiles, 128, 0,
-                                     device, stream, shared);
+  cudaError_t status = launch_behind(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>,
+                                     tiles, 128, 0, device, stream, shared);
   if (status == cudaSuccess && a.d_bias != nullptr)
     status = launch_behind(
         attention_backward_clear_bias,
@@ -163,15 +166,15 @@ abi::Verdict accepts_backward_sm80(abi::AttentionBackwardArgs const& a,
 template <class T>
 std::size_t backward_sm80_bytes(abi::AttentionBackwardArgs const& a,
                                 abi::Device const& device) noexcept {
-  if (refuse_backward_sm80<T>(a, device) != nullptr) return 0;
+  if (refuse_backward_sm80_problem<T>(a, device) != nullptr) return 0;
   return static_cast<std::size_t>(sm80_backward_sizes<T>(a.forward, device).bytes);
 }
 
 template <class T>
 int run_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                       CUstream_st* stream) noexcept {
-  if (refuse_backward_sm80<T>(a, device) != nullptr || a.workspace == nullptr)
-    return cudaErrorInvalidValue;
+  assert(refuse_backward_sm80<T>(a, device) == nullptr);
+  if (a.workspace == nullptr) return cudaErrorInvalidValue;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   return with_backward_tiles<T>(a.forward, device, [&](auto shape) {

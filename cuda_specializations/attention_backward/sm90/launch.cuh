@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/abi/attention_backward_cuda.hpp>
+#include <cassert>
 
 #include "attention_backward/shared/finish.cuh"
 #include "attention_backward/shared/plan.cuh"
@@ -14,14 +15,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// What the kernels know: no bias or boolean mask, no pages, no float8 factors.
-constexpr abi::AttentionOptionSet sm90_backward_options() {
-  using Option = abi::AttentionOption;
-  return abi::AttentionOptionSet(
-      Option::lse, Option::softcap, Option::alibi, Option::causal, Option::top_left, Option::window,
-      Option::lengths_q, Option::lengths_kv, Option::packed_q, Option::packed_kv, Option::sinks);
-}
 
 /// The head_dim that the kernels work with.
 inline std::int64_t sm90_backward_dim(abi::AttentionArgs const& g) {
@@ -44,7 +37,7 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
   if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  if (char const* reason = refuse_any_backward(a, sm90_backward_options())) return reason;
+  if (char const* reason = refuse_any_backward(a, abi::sm90_backward_options)) return reason;
   if (a.d_bias != nullptr) return "it has no gradient of a bias";
   if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 128) return "head_dim is above 128";
@@ -144,8 +137,8 @@ std::size_t backward_sm90_bytes(abi::AttentionBackwardArgs const& a,
 template <class T>
 int run_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                       CUstream_st* stream) noexcept {
-  if (refuse_backward_sm90<T>(a, device) != nullptr || a.workspace == nullptr)
-    return cudaErrorInvalidValue;
+  assert(refuse_backward_sm90<T>(a, device) == nullptr);
+  if (a.workspace == nullptr) return cudaErrorInvalidValue;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   bool const terms = has_score_terms(a.forward);

@@ -63,7 +63,6 @@ struct Sm90BackwardSignals {
   std::uint64_t full_ds[2], empty_ds[2];
   std::uint64_t full_segment[Config::segments], empty_segment[Config::segments];
   KeyTile found;                          ///< for the warp that finds tiles
-  bool takes_turns;                       ///< additions to dq wait for those before them
   KeyTileHead segment[Config::segments];  ///< key0 < 0: there are no more
 };
 

@@ -20,7 +20,6 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
                                            Sm90BackwardSignals<Config>& signals) {
   bool const leader = threadIdx.x % 32 == 0;
   unsigned count = 0;  // segments, in steps of 2; bit 0: parity of tiles of keys
-  if (leader) signals.takes_turns = p.tickets[1] == 0;
   for (;;) {
     // A tile is taken when all copies of the one before are under way, and not a moment earlier:
     // other blocks may wait for what comes of it.
@@ -124,6 +123,7 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
 template <class Config>
 __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned char* shared,
                                        Sm90BackwardSignals<Config>& signals, int consumer) {
+  bool const takes_turns = p.tickets[1] == 0;
   BackwardRing<Config::segments> segment;
   BackwardRing<Config::dq_stages> dq;
   for (;;) {
@@ -140,8 +140,7 @@ __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned cha
           p.dq_sums + (std::int64_t{2} * (t.tile0 + m) + consumer) * (Config::dq_bytes / 4);
       auto const* const from = reinterpret_cast<float const*>(
           shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
-      if (turn > 0 && signals.takes_turns)
-        wait_for_bulk_turn(counter, p.ordered ? turn : 1, passed);
+      if (turn > 0 && takes_turns) wait_for_bulk_turn(counter, p.ordered ? turn : 1, passed);
       mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
       if (turn == 0)
         bulk_store(to, from, Config::dq_bytes);

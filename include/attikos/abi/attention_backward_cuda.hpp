@@ -12,6 +12,18 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
+/// What all kernels of attention's gradients take: every option of attention() but a boolean mask,
+/// a bias, pages, float8 factors and attention_chunk.
+inline constexpr AttentionOptionSet sm90_backward_options{
+    AttentionOption::lse,          AttentionOption::softcap,
+    AttentionOption::causal,       AttentionOption::causal_alignment,
+    AttentionOption::window_left,  AttentionOption::window_right,
+    AttentionOption::lengths_q,    AttentionOption::lengths_kv,
+    AttentionOption::cu_seqlens_q, AttentionOption::cu_seqlens_kv,
+    AttentionOption::alibi,        AttentionOption::sinks};
+inline constexpr AttentionOptionSet sm80_backward_options =
+    sm90_backward_options | AttentionOptionSet{AttentionOption::bias, AttentionOption::mask};
+
 /// Gradients of attention by mma.sync and cp.async, sm_80 and later. All tensors are float16, lse
 /// is float32.
 ///
@@ -34,6 +46,7 @@ namespace abi {
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "cp.async".
 struct AttentionBackwardSm80MmaF16 {
   static constexpr char const* name = "attention_backward/sm80_mma_f16";
+  static constexpr AttentionOptionSet takes = sm80_backward_options;
   static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
                                      Device const& device) noexcept;
@@ -43,6 +56,7 @@ struct AttentionBackwardSm80MmaF16 {
 /// The same for bfloat16. See AttentionBackwardSm80MmaF16.
 struct AttentionBackwardSm80MmaBf16 {
   static constexpr char const* name = "attention_backward/sm80_mma_bf16";
+  static constexpr AttentionOptionSet takes = sm80_backward_options;
   static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
                                      Device const& device) noexcept;
@@ -53,12 +67,13 @@ struct AttentionBackwardSm80MmaBf16 {
 /// Gradients of attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90
 /// alone. All tensors are float16, lse is float32.
 ///
-/// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 64 and 128.
+/// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 32, 64, 96 and 128,
+/// or of 64 and 128 with softcap or ALiBi.
 /// - q, k, v and dout have a unit stride along head_dim; their addresses and other strides are
 /// multiples of 16 bytes (those of heads and batches may be 0). The rest may have any strides; rows
 /// whose address and strides are multiples of 16 bytes are read and written faster.
-/// - Causal masks, windows, sinks and their gradient, lengths, packed sequences, grouped heads. No
-/// softcap, ALiBi, bias or boolean mask, no pages; the scale is positive.
+/// - Causal masks, windows, softcap, ALiBi, sinks and their gradient, lengths, packed sequences,
+/// grouped heads. No bias or boolean mask, no pages; the scale is positive.
 /// - Scores, weights and sums are float32; weights and the gradients of scores are rounded to the
 /// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
 /// infinity in q or k reaches the gradients of all that the tensor cores multiply together with it.
@@ -74,6 +89,7 @@ struct AttentionBackwardSm80MmaBf16 {
 /// arXiv:2407.08608.
 struct AttentionBackwardSm90WgmmaF16 {
   static constexpr char const* name = "attention_backward/sm90_wgmma_f16";
+  static constexpr AttentionOptionSet takes = sm90_backward_options;
   static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
                                      Device const& device) noexcept;
@@ -83,6 +99,7 @@ struct AttentionBackwardSm90WgmmaF16 {
 /// The same for bfloat16. See AttentionBackwardSm90WgmmaF16.
 struct AttentionBackwardSm90WgmmaBf16 {
   static constexpr char const* name = "attention_backward/sm90_wgmma_bf16";
+  static constexpr AttentionOptionSet takes = sm90_backward_options;
   static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
   static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
                                      Device const& device) noexcept;

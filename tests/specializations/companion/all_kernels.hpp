@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/abi/append_kv_cuda.hpp>
+#include <attikos/abi/attention_backward_cuda.hpp>
 #include <attikos/abi/attention_cuda.hpp>
 #include <attikos/abi/decode_cuda.hpp>
 #include <attikos/abi/gated_mlp.hpp>
@@ -28,6 +29,9 @@ using AttentionKernels =
               abi::AttentionSm80ShortBf16, abi::AttentionSm80ShortF16, abi::AttentionSm80SimtF32,
               abi::AttentionSm90ShortBf16, abi::AttentionSm90ShortF16, abi::AttentionSm90WgmmaBf16,
               abi::AttentionSm90WgmmaE4m3, abi::AttentionSm90WgmmaF16>;
+using AttentionBackwardKernels =
+    KernelsOf<abi::AttentionBackwardSm80MmaBf16, abi::AttentionBackwardSm80MmaF16,
+              abi::AttentionBackwardSm90WgmmaBf16, abi::AttentionBackwardSm90WgmmaF16>;
 using DecodeKernels =
     KernelsOf<abi::DecodeSm80MmaBf16, abi::DecodeSm80MmaE4m3, abi::DecodeSm80MmaF16,
               abi::DecodeSm80SimtBf16, abi::DecodeSm80SimtF16, abi::DecodeSm80SimtF32,
@@ -43,8 +47,8 @@ using GemmKernels =
               abi::GemmSm90WgmmaF8, abi::GemmSm90WgmmaS8, abi::GemmSm90WgmmaTf32x3>;
 using GatedMlpKernels = KernelsOf<abi::GatedMlpSm90WgmmaBf16, abi::GatedMlpSm90WgmmaF16>;
 
-static_assert(AttentionKernels::count + DecodeKernels::count + AppendKvKernels::count +
-                      GemmKernels::count + GatedMlpKernels::count ==
+static_assert(AttentionKernels::count + AttentionBackwardKernels::count + DecodeKernels::count +
+                      AppendKvKernels::count + GemmKernels::count + GatedMlpKernels::count ==
                   ATTIKOS_TEST_KERNELS,
               "a kernel of abi/ is in none of these lists");
 
