@@ -9,6 +9,8 @@
 #include <attikos/config.hpp>
 #include <cstddef>
 
+#include "limits.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -46,9 +48,6 @@ class ScopedDevice {
   bool changed_ = false;
   cudaError_t status_ = cudaSuccess;
 };
-
-/// So much dynamic shared memory a launch may have without being allowed to.
-constexpr int unlimited_shared_bytes = 48 * 1024;
 
 /// Lets launches of a kernel on the current device have as much dynamic shared memory as they ask
 /// for, up to what the device gives a block. The limit belongs to the kernel, not to the launch: if

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "attention/shared/f32_scores.cuh"
+#include "common/limits.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -41,7 +42,7 @@ struct SimtAttentionConfig {
   static constexpr int shared_bytes =
       128 + q_bytes + warps * weight_bytes + stages * slot_bytes + 128;
   static_assert(D % 64 == 0 && tile_n % 32 == 0 && slot_bytes >= v_keys * D * 4);
-  static_assert(shared_bytes <= 99 * 1024);
+  static_assert(shared_bytes <= sm80_shared_bytes);
 
   static constexpr __host__ __device__ int turn_q(int feature) { return feature & (rows - 1); }
   static constexpr __host__ __device__ int turn_k(int) { return 0; }

@@ -6,6 +6,7 @@
 
 #include <cassert>
 
+#include "common/limits.cuh"
 #include "kernel_sm90.cuh"
 #include "plan.cuh"
 #include "sequences/operand_maps.cuh"
@@ -29,7 +30,8 @@ struct Sm90ShortPlan {
     std::int64_t const wanted =
         g.cu_seqlens_kv.data != nullptr ? lengths.keys + lengths.keys / 2 : lengths.keys;
     keys = static_cast<int>(std::clamp<std::int64_t>((wanted + 63) / 64 * 64, 64, 64 * most));
-    teams = std::max(1, std::min(most / warpgroups, 231424 / (2 * stage_bytes(d))));
+    teams =
+        std::max(1, std::min(most / warpgroups, (sm90_shared_bytes - 1024) / (2 * stage_bytes(d))));
   }
   int stage_bytes(int d) const { return (warpgroups + 2 * keys / 64) * 64 * 128 * ((d + 63) / 64); }
 };

@@ -17,6 +17,7 @@
 
 #include "attention/shared/f32_scores.cuh"
 #include "attention/shared/ring.cuh"
+#include "common/limits.cuh"
 #include "ptx/registers.cuh"
 
 namespace attikos {
@@ -46,7 +47,7 @@ struct WmmaAttentionConfig {
   static_assert(D % 64 == 0 && TileN % 16 == 0);
   static_assert(16 * pitch % 32 == 0 && piece_bytes % 32 == 0, "wmma loads want 32 bytes");
   static_assert(piece_bytes >= 16 * 16 * 4, "a matrix of numbers fits, too");
-  static_assert(shared_bytes <= 64 * 1024, "all that sm_75 has");
+  static_assert(shared_bytes <= sm75_shared_bytes, "all that sm_75 has");
 
   // As attention/shared/f32_scores.cuh asks.
   static constexpr int rows = 1, keys = TileN / 2, shared = 1;

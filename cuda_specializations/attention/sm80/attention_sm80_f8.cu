@@ -4,6 +4,7 @@
 #include <cassert>
 
 #include "attention/shared/mma_launch.cuh"
+#include "common/limits.cuh"
 #include "kernel.cuh"
 
 namespace attikos {
@@ -23,7 +24,7 @@ using Bytes256 = Sm80AttentionBytesConfig<256, 1, 8, 64, 1, false>;
 using SmallBytes256 = Sm80AttentionBytesConfig<256, 1, 4, 32, 2, false>;
 /// What every card from sm_80 on has.
 static_assert(std::max({Bytes64<true>::shared_bytes, Bytes128<true>::shared_bytes,
-                        SmallBytes256::shared_bytes}) <= 99 * 1024);
+                        SmallBytes256::shared_bytes}) <= sm80_shared_bytes);
 
 /// First reason not to take a call; null if there is none.
 inline char const* refuse_f8_attention(abi::AttentionArgs const& g, abi::Device const& device) {

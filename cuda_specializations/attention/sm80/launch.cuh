@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "attention/shared/mma_launch.cuh"
+#include "common/limits.cuh"
 #include "kernel.cuh"
 
 namespace attikos {
@@ -32,11 +33,9 @@ using PlainTiles256 = Sm80AttentionConfig<T, 256, 1, 8, 128, 2, 1, false, true>;
 template <class T>
 using SmallTiles256 = Sm80AttentionConfig<T, 256, 1, 4, 32, 3, 1, false>;
 
-/// The least that a block may have on a card from sm_80 on: of sm_86 and sm_89.
-constexpr int least_shared_bytes = 99 * 1024;
-static_assert(Tiles64<__half>::shared_bytes <= least_shared_bytes &&
-              Tiles128<__half>::shared_bytes <= least_shared_bytes &&
-              SmallTiles256<__half>::shared_bytes <= least_shared_bytes);
+static_assert(Tiles64<__half>::shared_bytes <= sm80_shared_bytes &&
+              Tiles128<__half>::shared_bytes <= sm80_shared_bytes &&
+              SmallTiles256<__half>::shared_bytes <= sm80_shared_bytes);
 
 /// First reason not to take a call; null if there is none.
 template <class T>

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "attention/shared/tile.cuh"
+#include "common/limits.cuh"
 #include "common/quotient.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
@@ -113,7 +114,7 @@ struct Sm90AttentionConfig {
   static constexpr int producer_registers = Consumers == 3 ? 32 : busy_producer ? 40 : 24;
   static constexpr int consumer_registers = Consumers == 3 ? 160 : busy_producer ? 232 : 240;
   static_assert(producer_registers + Consumers * consumer_registers <=
-                65536 / threads / 8 * 8 * (1 + Consumers));
+                multiprocessor_registers / threads / 8 * 8 * (1 + Consumers));
   static constexpr int transposers = transposes ? 3 : 0;       ///< warps of the producer
   static constexpr int bias_producers = Bias ? Consumers : 0;  ///< likewise
   static constexpr int column_producers = Columns ? 1 : 0;     ///< likewise
@@ -143,7 +144,7 @@ struct Sm90AttentionConfig {
                                     bias_producers * bias_stages * bias_bytes + column_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.
-  static constexpr int room = 232448 - ring_bytes - signal_bytes;
+  static constexpr int room = sm90_shared_bytes - ring_bytes - signal_bytes;
   static constexpr int q_slots = room >= 2 * Consumers * q_bytes     ? 2 * Consumers
                                  : room >= (Consumers + 1) * q_bytes ? Consumers + 1
                                                                      : Consumers;
@@ -156,7 +157,7 @@ struct Sm90AttentionConfig {
   static_assert(!transposes || (Dv % 32 == 0 && TileN % 32 == 0));
   static_assert(!Bias || (!Terms && !transposes && TileN % 64 == 0));
   static_assert(!Columns || (!Terms && !Bias && !transposes && TileN % 64 == 0));
-  static_assert(shared_bytes <= 232448);
+  static_assert(shared_bytes <= sm90_shared_bytes);
 };
 
 /// The shape of a kernel for scores with a softcap or a scale that is not positive, but no bias: it

@@ -13,6 +13,7 @@
 
 #include <cuda_fp8.h>
 
+#include "common/limits.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "sequences/mma_tiles.cuh"
@@ -44,7 +45,7 @@ struct Sm80DecodeBytesConfig {
   static constexpr int queries_at = ring_bytes;
   static constexpr int before_sums = ring_bytes + (shared_queries ? tile_m * D * 2 : 0);
   static constexpr int shared_bytes = (before_sums > sum_bytes ? before_sums : sum_bytes) + 128;
-  static_assert(D % 64 == 0 && warps % WarpsM == 0 && shared_bytes <= 99 * 1024);
+  static_assert(D % 64 == 0 && warps % WarpsM == 0 && shared_bytes <= sm80_shared_bytes);
 
   /// Which place of row r a chunk takes: eight rows of a matrix meet in no bank.
   static constexpr __host__ __device__ int place(int chunk, int r) {

@@ -5,6 +5,8 @@
 
 #include <attikos/config.hpp>
 
+#include "common/limits.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -41,7 +43,8 @@ struct Sm80DecodeConfig {
   /// Which place of row r a chunk takes.
   static constexpr __host__ __device__ int place(int chunk, int r) { return chunk ^ (r & 7); }
   static_assert(D % 64 == 0 && warps % WarpsM == 0);
-  static_assert(shared_bytes + warps * 16 * 8 <= (D < 256 || Less ? 99 : 113) * 1024);
+  static_assert(shared_bytes + warps * 16 * 8 <=
+                (D < 256 || Less ? sm80_shared_bytes : sm90_share_of_shared(2)));
 };
 
 }  // namespace cuda

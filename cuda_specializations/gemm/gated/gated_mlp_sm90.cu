@@ -4,6 +4,7 @@
 #include <attikos/abi/gated_mlp.hpp>
 #include <cassert>
 
+#include "common/limits.cuh"
 #include "gemm/sm90/launch_few.cuh"
 
 namespace attikos {
@@ -53,7 +54,7 @@ abi::Verdict accepts(abi::GatedMlpArgs const& t, abi::Device const& device) {
 template <class T, int Width>
 cudaError_t launch_few_tokens(abi::GemmArgs const& g, abi::Device const& device,
                               CUstream_st* stream, GatedPart const& gated) {
-  constexpr int half = 113 * 1024 - 2048, stage = (128 + Width) * 128 + 16;
+  constexpr int half = sm90_share_of_shared(2) - 2048, stage = (128 + Width) * 128 + 16;
   using Config = Sm90SplitConfig<T, T, false, false, 2, Width, half / stage, 2, false, 1, true>;
   return launch_split<Config>(g, 1, plan_split<Config>(g, device).wave_rows, stream, &gated);
 }

@@ -9,6 +9,7 @@
 #include <attikos/abi/gemm.hpp>
 #include <type_traits>
 
+#include "common/limits.cuh"
 #include "gemm/shared/epilogue.cuh"
 
 namespace attikos {
@@ -76,7 +77,7 @@ struct GroupedConfig {
   static constexpr int factor_bytes = scaled ? 4 * most_rows + 16 : 0;
   static constexpr int shared_bytes =
       stages * (stage_bytes + factor_bytes) + 2 * store_bytes + 32 * stages;
-  static_assert(shared_bytes <= 232448);
+  static_assert(shared_bytes <= sm90_shared_bytes);
 };
 
 namespace {

@@ -17,6 +17,8 @@
 #include <attikos/abi/gemm.hpp>
 #include <attikos/epilogue/activation.hpp>
 
+#include "common/limits.cuh"
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
@@ -180,7 +182,7 @@ __global__ void __launch_bounds__(Config::threads, Config::policy.blocks_per_sm)
   constexpr int epilogue_elements = Config::warps * 32 * stage_ld;
   constexpr int mainloop_bytes = 2 * stage_elements * 2, epilogue_bytes = epilogue_elements * 4;
   constexpr int bytes = mainloop_bytes > epilogue_bytes ? mainloop_bytes : epilogue_bytes;
-  static_assert(bytes <= 48 * 1024, "more would need an opt-in per device");
+  static_assert(bytes <= unlimited_shared_bytes, "more would need an opt-in per device");
   static_assert(TileA::elements * 2 % 32 == 0 && stage_elements * 2 % 32 == 0,
                 "wmma loads want 32 bytes");
   __shared__ __align__(128) unsigned char memory[bytes];

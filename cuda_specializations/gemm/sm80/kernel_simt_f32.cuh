@@ -16,6 +16,7 @@
 /// A sum runs through its k in ascending order.
 #pragma once
 
+#include "common/limits.cuh"
 #include "epilogue.cuh"
 #include "gemm/shared/simt_products.cuh"
 #include "ptx/mbarrier.cuh"
@@ -51,7 +52,7 @@ struct SimtF32Config {
   static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = Stages * stage_bytes;
   static constexpr int rows = WarpM / 8, columns = WarpN / 4;  ///< of a thread's sums
   static constexpr double slack = SlackPercent / 100.0;
-  static_assert(shared_bytes <= 99 * 1024 && Stages >= 2);
+  static_assert(shared_bytes <= sm80_shared_bytes && Stages >= 2);
   static_assert(WarpM % 32 == 0 && WarpN % 32 == 0 && step_k == 8);
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "common/check.cuh"
+#include "common/limits.cuh"
 #include "gemm/shared/product.cuh"
 #include "gemm/shared/tile_choice.cuh"
 #include "kernel.cuh"
@@ -84,7 +85,7 @@ inline char const* refuse_mma(abi::GemmArgs const& g, abi::Device const& device,
   if (device.compute_major == 0) return "no CUDA device";
   if (!device.at_least(architecture / 10, architecture % 10))
     return architecture == 80 ? "device is older than sm_80" : "device is older than sm_89";
-  if (device.shared_memory_per_block_optin < 99 * 1024)
+  if (device.shared_memory_per_block_optin < sm80_shared_bytes)
     return "the device gives a block less than 99 KiB of shared memory";
   bool const bytes = dtype_size(g.type_a) == 1;
   using Option = abi::GemmOption;

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "common/limits.cuh"
 #include "elements.cuh"
 
 namespace attikos {
@@ -85,7 +86,7 @@ struct Sm80Config {
   static constexpr int fragments_m = WarpM / 16, fragments_n = WarpN / 16;
   static constexpr double slack = SlackPercent / 100.0;
   // Every card from sm_80 on gives a block 99 KiB.
-  static_assert(shared_bytes <= 99 * 1024 && Stages >= 3 && k_steps >= 2);
+  static_assert(shared_bytes <= sm80_shared_bytes && Stages >= 3 && k_steps >= 2);
 };
 
 }  // namespace cuda

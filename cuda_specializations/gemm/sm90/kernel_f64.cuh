@@ -10,6 +10,7 @@
 /// the order below lets the loads of a fragment meet in no bank.
 #pragma once
 
+#include "common/limits.cuh"
 #include "gemm/sm80/epilogue.cuh"
 #include "params.cuh"
 #include "ptx/cluster.cuh"
@@ -44,7 +45,7 @@ struct Sm90DoubleConfig {
   static constexpr int tile_bytes = 128 * 128, stage_bytes = 2 * tile_bytes;
   static constexpr int shared_bytes =
       1024 + stages * stage_bytes + Sm90DoubleStaging::shared_bytes + 2 * 8 * stages;
-  static_assert(shared_bytes <= 232448);
+  static_assert(shared_bytes <= sm90_shared_bytes);
 };
 
 namespace {

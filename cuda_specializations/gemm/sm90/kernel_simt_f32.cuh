@@ -13,6 +13,7 @@
 /// block, then warps, so that the result is the same every time.
 #pragma once
 
+#include "common/limits.cuh"
 #include "gemm/shared/simt_products.cuh"
 #include "params.cuh"
 #include "ptx/cluster.cuh"
@@ -42,7 +43,7 @@ struct SimtConfig {
   static constexpr int stage_bytes = a_bytes + b_bytes;
   static constexpr int shared_bytes = 1024 + Stages * stage_bytes + 3 * 8 * Stages;
   static constexpr int sums = 128;  ///< of a thread
-  static_assert(shared_bytes <= 232448 && consumer_warps % places == 0 && groups <= 4);
+  static_assert(shared_bytes <= sm90_shared_bytes && consumer_warps % places == 0 && groups <= 4);
   static_assert(consumer_warps * 32 * sums * 4 <= Stages * stage_bytes);
 };
 

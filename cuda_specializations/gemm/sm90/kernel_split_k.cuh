@@ -7,6 +7,7 @@
 /// fixed order, so that there is neither a workspace nor an order that changes.
 #pragma once
 
+#include "common/limits.cuh"
 #include "kernel.cuh"
 
 namespace attikos {
@@ -45,7 +46,7 @@ struct Sm90SplitConfig {
   static constexpr bool column_factors = true;
   static constexpr int factor_bytes = Promoted ? Stages * factor_slot_bytes(tile_m, TileN) : 0;
   static constexpr int shared_bytes = 1024 + Stages * stage_bytes + factor_bytes + 2 * 8 * Stages;
-  static_assert((shared_bytes + 1024) * BlocksPerSm <= 233472);
+  static_assert(shared_bytes <= sm90_share_of_shared(BlocksPerSm));
   static_assert(staged_words * 4 <= Stages * stage_bytes);
 };
 

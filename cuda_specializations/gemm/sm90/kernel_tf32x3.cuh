@@ -20,6 +20,7 @@
 /// "wgmma.mma_async" (fragments of A).
 #pragma once
 
+#include "common/limits.cuh"
 #include "epilogue_store.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -50,7 +51,7 @@ struct Tf32x3Config {
   static constexpr int panels_together = 1;  ///< of 16-bit elements
   static constexpr int shared_bytes =
       1024 + stages * stage_bytes + panels * panel_bytes + 3 * 8 * stages;
-  static_assert(shared_bytes <= 232448);
+  static_assert(shared_bytes <= sm90_shared_bytes);
 };
 
 namespace {

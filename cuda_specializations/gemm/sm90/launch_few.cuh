@@ -4,6 +4,7 @@
 /// K.
 #pragma once
 
+#include "common/limits.cuh"
 #include "kernel_split_k.cuh"
 #include "launch.cuh"
 
@@ -66,7 +67,7 @@ template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
 cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
                              Destination const& to) {
   constexpr int steps = Width == 16 && !Promoted ? 2 : 1;
-  constexpr int half = 113 * 1024 - 2048, whole = 226 * 1024 - 2048;
+  constexpr int half = sm90_share_of_shared(2) - 2048, whole = 2 * half + 2048;
   return launch_planned<
       Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1, Promoted), 2,
                       Promoted>,

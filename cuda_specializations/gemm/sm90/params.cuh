@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "common/limits.cuh"
 #include "common/quotient.cuh"
 #include "gemm/shared/epilogue.cuh"
 
@@ -178,7 +179,7 @@ struct Sm90Config {
   static constexpr int barrier_bytes = (2 * 8 * Stages + 127) / 128 * 128;
   static constexpr int shared_bytes = Stages * stage_bytes + panels * panel_bytes + factor_bytes +
                                       barrier_bytes + consumers * line_bytes;
-  static_assert(shared_bytes <= 232448);
+  static_assert(shared_bytes <= sm90_shared_bytes);
   static_assert(sizeof(A) != 1 || !MnMajorB);
   static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));
   static_assert(TileN % stored_n == 0);

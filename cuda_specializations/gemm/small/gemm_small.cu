@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "common/check.cuh"
+#include "common/limits.cuh"
 #include "kernel_f32.cuh"
 #include "kernel_f64.cuh"
 
@@ -19,7 +20,7 @@ char const* refuse_small(abi::GemmArgs const& g, abi::Device const& device, DTyp
   if (g.type_c != type) return "it does not write C's element type";
   if (device.compute_major == 0) return "no CUDA device";
   if (!device.at_least(8, 0)) return "device is older than sm_80";
-  if (device.shared_memory_per_block_optin < 99 * 1024)
+  if (device.shared_memory_per_block_optin < sm80_shared_bytes)
     return "the device gives a block less than 99 KiB of shared memory";
   bool const pointers =
       g.a_pointers != nullptr || g.b_pointers != nullptr || g.c_pointers != nullptr;
