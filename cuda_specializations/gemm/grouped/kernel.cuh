@@ -106,16 +106,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
   extern __shared__ __align__(1024) unsigned char shared[];
   unsigned char* const panels = shared + Config::stages * Config::stage_bytes;
   auto* const full = reinterpret_cast<std::uint64_t*>(panels + 2 * Config::store_bytes);
-  std::uint64_t* const empty = full + Config::stages;
-  auto* const tiles = reinterpret_cast<int4*>(empty + Config::stages);  // that begin with a stage
+  Ring<Config::stages> const ring{full, full + Config::stages};
+  auto* const tiles =
+      reinterpret_cast<int4*>(ring.empty + Config::stages);  // that begin with a stage
   std::uint32_t const factors = shared_address(tiles + Config::stages);
 
-  int const role = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  int const role = warpgroup_of_block();
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1 + (Config::scaled ? factor_threads : 0));
-      mbarrier_init(&empty[s], 8 * Config::cluster);  // a lane of each warp of both blocks
-    }
+    ring.init(1 + (Config::scaled ? factor_threads : 0),
+              8 * Config::cluster);  // a lane of each warp of both blocks
     fence_mbarrier_init();
   }
   for (int i = static_cast<int>(threadIdx.x); i < Config::stages * Config::factor_bytes / 4;
@@ -129,14 +128,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   int const count = walk.count();
   int const rank = static_cast<int>(cluster_rank());
   int const first = static_cast<int>(blockIdx.x) / 2, step = static_cast<int>(gridDim.x) / 2;
-  int stage = 0;
-  std::uint32_t phase = 0;
-  auto const next_stage = [&] {
-    if (++stage == Config::stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  };
+  RingPosition<Config::stages> at;
 
   if (role == 0) {
     decrease_registers<40>();
@@ -151,24 +143,23 @@ __global__ void __launch_bounds__(Config::threads, 1)
         int const boxes = (t.rows + Config::box_rows - 1) / Config::box_rows;
 #pragma unroll 1
         for (int k = 0; k < p.k_blocks; ++k) {
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          if (k == 0) tiles[stage] = {t.group, t.row, t.rows, t.n};
-          mbarrier_arrive_expect(&full[stage],
-                                 Config::weights_bytes + boxes * Config::box_rows * 128);
-          unsigned char* const to = shared + stage * Config::stage_bytes;
+          ring.acquire(at);
+          std::uint64_t* const full = &ring.full[at.stage];
+          if (k == 0) tiles[at.stage] = {t.group, t.row, t.rows, t.n};
+          mbarrier_arrive_expect(full, Config::weights_bytes + boxes * Config::box_rows * 128);
+          unsigned char* const to = shared + at.stage * Config::stage_bytes;
           int const k0 = k * Config::tile_k;
           if constexpr (Config::mn) {
 #pragma unroll
             for (int c = 0; c < Config::tile_n / 64; ++c)
-              tma_load(to + 8192 * c, &p.weights, &full[stage], Keep::normal, n + 64 * c, k0, z);
+              tma_load(to + 8192 * c, &p.weights, full, Keep::normal, n + 64 * c, k0, z);
           } else {
-            tma_load(to, &p.weights, &full[stage], Keep::normal, k0, n, z);
+            tma_load(to, &p.weights, full, Keep::normal, k0, n, z);
           }
           for (int b = rank; b < boxes; b += Config::cluster)
             tma_load_multicast(to + Config::weights_bytes + b * Config::box_rows * 128, &p.rows,
-                               &full[stage], 3, Keep::normal, k0, t.row + b * Config::box_rows,
-                               z_rows);
-          next_stage();
+                               full, 3, Keep::normal, k0, t.row + b * Config::box_rows, z_rows);
+          at.next();
         }
       }
     } else if (Config::scaled && threadIdx.x / 32 != 0 && threadIdx.x / 32 <= factor_threads / 32) {
@@ -180,9 +171,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
                                        min(t.n + rank * Config::tile_n, p.n - 1));
 #pragma unroll 1
         for (int k = 0; k < p.k_blocks; ++k) {
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          from.load(factors + stage * Config::factor_bytes, &full[stage], k);
-          next_stage();
+          ring.acquire(at);
+          from.load(factors + at.stage * Config::factor_bytes, &ring.full[at.stage], k);
+          at.next();
         }
       }
     }
@@ -194,19 +185,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
     std::uint64_t const b0 =
         operand_descriptor(shared + Config::weights_bytes, Config::tile_k * 128);
     auto const release = [&](int s) {
-      if (lane < Config::cluster) mbarrier_arrive_cluster(&empty[s], lane);
+      if (lane < Config::cluster) mbarrier_arrive_cluster(&ring.empty[s], lane);
     };
     auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
-      int const taken = stage;
-      mbarrier_wait(&full[taken], phase);
-      a = advance(a0, taken * Config::stage_bytes), b = advance(b0, taken * Config::stage_bytes);
-      next_stage();
-      return taken;
+      return take_operands<Config>(ring, at, a0, b0, a, b);
     };
 #pragma unroll 1
     for (int tile = first; tile < count; tile += step) {
-      mbarrier_wait(&full[stage], phase);  // the producer has found the tile
-      int4 const found = tiles[stage];
+      ring.wait(at);  // the producer has found the tile
+      int4 const found = tiles[at.stage];
       GroupedTile const t{found.x, found.y, found.z,
                           found.w + rank * Config::tile_n + 64 * consumer};
       out.prepare(t);

@@ -111,20 +111,18 @@ __global__ void __launch_bounds__(Config::threads, 1)
   unsigned char* const panels = shared + Config::stages * Config::stage_bytes;
   auto* const full =
       reinterpret_cast<std::uint64_t*>(panels + Config::panels * Config::panel_bytes);
-  std::uint64_t* const empty = full + Config::stages;
+  Ring<Config::stages> const ring{full, full + Config::stages};
   unsigned char* const factors =  // of promoted products
       reinterpret_cast<unsigned char*>(full) + Config::barrier_bytes;
   bool const fetches = p.block_factors == BlockFactors::fetched;
   bool const copies = Config::copied_places != 0 && p.block_factors == BlockFactors::copied;
 
-  int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  int const group = warpgroup_of_block();
   // Not worth a register: read afresh.
   auto const rank = [] { return Config::blocks == 1 ? 0 : cluster_rank(); };
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
-      mbarrier_init(&empty[s], 4 * Config::sharers * Config::cluster);  // a lane of each warp
-    }
+    ring.init(1 + (fetches ? 32 * Config::factor_warps : 0),
+              4 * Config::sharers * Config::cluster);  // a lane of each warp
     fence_mbarrier_init();
   }
   if constexpr (Config::promoted) {
@@ -153,14 +151,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     return static_cast<int>(part) * p.k_blocks / Config::splits;
   };
   std::uint32_t const part = Config::splits > 1 ? rank() : 0;
-  int stage = 0;
-  std::uint32_t phase = 0;
-  auto const next_stage = [&] {
-    if (++stage == Config::stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  };
+  RingPosition<Config::stages> at;
 
   if (group == 0) {
     decrease_registers<Config::producer_registers>();
@@ -168,19 +159,19 @@ __global__ void __launch_bounds__(Config::threads, 1)
       prefetch_tensor_map(&p.a);
       prefetch_tensor_map(&p.b);
       Sm90Loader<Config> const loader{p, rank()};
-      Sm90FactorRing<Config> ring;
+      Sm90FactorRing<Config> factor_ring;
       int const ring_bytes = copies ? Sm90FactorRing<Config>::bytes(p) : 0;
       for (int tile = first; tile < count; tile += step) {
         int z, m, n;
         locate(tile, z, m, n);
         for (int k = begin(part); k < begin(part + 1); ++k) {
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          bool const begins = copies && ring.begins(k);
-          mbarrier_arrive_expect(&full[stage], Config::stage_bytes + (begins ? ring_bytes : 0));
-          if (begins) ring.load(p, factors, &full[stage], z, m, n, k);
-          loader.load(shared + stage * Config::stage_bytes, &full[stage], z, m, n,
-                      k * Config::tile_k);
-          next_stage();
+          ring.acquire(at);
+          std::uint64_t* const full = &ring.full[at.stage];
+          bool const begins = copies && factor_ring.begins(k);
+          mbarrier_arrive_expect(full, Config::stage_bytes + (begins ? ring_bytes : 0));
+          if (begins) factor_ring.load(p, factors, full, z, m, n, k);
+          loader.load(shared + at.stage * Config::stage_bytes, full, z, m, n, k * Config::tile_k);
+          at.next();
         }
       }
     }
@@ -191,10 +182,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
           locate(tile, z, m, n);
           Sm90FactorLoader<Config> const loader(p, z, m, n);
           for (int k = 0; k < p.k_blocks; ++k) {
-            mbarrier_wait(&empty[stage], phase ^ 1);
-            loader.load(shared_address(factors) + stage * Sm90FactorSlot<Config>::bytes,
-                        &full[stage], k);
-            next_stage();
+            ring.acquire(at);
+            loader.load(shared_address(factors) + at.stage * Sm90FactorSlot<Config>::bytes,
+                        &ring.full[at.stage], k);
+            at.next();
           }
         }
       }
@@ -205,9 +196,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
     int const lane = static_cast<int>(threadIdx.x) % 32;
     auto const release = [&](int s) {
       if constexpr (Config::cluster == 1) {
-        if (lane == 0) mbarrier_arrive(&empty[s]);
+        if (lane == 0) ring.release(s);
       } else {
-        if (lane < Config::cluster) mbarrier_arrive_cluster(&empty[s], lane);
+        if (lane < Config::cluster) mbarrier_arrive_cluster(&ring.empty[s], lane);
       }
     };
     int const share = Config::ping_pong ? 0 : consumer;  // of the rows of a tile
@@ -218,19 +209,13 @@ __global__ void __launch_bounds__(Config::threads, 1)
         p, panels + consumer * Config::group_panels * Config::panel_bytes, consumer,
         shared_address(factors) + Config::factor_bytes + consumer * Config::line_bytes);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
-    Sm90FactorRing<Config> ring;
-    // Ping-pong: a warpgroup passes over the stages of the other's tiles.
-    auto const pass_tile = [&] {
-      int const at = stage + p.k_blocks;
-      phase ^= at / Config::stages & 1;
-      stage = at % Config::stages;
-    };
+    Sm90FactorRing<Config> factor_ring;
     int tile = first, stride = step;
-    if constexpr (Config::ping_pong) {
+    if constexpr (Config::ping_pong) {  // a warpgroup passes over the stages of the other's tiles
       stride = 2 * step;
       if (consumer == 1) {
         tile += step;
-        pass_tile();
+        at.pass(p.k_blocks);
         if (first < count) named_barrier_arrive(turn_barrier, 256);
       }
     }
@@ -244,12 +229,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
       if constexpr (Config::registers_a) {
-        auto const take = [&] {
-          int const taken = stage;
-          mbarrier_wait(&full[taken], phase);
-          next_stage();
-          return taken;
-        };
+        auto const take = [&] { return ring.take(at); };
         std::uint32_t const tiles_a = shared_address(shared);
         int const first_wave = share * Config::waves;
         if constexpr (Config::promoted) {
@@ -262,41 +242,37 @@ __global__ void __launch_bounds__(Config::threads, 1)
               multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
           if constexpr (Config::ping_pong) {
             if (tile + step < count) named_barrier_arrive(turn_barrier + (1 - consumer), 256);
-            pass_tile();
+            at.pass(p.k_blocks);
           }
           wgmma_wait<0>();
           release(held);
         }
       } else if constexpr (Config::promoted) {
         auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
-          int const taken = stage;
-          mbarrier_wait(&full[taken], phase);
-          a = advance(a0, taken * Config::stage_bytes);
-          b = advance(b0, taken * Config::stage_bytes);
-          next_stage();
-          return taken;
+          return take_operands<Config>(ring, at, a0, b0, a, b);
         };
         auto const multiply = [&](auto scales) {
           multiply_promoted<Config>(acc[0], scales, p.k_blocks, take, release);
         };
         if (copies)
-          multiply(Sm90CopiedScales<Config>(p, shared_address(factors), ring, m, n, consumer * 64));
+          multiply(Sm90CopiedScales<Config>(p, shared_address(factors), factor_ring, m, n,
+                                            consumer * 64));
         else
           with_block_scales<Config>(p, shared_address(factors), consumer * 64, multiply);
       } else {
         int previous = -1;
         for (int k = begin(part); k < begin(part + 1); ++k) {
-          mbarrier_wait(&full[stage], phase);
-          multiply_stage<Config>(acc, advance(a0, stage * Config::stage_bytes),
-                                 advance(b0, stage * Config::stage_bytes), previous >= 0);
+          ring.wait(at);
+          multiply_stage<Config>(acc, advance(a0, at.stage * Config::stage_bytes),
+                                 advance(b0, at.stage * Config::stage_bytes), previous >= 0);
           wgmma_wait<1>();  // the stage before this one has been read
           if (previous >= 0) release(previous);
-          previous = stage;
-          next_stage();
+          previous = at.stage;
+          at.next();
         }
         if constexpr (Config::ping_pong) {
           if (tile + step < count) named_barrier_arrive(turn_barrier + (1 - consumer), 256);
-          pass_tile();
+          at.pass(p.k_blocks);
         }
         wgmma_wait<0>();
         release(previous);

@@ -11,6 +11,8 @@
 #pragma once
 
 #include "common/limits.cuh"
+#include "common/ring.cuh"
+#include "common/uniform.cuh"
 #include "gemm/sm80/epilogue.cuh"
 #include "params.cuh"
 #include "ptx/cluster.cuh"
@@ -95,14 +97,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto* const staging = reinterpret_cast<double*>(shared + Config::stages * Config::stage_bytes);
   auto* const full = reinterpret_cast<std::uint64_t*>(
       shared + Config::stages * Config::stage_bytes + Sm90DoubleStaging::shared_bytes);
-  std::uint64_t* const empty = full + Config::stages;
-  int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  Ring<Config::stages> const ring{full, full + Config::stages};
+  int const warp = warp_of_block();
   int const rank = static_cast<int>(cluster_rank());
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
-      mbarrier_init(&empty[s], Config::consumer_warps * Config::cluster);
-    }
+    ring.init(1, Config::consumer_warps * Config::cluster);
     fence_mbarrier_init();
   }
   cluster_sync();
@@ -118,14 +117,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     m = (m * Config::cluster + rank) * Config::tile_m;
     n *= Config::tile_n;
   };
-  int stage = 0;
-  std::uint32_t phase = 0;
-  auto const next_stage = [&] {
-    if (++stage == Config::stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  };
+  RingPosition<Config::stages> at;
   if (warp < 4) {
     decrease_registers<40>();
     if (warp == 0 && elect_one()) {
@@ -135,25 +127,26 @@ __global__ void __launch_bounds__(Config::threads, 1)
         int const za = z * p.a_batch_step, zb = z * p.b_batch_step;
         for (int block = 0; block < p.k_blocks; ++block) {
           int const k = block * Config::tile_k;
-          unsigned char* const a = shared + stage * Config::stage_bytes;
+          unsigned char* const a = shared + at.stage * Config::stage_bytes;
           unsigned char* const b = a + Config::tile_bytes + rank * (Config::tile_bytes / 2);
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          mbarrier_arrive_expect(&full[stage], Config::stage_bytes);
+          std::uint64_t* const full = &ring.full[at.stage];
+          ring.acquire(at);
+          mbarrier_arrive_expect(full, Config::stage_bytes);
           if constexpr (!Config::mn_a) {
-            tma_load(a, &p.map_a, &full[stage], Keep::normal, k, m, za);
+            tma_load(a, &p.map_a, full, Keep::normal, k, m, za);
           } else {
             for (int c = 0; c < 8; ++c)
-              tma_load(a + c * 2048, &p.map_a, &full[stage], Keep::normal, m + 16 * c, k, za);
+              tma_load(a + c * 2048, &p.map_a, full, Keep::normal, m + 16 * c, k, za);
           }
           int const half = n + rank * (Config::tile_n / 2);
           if constexpr (!Config::mn_b) {
-            tma_load_multicast(b, &p.map_b, &full[stage], 3, Keep::normal, k, half, zb);
+            tma_load_multicast(b, &p.map_b, full, 3, Keep::normal, k, half, zb);
           } else {
             for (int c = 0; c < 4; ++c)
-              tma_load_multicast(b + c * 2048, &p.map_b, &full[stage], 3, Keep::normal,
-                                 half + 16 * c, k, zb);
+              tma_load_multicast(b + c * 2048, &p.map_b, full, 3, Keep::normal, half + 16 * c, k,
+                                 zb);
           }
-          next_stage();
+          at.next();
         }
       }
     }
@@ -168,11 +161,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
     std::uint32_t const rows_a = shared_address(shared) + warp_m * 128;
     std::uint32_t const rows_b = shared_address(shared) + Config::tile_bytes + warp_n * 128;
     auto const load = [&](DoubleFragments& f, int from, int k_step) {
-      std::uint32_t const at = from * Config::stage_bytes;
+      std::uint32_t const there = from * Config::stage_bytes;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) lane_a.load(f.a[i], rows_a + at + i * 2048, k_step);
+      for (int i = 0; i < 4; ++i) lane_a.load(f.a[i], rows_a + there + i * 2048, k_step);
 #pragma unroll
-      for (int j = 0; j < 2; ++j) lane_b.load(f.b[j], rows_b + at + j * 2048, k_step);
+      for (int j = 0; j < 2; ++j) lane_b.load(f.b[j], rows_b + there + j * 2048, k_step);
     };
     for (int tile = first(); tile < count; tile += step) {
       int z, m, n;
@@ -185,19 +178,19 @@ __global__ void __launch_bounds__(Config::threads, 1)
 #pragma unroll
           for (double& x : four) x = 0;
       DoubleFragments f[2];
-      mbarrier_wait(&full[stage], phase);
-      load(f[0], stage, 0);
+      ring.wait(at);
+      load(f[0], at.stage, 0);
       for (int block = 0;; ++block) {
-        int const held = stage;
+        int const held = at.stage;
         bool const last = block + 1 == p.k_blocks;
-        next_stage();
+        at.next();
 #pragma unroll
         for (int k = 0; k < 4; ++k) {
           if (k < 3) {
             load(f[(k + 1) % 2], held, k + 1);
           } else if (!last) {
-            mbarrier_wait(&full[stage], phase);
-            load(f[0], stage, 0);
+            ring.wait(at);
+            load(f[0], at.stage, 0);
           }
 #pragma unroll
           for (int i = 0; i < 4; ++i)
@@ -207,7 +200,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
               mma_f64<1>(acc[i][j], f[k % 2].a[i], y);
             }
         }
-        if (lane < Config::cluster) mbarrier_arrive_cluster(&empty[held], lane);
+        if (lane < Config::cluster) mbarrier_arrive_cluster(&ring.empty[held], lane);
         if (last) break;
       }
       // In a loop, not unrolled: of what finishes 16 rows there is one piece of code.

@@ -14,6 +14,8 @@
 #pragma once
 
 #include "common/limits.cuh"
+#include "common/ring.cuh"
+#include "common/uniform.cuh"
 #include "gemm/shared/simt_products.cuh"
 #include "params.cuh"
 #include "ptx/cluster.cuh"
@@ -107,15 +109,12 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto* const full =
       reinterpret_cast<std::uint64_t*>(shared + Config::stages * Config::stage_bytes);
   std::uint64_t* const ready = full + Config::stages;  // of what had to be transposed
-  std::uint64_t* const empty = ready + Config::stages;
-  int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  Ring<Config::stages> const ring{full, ready + Config::stages};
+  int const warp = warp_of_block();
   int const lane = static_cast<int>(threadIdx.x) % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
-      mbarrier_init(&ready[s], Config::transposing_warps);
-      mbarrier_init(&empty[s], Config::consumer_warps);
-    }
+    ring.init(1, Config::consumer_warps);
+    for (int s = 0; s < Config::stages; ++s) mbarrier_init(&ready[s], Config::transposing_warps);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -129,14 +128,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   int const begin = static_cast<int>(static_cast<long long>(p.k_blocks) * rank / splits);
   int const end = static_cast<int>(static_cast<long long>(p.k_blocks) * (rank + 1) / splits);
   bool const transposes = p.k_major_a || p.k_major_b;
-  int stage = 0;
-  std::uint32_t phase = 0;
-  auto const next_stage = [&] {
-    if (++stage == Config::stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  };
+  RingPosition<Config::stages> at;
   if (warp < 4) {
     decrease_registers<56>();
     if (warp == 0) {
@@ -149,23 +141,24 @@ __global__ void __launch_bounds__(Config::threads, 1)
           int const za = z * p.a_batch_step, zb = z * p.b_batch_step;
           for (int block = begin; block < end; ++block) {
             int const k = block * Config::tile_k;
-            unsigned char* const a = shared + stage * Config::stage_bytes;
+            unsigned char* const a = shared + at.stage * Config::stage_bytes;
             unsigned char* const b = a + Config::a_bytes;
-            mbarrier_wait(&empty[stage], phase ^ 1);
-            mbarrier_arrive_expect(&full[stage], Config::stage_bytes);
+            std::uint64_t* const full = &ring.full[at.stage];
+            ring.acquire(at);
+            mbarrier_arrive_expect(full, Config::stage_bytes);
             if (p.k_major_a) {
-              tma_load(a, &p.a, &full[stage], Keep::normal, k, m, za);
+              tma_load(a, &p.a, full, Keep::normal, k, m, za);
             } else {
               for (int c = 0; c < Config::tile_m / 32; ++c)
-                tma_load(a + c * 4096, &p.a, &full[stage], Keep::normal, m + 32 * c, k, za);
+                tma_load(a + c * 4096, &p.a, full, Keep::normal, m + 32 * c, k, za);
             }
             if (p.k_major_b) {
-              tma_load(b, &p.b, &full[stage], Keep::normal, k, n, zb);
+              tma_load(b, &p.b, full, Keep::normal, k, n, zb);
             } else {
               for (int c = 0; c < Config::tile_n / 32; ++c)
-                tma_load(b + c * 4096, &p.b, &full[stage], Keep::normal, n + 32 * c, k, zb);
+                tma_load(b + c * 4096, &p.b, full, Keep::normal, n + 32 * c, k, zb);
             }
-            next_stage();
+            at.next();
           }
         }
       }
@@ -174,14 +167,14 @@ __global__ void __launch_bounds__(Config::threads, 1)
       int const to = (p.k_major_b ? Config::tile_n : 0) / 32 + Config::tile_m / 32;
       for (long long tile = first; tile < count; tile += gridDim.x) {
         for (int block = begin; block < end; ++block) {
-          mbarrier_wait(&full[stage], phase);
-          std::uint32_t const at = shared_address(shared) + stage * Config::stage_bytes;
+          ring.wait(at);
+          std::uint32_t const there = shared_address(shared) + at.stage * Config::stage_bytes;
           for (int b = from + warp - 1; b < to; b += Config::transposing_warps)
-            transpose_block(at + b * 4096, lane);
+            transpose_block(there + b * 4096, lane);
           fence_proxy_async();  // these accesses come before the copy engine's next writes
           __syncwarp();
-          if (lane == 0) mbarrier_arrive(&ready[stage]);
-          next_stage();
+          if (lane == 0) mbarrier_arrive(&ready[at.stage]);
+          at.next();
         }
       }
     }
@@ -211,10 +204,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
 #pragma unroll
         for (int j = 0; j < 16; ++j) acc[i][j] = 0;
       for (int block = begin; block < end; ++block) {
-        mbarrier_wait(&full[stage], phase);
-        if (transposes) mbarrier_wait(&ready[stage], phase);
-        std::uint32_t const a = own_a + stage * Config::stage_bytes;
-        std::uint32_t const b = own_b + stage * Config::stage_bytes;
+        ring.wait(at);
+        if (transposes) mbarrier_wait(&ready[at.stage], at.phase);
+        std::uint32_t const a = own_a + at.stage * Config::stage_bytes;
+        std::uint32_t const b = own_b + at.stage * Config::stage_bytes;
 #pragma unroll 1
         for (int step = 0; step < steps; ++step) {
 #pragma unroll
@@ -237,8 +230,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
         }
         fence_proxy_async();  // these reads come before the copy engine's next writes
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(&empty[stage]);
-        next_stage();
+        if (lane == 0) ring.release(at.stage);
+        at.next();
       }
       if constexpr (Split) {
         // Every share's sums in place of the stages, four rows of a column at a time and odd rows

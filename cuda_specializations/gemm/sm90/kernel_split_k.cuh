@@ -99,17 +99,15 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       (reinterpret_cast<std::uintptr_t>(raw) + 1023) & ~std::uintptr_t{1023});
   auto* const full =
       reinterpret_cast<std::uint64_t*>(shared + Config::stages * Config::stage_bytes);
-  std::uint64_t* const empty = full + Config::stages;
-  std::uint32_t const factors_at = shared_address(empty + Config::stages);  // of promoted products
-  int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  Ring<Config::stages> const ring{full, full + Config::stages};
+  std::uint32_t const factors_at =
+      shared_address(ring.empty + Config::stages);  // of promoted products
+  int const warp = warp_of_block();
   int const rank = static_cast<int>(cluster_rank());
   int const splits = p.splits;
   bool const fetches = p.block_factors == BlockFactors::fetched;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1 + (fetches ? 32 * Config::factor_warps : 0));
-      mbarrier_init(&empty[s], 4);
-    }
+    ring.init(1 + (fetches ? 32 * Config::factor_warps : 0), 4);
     fence_mbarrier_init();
   }
   if (threadIdx.x == 128) {
@@ -145,35 +143,29 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
 
   if (warp == 4) {
     if (elect_one()) {
-      int stage = 0;
-      std::uint32_t phase = 0;
+      RingPosition<Config::stages> at;
       for (int k = begin; k < end; k += Config::steps) {
-        mbarrier_wait(&empty[stage], phase ^ 1);
-        mbarrier_arrive_expect(&full[stage], Config::steps * (rows * 128 + Config::b_bytes));
+        ring.acquire(at);
+        std::uint64_t* const full = &ring.full[at.stage];
+        mbarrier_arrive_expect(full, Config::steps * (rows * 128 + Config::b_bytes));
+        unsigned char* const to = shared + at.stage * Config::stage_bytes;
 #pragma unroll
         for (int step = 0; step < Config::steps; ++step)
-          load_split_stage<Config>(p,
-                                   shared + stage * Config::stage_bytes + step * Config::step_bytes,
-                                   &full[stage], z, m, n, (k + step) * Config::tile_k);
-        if (++stage == Config::stages) {
-          stage = 0;
-          phase ^= 1;
-        }
+          load_split_stage<Config>(p, to + step * Config::step_bytes, full, z, m, n,
+                                   (k + step) * Config::tile_k);
+        at.next();
       }
     }
   } else if (warp == 5) {
     if constexpr (Config::promoted) {
       if (fetches) {
         Sm90FactorLoader<Config> const loader(p, z, m, n);
-        int stage = 0;
-        std::uint32_t phase = 0;
+        RingPosition<Config::stages> at;
         for (int k = begin; k < end; ++k) {
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          loader.load(factors_at + stage * Sm90FactorSlot<Config>::bytes, &full[stage], k);
-          if (++stage == Config::stages) {
-            stage = 0;
-            phase ^= 1;
-          }
+          ring.acquire(at);
+          loader.load(factors_at + at.stage * Sm90FactorSlot<Config>::bytes, &ring.full[at.stage],
+                      k);
+          at.next();
         }
       }
     }
@@ -188,26 +180,14 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
       for (int r = 0; r < Config::tile_n / 2; ++r) acc[wave][r] = 0;
       pin(acc[wave]);
     }
-    int stage = 0;
-    std::uint32_t phase = 0;
-    auto const next_stage = [&] {
-      if (++stage == Config::stages) {
-        stage = 0;
-        phase ^= 1;
-      }
-    };
+    RingPosition<Config::stages> at;
     auto const release = [&](int s) {
-      if (lane == 0) mbarrier_arrive(&empty[s]);
+      if (lane == 0) ring.release(s);
     };
     if constexpr (Config::promoted) {
       static_assert(Config::steps == 1);
       auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
-        int const taken = stage;
-        mbarrier_wait(&full[taken], phase);
-        a = advance(a0, taken * Config::stage_bytes);
-        b = advance(b0, taken * Config::stage_bytes);
-        next_stage();
-        return taken;
+        return take_operands<Config>(ring, at, a0, b0, a, b);
       };
       if (begin < end)
         with_block_scales<Config>(p, factors_at, 0, [&](auto scales) {
@@ -216,16 +196,16 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     } else {
       int previous = -1;
       for (int k = begin; k < end; k += Config::steps) {
-        mbarrier_wait(&full[stage], phase);
+        ring.wait(at);
 #pragma unroll
         for (int step = 0; step < Config::steps; ++step) {
-          std::uint32_t const at = stage * Config::stage_bytes + step * Config::step_bytes;
-          multiply_stage<Config>(acc, advance(a0, at), advance(b0, at), 1);
+          std::uint32_t const to = at.stage * Config::stage_bytes + step * Config::step_bytes;
+          multiply_stage<Config>(acc, advance(a0, to), advance(b0, to), 1);
         }
         wgmma_wait<Config::steps>();
         if (previous >= 0) release(previous);
-        previous = stage;
-        next_stage();
+        previous = at.stage;
+        at.next();
       }
       wgmma_wait<0>();
     }

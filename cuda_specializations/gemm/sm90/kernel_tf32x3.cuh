@@ -21,6 +21,8 @@
 #pragma once
 
 #include "common/limits.cuh"
+#include "common/ring.cuh"
+#include "common/uniform.cuh"
 #include "epilogue_store.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -140,14 +142,11 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
   auto* const full =
       reinterpret_cast<std::uint64_t*>(panels + Config::panels * Config::panel_bytes);
   std::uint64_t* const ready = full + Config::stages;  // parted and transposed
-  std::uint64_t* const empty = ready + Config::stages;
-  int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  Ring<Config::stages> const ring{full, ready + Config::stages};
+  int const group = warpgroup_of_block();
   if (threadIdx.x == 0) {
-    for (int s = 0; s < Config::stages; ++s) {
-      mbarrier_init(&full[s], 1);
-      mbarrier_init(&ready[s], 4);
-      mbarrier_init(&empty[s], 4 * Config::consumers);
-    }
+    ring.init(1, 4 * Config::consumers);
+    for (int s = 0; s < Config::stages; ++s) mbarrier_init(&ready[s], 4);
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -157,15 +156,8 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
   int const first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
   int const count = p.tiles.count();
   int const lane = static_cast<int>(threadIdx.x) % 32;
-  int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32 % 4, 0);
-  int stage = 0;
-  std::uint32_t phase = 0;
-  auto const next_stage = [&] {
-    if (++stage == Config::stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  };
+  int const warp = uniform(static_cast<int>(threadIdx.x) / 32 % 4);
+  RingPosition<Config::stages> at;
 
   if (group == 0) {
     decrease_registers<24>();
@@ -179,23 +171,24 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
         int const za = z * p.a_batch_step, zb = z * p.b_batch_step;
         for (int block = 0; block < p.k_blocks; ++block) {
           int const k = block * Config::tile_k;
-          unsigned char* const a = shared + stage * Config::stage_bytes;
+          unsigned char* const a = shared + at.stage * Config::stage_bytes;
           unsigned char* const b = a + Config::tile_bytes;
-          mbarrier_wait(&empty[stage], phase ^ 1);
-          mbarrier_arrive_expect(&full[stage], 2 * Config::tile_bytes);
+          std::uint64_t* const full = &ring.full[at.stage];
+          ring.acquire(at);
+          mbarrier_arrive_expect(full, 2 * Config::tile_bytes);
           if (!p.transposes_a) {
-            tma_load(a, &p.a, &full[stage], Keep::normal, k, m, za);
+            tma_load(a, &p.a, full, Keep::normal, k, m, za);
           } else {
             for (int c = 0; c < 4; ++c)
-              tma_load(a + c * 4096, &p.a, &full[stage], Keep::normal, m + 32 * c, k, za);
+              tma_load(a + c * 4096, &p.a, full, Keep::normal, m + 32 * c, k, za);
           }
           if (!p.transposes_b) {
-            tma_load(b, &p.b, &full[stage], Keep::normal, k, n, zb);
+            tma_load(b, &p.b, full, Keep::normal, k, n, zb);
           } else {
             for (int c = 0; c < 4; ++c)
-              tma_load(b + c * 4096, &p.b, &full[stage], Keep::normal, n + 32 * c, k, zb);
+              tma_load(b + c * 4096, &p.b, full, Keep::normal, n + 32 * c, k, zb);
           }
-          next_stage();
+          at.next();
         }
       }
     }
@@ -204,8 +197,8 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
     std::uint32_t const own = shared_address(shared) + warp * 4096;
     for (int tile = first; tile < count; tile += step) {
       for (int block = 0; block < p.k_blocks; ++block) {
-        mbarrier_wait(&full[stage], phase);
-        std::uint32_t const a = own + stage * Config::stage_bytes, b = a + Config::tile_bytes;
+        ring.wait(at);
+        std::uint32_t const a = own + at.stage * Config::stage_bytes, b = a + Config::tile_bytes;
         if (p.transposes_b)
           turn_block<true>(b, Config::tile_bytes, lane);
         else
@@ -213,8 +206,8 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
         if (p.transposes_a) turn_block<false>(a, 0, lane);
         fence_proxy_async();  // wgmma reads B
         __syncwarp();
-        if (lane == 0) mbarrier_arrive(&ready[stage]);
-        next_stage();
+        if (lane == 0) mbarrier_arrive(&ready[at.stage]);
+        at.next();
       }
     }
   } else {
@@ -234,8 +227,8 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
 #pragma unroll
       for (float& x : acc[0]) x = 0;
       std::uint32_t next[4][4];
-      mbarrier_wait(&there[stage], phase);
-      load_lines(next, lines + stage * Config::stage_bytes);
+      mbarrier_wait(&there[at.stage], at.phase);
+      load_lines(next, lines + at.stage * Config::stage_bytes);
       for (int block = 0;; ++block) {
         std::uint32_t big[4][4], small[4][4];
 #pragma unroll
@@ -245,17 +238,17 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
             big[s][i] = rounded_tf32(next[s][i]);
             small[s][i] = left_of(next[s][i], big[s][i]);
           }
-        int const held = stage;
+        int const held = at.stage;
         bool const last = block + 1 == p.k_blocks;
-        mbarrier_wait(&ready[held], phase);
+        mbarrier_wait(&ready[held], at.phase);
         std::uint64_t const b = advance(b0, held * Config::stage_bytes);
         start_products(part, big, small, b, advance(b, Config::tile_bytes));
-        next_stage();
+        at.next();
         wgmma_wait<0>();
-        if (lane == 0) mbarrier_arrive(&empty[held]);
+        if (lane == 0) ring.release(held);
         if (!last) {
-          mbarrier_wait(&there[stage], phase);
-          load_lines(next, lines + stage * Config::stage_bytes);
+          mbarrier_wait(&there[at.stage], at.phase);
+          load_lines(next, lines + at.stage * Config::stage_bytes);
         }
         pin(part);
 #pragma unroll

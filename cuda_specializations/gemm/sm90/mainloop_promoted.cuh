@@ -7,6 +7,8 @@
 /// Source of the block scales: DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.3.
 #pragma once
 
+#include "common/ring.cuh"
+#include "common/uniform.cuh"
 #include "params.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/thread_index.cuh"
@@ -16,6 +18,20 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
+
+/// Takes the next stage of a ring: descriptors of its operands, from those of stage 0. Returns its
+/// number, for the caller to release.
+template <class Config>
+__device__ __forceinline__ int take_operands(Ring<Config::stages> const& ring,
+                                             RingPosition<Config::stages>& at, std::uint64_t a0,
+                                             std::uint64_t b0, std::uint64_t& a, std::uint64_t& b) {
+  int const taken = at.stage;
+  ring.wait(at);
+  a = advance(a0, taken * Config::stage_bytes);
+  b = advance(b0, taken * Config::stage_bytes);
+  at.next();
+  return taken;
+}
 
 /// Where a stage's fetched factors lie in shared memory: for each two rows whose sums a thread
 /// holds their two, then one for all columns and a place left free, so that one load brings them
