@@ -21,27 +21,24 @@ __device__ __forceinline__ constexpr int next_in_ring(int stage) {
   return stage + 1 == Stages ? 0 : stage + 1;
 }
 
+/// Passes over `Count` stages, no more than there are: the parity of the round changes where the
+/// ring begins anew.
+template <int Stages, int Count>
+__device__ __forceinline__ void advance_in_ring(int& stage, std::uint32_t& phase) {
+  stage += Count;
+  if (Count == 1 ? stage == Stages : stage >= Stages) {
+    stage = Count == 1 ? 0 : stage - Stages;
+    phase ^= 1;
+  }
+}
+
 /// A position in a ring of stages: a stage, and the parity of the round.
 template <int Stages>
 struct RingPosition {
   int stage = 0;
   std::uint32_t phase = 0;
 
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-  /// Passes over `Count` stages, no more than there are.
-  template <int Count>
-  __device__ __forceinline__ void pass() {
-    stage += Count;
-    if (stage >= Stages) {
-      stage -= Stages;
-      phase ^= 1;
-    }
-  }
+  __device__ __forceinline__ void next() { advance_in_ring<Stages, 1>(stage, phase); }
   /// Passes over any number.
   __device__ __forceinline__ void pass(int count) {
     int const at = stage + count;
@@ -49,6 +46,17 @@ struct RingPosition {
     stage = at % Stages;
   }
 };
+
+/// Stage and parity of number n of what passes through a ring, for those who count instead: one
+/// register, cheap where `Stages` is a power of two.
+template <int Stages, class N>
+__device__ __forceinline__ constexpr N stage_of(N n) {
+  return n % Stages;
+}
+template <int Stages, class N>
+__device__ __forceinline__ constexpr N parity_of(N n) {
+  return n / Stages % 2;
+}
 
 /// A ring's barriers.
 template <int Stages>

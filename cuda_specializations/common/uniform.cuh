@@ -13,8 +13,8 @@ namespace cuda {
 namespace {
 
 /// Lane 0's value, in all lanes.
-template <class T>
-__device__ __forceinline__ T uniform(T x) {
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
+__device__ __forceinline__ std::uint32_t uniform(std::uint32_t x) {
   return __shfl_sync(0xffffffff, x, 0);
 }
 

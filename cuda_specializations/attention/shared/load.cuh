@@ -6,6 +6,7 @@
 /// sequences/row_copier.cuh says what a tile looks like.
 #pragma once
 
+#include "common/uniform.cuh"
 #include "mma_params.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "sequences/row_copier.cuh"
@@ -28,8 +29,6 @@ __device__ __forceinline__ bool is_excluded(abi::AttentionArgs const& g, Attenti
          load_float(g.bias, g.type_bias, at(g.bias_stride)) == minus_infinity();
 }
 
-/// A number that is the same in all lanes, as the compiler may know then.
-__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
 
 /// Brings the keys and values of one tile of queries, blocks from the last to the first, each
 /// block's keys first.

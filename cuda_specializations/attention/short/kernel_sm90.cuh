@@ -11,6 +11,8 @@
 /// Source: J. Shah et al., "FlashAttention-3", arXiv:2407.08608, for the layouts; PTX ISA.
 #pragma once
 
+#include "common/descriptor_words.cuh"
+#include "common/ring.cuh"
 #include "epilogue.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/global_memory.cuh"
@@ -67,7 +69,8 @@ __device__ __forceinline__ void load_short(Sm90ShortParams const& p, unsigned ch
                                            Sm90ShortSignals& signals, ShortTile const& t, int begin,
                                            int from, int end, int n) {
   int const warpgroups = p.warpgroups, h_kv = p.s.group == 1 ? t.head : t.head / p.s.group;
-  int const stage = n % 2, left = max(0, min(end - begin, p.s.keys)), blocks = (left + 63) / 64;
+  int const stage = stage_of<2>(n), left = max(0, min(end - begin, p.s.keys)),
+            blocks = (left + 63) / 64;
   unsigned char* const q = memory + stage * p.stage_bytes;
   unsigned char* const k = q + warpgroups * Config::block_bytes;
   unsigned char* const v = k + p.s.keys / 64 * Config::block_bytes;
@@ -84,7 +87,7 @@ __device__ __forceinline__ void load_short(Sm90ShortParams const& p, unsigned ch
                                   (begin + p.s.keys >= end ? short_last : 0) |
                                   (cut ? short_cut : 0)};
   int const there = left == 0 ? 0 : min(warpgroups, (t.len_q - t.row0 + 63) / 64);
-  mbarrier_wait(&signals.empty[stage], n / 2 % 2 ^ 1);
+  mbarrier_wait(&signals.empty[stage], parity_of<2>(n) ^ 1);
   signals.item[stage] = item;
   mbarrier_arrive_expect(&signals.full_k[stage], (there + blocks) * Config::block_bytes);
   for (int w = 0; w < there; ++w)
@@ -149,24 +152,9 @@ __device__ __forceinline__ void produce_short(Sm90ShortParams const& p, unsigned
     __syncwarp();
   }
   if (!leads) return;
-  mbarrier_wait(&signals.empty[n % 2], n / 2 % 2 ^ 1);
-  signals.item[n % 2].left = -1;
-  mbarrier_arrive(&signals.full_k[n % 2]);
-}
-
-/// The same value, known to the compiler as equal in all lanes.
-__device__ __forceinline__ int same_in_warp(int x) { return __shfl_sync(0xffffffff, x, 0); }
-__device__ __forceinline__ unsigned same_in_warp(unsigned x) {
-  return __shfl_sync(0xffffffff, x, 0);
-}
-
-/// The lower half of an operand's descriptor, to which 16 bytes are 1. The upper half is the same
-/// for all operands.
-__device__ __forceinline__ std::uint32_t lower_half(void const* base, std::uint32_t leading) {
-  return static_cast<std::uint32_t>(operand_descriptor(base, leading));
-}
-__device__ __forceinline__ std::uint64_t descriptor_of(std::uint32_t lower) {
-  return operand_descriptor(nullptr, 0) >> 32 << 32 | lower;
+  mbarrier_wait(&signals.empty[stage_of<2>(n)], parity_of<2>(n) ^ 1);
+  signals.item[stage_of<2>(n)].left = -1;
+  mbarrier_arrive(&signals.full_k[stage_of<2>(n)]);
 }
 
 constexpr int short_team_barrier = 1;  // to 4: the warpgroups of a team
@@ -186,16 +174,16 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
   bool fresh = true, masked = false;
 #pragma unroll 1
   for (int n = 0;; ++n) {
-    int const stage = n % 2;
-    unsigned const phase = n / 2 % 2;
+    int const stage = stage_of<2>(n);
+    unsigned const phase = parity_of<2>(n);
     mbarrier_wait(&signals.full_k[stage], phase);
     Sm90ShortItem const& item = signals.item[stage];
     ShortTile const& t = item.tile;
     int const begin = item.begin, i0 = t.row0 + 64 * warpgroup;
     // All at once: each is long under way beside other warps' exponentials.
-    int const left = same_in_warp(item.left);
-    unsigned const kind = same_in_warp(item.kind);
-    int const end = same_in_warp(min(item.left, t.last_end(i0, 64) - begin));
+    int const left = uniform(item.left);
+    unsigned const kind = uniform(item.kind);
+    int const end = uniform(min(item.left, t.last_end(i0, 64) - begin));
     if (left < 0) return;
     if ((kind & short_first) != 0) {
       rows = {};
@@ -222,8 +210,8 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
     // second have keys that some of these queries do not see.
     int const masked_before = t.seen_from(i0 + 63) - begin;
     int const masked_behind = t.seen_end(i0) - begin - 64;
-    std::uint32_t const of_q = lower_half(q + warpgroup * Config::block_bytes, 16);
-    std::uint32_t of_k = lower_half(k, 16), of_v = lower_half(v, 64 * 128);
+    std::uint32_t const of_q = descriptor_word(q + warpgroup * Config::block_bytes, 16);
+    std::uint32_t of_k = descriptor_word(k, 16), of_v = descriptor_word(v, 64 * 128);
 #pragma unroll 1
     for (int j = 0; j < end; j += 64) {
       float s[8][4];
@@ -233,7 +221,7 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
 #pragma unroll
       for (int step = 0; step < d / 16; ++step) {
         std::uint32_t const at = (step / 4 * 64 * 128 + step % 4 * 32) / 16;
-        Wgmma<T, T, 64, 0, 0>::multiply(s_flat, descriptor_of(of_q + at), descriptor_of(of_k + at),
+        Wgmma<T, T, 64, 0, 0>::multiply(s_flat, descriptor(of_q + at), descriptor(of_k + at),
                                         step != 0);
       }
       wgmma_commit();
@@ -258,7 +246,7 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
       wgmma_fence();
 #pragma unroll
       for (int step = 0; step < 4; ++step)
-        WgmmaRs<T, d>::multiply(o_flat, weights[step], descriptor_of(of_v + step * 128),
+        WgmmaRs<T, d>::multiply(o_flat, weights[step], descriptor(of_v + step * 128),
                                 step == 0 ? !fresh : 1);
       wgmma_commit();
       of_v += Config::block_bytes / 16;
@@ -272,7 +260,7 @@ __device__ __forceinline__ void consume_short(Sm90ShortParams const& p, unsigned
       __syncwarp();
       if (threadIdx.x % 32 == 0) mbarrier_arrive(&signals.empty[stage]);
     };
-    if ((same_in_warp(item.kind) & short_last) != 0) {
+    if ((uniform(item.kind) & short_last) != 0) {
       named_barrier_sync(short_own_barrier + team * warpgroups + warpgroup,
                          128);  // rows of out go where queries are
       int const warp = fresh_thread() / 32;
@@ -293,7 +281,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   auto* const signals = reinterpret_cast<Sm90ShortSignals*>(memory + 2 * p.teams * p.stage_bytes);
   static_assert(4 * sizeof(Sm90ShortSignals) <= Config::signal_bytes);
-  int const warp = same_in_warp(static_cast<int>(threadIdx.x) / 32);
+  int const warp = warp_of_block();
   if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.q);
     prefetch_tensor_map(&p.k);

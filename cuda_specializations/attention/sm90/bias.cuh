@@ -31,13 +31,12 @@ __device__ __forceinline__ void produce_bias(Sm90AttentionParams const& p, unsig
   ring += consumer * Config::bias_stages * Config::bias_bytes;
   RingPosition<Config::bias_stages> at;
   for (std::uint32_t tiles = 0;; ++tiles) {
-    mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
-    auto const& t = signals.tile[tiles % 4];
+    auto const& t = wait_for_tile(signals, tiles);
     int const row0 = t.row0, row = row0 + consumer * 64;
     int const h = t.head * p.bias_steps[0], b = t.batch * p.bias_steps[1];
     int j = t.end * Config::tile_n;
     int const first = t.end > t.first ? t.first * Config::tile_n : j;
-    mbarrier_arrive(&signals.empty_tile[tiles % 4]);
+    leave_tile(signals, tiles);
     if (row0 < 0) return;
     while (j > first) {
       j -= Config::tile_n;
@@ -144,9 +143,9 @@ __device__ __forceinline__ void add_copied_bias(Sm90AttentionParams const& p,
       mbarrier_arrive(&signals.empty_bias[consumer][stage] + (seen & p.bias_none));
   };
   auto const add_16 = [&](auto* type) {
-    std::uint32_t const stage = block % 2;
+    std::uint32_t const stage = stage_of<2>(block);
     std::uint32_t const at = own + lane_address_16(thread) + stage * Config::bias_bytes;
-    mbarrier_wait(&signals.full_bias[consumer][stage], block / 2 % 2);
+    mbarrier_wait(&signals.full_bias[consumer][stage], parity_of<2>(block));
     std::uint32_t seen = 0;
 #pragma unroll
     for (int box = 0; box < boxes; ++box)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "attention/shared/epilogue.cuh"
+#include "common/uniform.cuh"
 #include "params.cuh"
 #include "sequences/repair.cuh"
 
@@ -70,7 +71,7 @@ __device__ __forceinline__ void repair_rows(Sm90AttentionParams const& p,
                          static_cast<int>(g.head_dim),
                          static_cast<int>(g.head_dim_v),
                          (g.head_dim | g.head_dim_v) % 8 == 0};
-  int const first = __shfl_sync(0xffffffff, i, 0), begin = t.first * Config::tile_n;
+  int const first = uniform(i), begin = t.first * Config::tile_n;
   int const end = min(t.end * Config::tile_n, t.len_kv);
   // Keys that some of the rows do not see lie at both ends; a bias may exclude any.
   int before = 0x7fffffff, behind = -1;

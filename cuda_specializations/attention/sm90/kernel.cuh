@@ -121,14 +121,14 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     if (consumer + 1 == Config::consumers) named_barrier_arrive(turn_barrier, 256);
 
   // Blocks of keys and tiles so far: number n of a ring of two is in place n % 2, in phase
-  // n / 2 % 2.
+  // n / 2 % 2. stage_of() and parity_of() would say so, too, and change the order of instructions.
   std::uint32_t blocks = 0, tiles = 0;
   int q_slot = consumer;  // of this tile's queries
   std::uint32_t q_phase = 0;
   auto const phase = [](std::uint32_t n) { return n / 2 % 2; };
-  auto const leave_tile = [&](std::uint32_t n) {
+  auto const leave = [&](std::uint32_t n) {
     __syncwarp();
-    release(&signals.empty_tile[n % 4]);
+    if (first_lane) leave_tile(signals, n);
   };
 
   float s[n_size / 2], o[Config::dv / 2];
@@ -136,8 +136,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
   SoftmaxRows rows{};
   // Whether tile n has a query that sees a key. Waits until the tile is known.
   auto const tile_has_keys = [&](std::uint32_t n) {
-    mbarrier_wait(&signals.full_tile[n % 4], n / 4 % 2);
-    auto const& t = signals.tile[n % 4];
+    auto const& t = wait_for_tile(signals, n);
     return uniform(t.row0 >= 0 && t.end > t.first) != 0;
   };
   std::uint32_t q = 0;  // descriptor of this tile's queries
@@ -183,7 +182,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
 #pragma unroll
       for (int r = 0; r < Config::dv / 2; ++r) o[r] = 0;
     }
-    leave_tile(n);
+    leave(n);
   };
 
   // Of this tile, read while its first product is under way. Three warpgroups have no registers for
@@ -224,7 +223,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       auto const& t = signals.tile[tiles % 4];
       if (uniform(t.row0) < 0) return;
       store_nothing<Config>(p, t);
-      leave_tile(tiles);
+      leave(tiles);
       ++tiles;
     }
     read_bias(blocks);
@@ -377,11 +376,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           }
         }
       }
-      q_slot += Config::consumers;
-      if (q_slot >= Config::q_slots) {
-        q_slot -= Config::q_slots;
-        q_phase ^= 1;
-      }
+      advance_in_ring<Config::q_slots, Config::consumers>(q_slot, q_phase);
       std::uint32_t const last = tiles++;
       bool const alone =
           !Config::overlaps_store || !(Config::keeps_blocks ? goes_on : tile_has_keys(tiles));
@@ -449,7 +444,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   auto& signals =
       *reinterpret_cast<Sm90AttentionSignals<Config>*>(column_ring + Config::column_bytes);
   static_assert(sizeof(signals) <= Config::signal_bytes + Config::order_bytes);
-  int const group = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  int const group = warpgroup_of_block();
   if (threadIdx.x == 0) init_signals<Config>(p, signals);
   if (threadIdx.x == 32) {
     prefetch_tensor_map(&p.q);
@@ -462,7 +457,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   if (group == 0) {
     if (p.ordered != 0) order_segments<Config>(p, k_ring, signals.order);
     decrease_registers<Config::producer_registers>();
-    int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+    int const warp = warp_of_block();
     if constexpr (Config::transposes) {
       if (warp > 0) transpose_values<Config>(raw_ring, v_ring, signals, warp - 1);
       if (warp == 0 && elect_one()) produce<Config>(p, q_ring, k_ring, raw_ring, signals);

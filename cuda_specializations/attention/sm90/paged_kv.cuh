@@ -200,17 +200,17 @@ __device__ __forceinline__ void produce_rows(
   std::uint32_t const own_row = shared_address(&rows[0][lane / 8]);
   // Four rows on, what is swizzled differs in one bit.
   std::uint32_t const own = shared_address(ring) + lane / 8 * 128 + (lane ^ lane / 8) % 8 * 16;
-  // Tiles and blocks so far; number n of a ring of two is in place n % 2, in phase n / 2 % 2.
+  // Tiles and blocks so far.
   static_assert(Config::stages == 2 && size % 16 == 0);
   for (std::uint32_t tiles = 0, blocks = 0;; ++tiles) {
-    mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
-    auto const& t = signals.tile[tiles % 4];
+    auto const& t = wait_for_tile(signals, tiles);
     if (t.row0 < 0) return;
 #pragma unroll 1
     for (int n = t.end - t.first; n > 0; --n, ++blocks) {
-      mbarrier_wait(&signals.full_rows[blocks % 2], blocks / 2 % 2);
-      mbarrier_wait(&empty[blocks % 2], blocks / 2 % 2 ^ 1);
-      std::uint32_t even = own + blocks % 2 * bytes, from = own_row + blocks % 2 * (size * 4);
+      mbarrier_wait(&signals.full_rows[stage_of<2>(blocks)], parity_of<2>(blocks));
+      mbarrier_wait(&empty[stage_of<2>(blocks)], parity_of<2>(blocks) ^ 1);
+      std::uint32_t even = own + stage_of<2>(blocks) * bytes,
+                    from = own_row + stage_of<2>(blocks) * (size * 4);
 #pragma unroll 1
       for (int row = 0; row < size; row += 16, even += 2048, from += 64) {
         std::uint32_t found[4];
@@ -229,14 +229,14 @@ __device__ __forceinline__ void produce_rows(
       }
       copy_async_commit();
       __syncwarp();
-      if (elect_one()) mbarrier_arrive(&signals.empty_rows[blocks % 2]);
+      if (elect_one()) mbarrier_arrive(&signals.empty_rows[stage_of<2>(blocks)]);
       copy_async_wait<0>();
       fence_proxy_async();
       __syncwarp();
-      if (elect_one()) mbarrier_arrive(&full[blocks % 2]);
+      if (elect_one()) mbarrier_arrive(&full[stage_of<2>(blocks)]);
     }
     __syncwarp();
-    if (elect_one()) mbarrier_arrive(&signals.empty_tile[tiles % 4]);
+    if (elect_one()) leave_tile(signals, tiles);
   }
 }
 

@@ -210,8 +210,9 @@ struct Sm90AttentionSignals
   std::uint64_t full_k[Config::stages], empty_k[Config::stages];
   std::uint64_t full_v[Config::stages], empty_v[Config::stages];
   std::uint64_t full_q[Config::q_slots], empty_q[Config::q_slots];
-  std::uint64_t full_tile[4], empty_tile[4];
-  typename Config::Tile tile[4];
+  static constexpr int tiles = 4;  ///< on their way from the producer to the others
+  std::uint64_t full_tile[tiles], empty_tile[tiles];
+  typename Config::Tile tile[tiles];
   Sm90AttentionOrder<Config::segments> order;
 };
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Rings of shared memory that the sm_90a attention kernels hand blocks on through, and descriptors
-/// of what lies in them.
+/// The barriers of the rings that the sm_90a attention kernels hand blocks and tiles on through.
 #pragma once
 
+#include "common/descriptor_words.cuh"
+#include "common/ring.cuh"
 #include "params.cuh"
-#include "ptx/mbarrier.cuh"
-#include "ptx/wgmma.cuh"
 #include "ptx/wgmma_a_registers.cuh"
 
 namespace attikos {
@@ -14,36 +13,18 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Position in a ring of stages.
-template <int Stages>
-struct RingPosition {
-  int stage = 0;
-  std::uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) {
-      stage = 0;
-      phase ^= 1;
-    }
-  }
-};
-
-/// The same value, known to the compiler as equal in all lanes.
-__device__ __forceinline__ int uniform(int x) { return __shfl_sync(0xffffffff, x, 0); }
-
-/// The low word of an operand's descriptor; the high word is the same for all of them. Equal in all
-/// lanes and known to the compiler as such, which then keeps it in uniform registers.
-__device__ __forceinline__ std::uint32_t operand_word(void const* base, std::uint32_t leading) {
-  return __shfl_sync(0xffffffff, static_cast<std::uint32_t>(operand_descriptor(base, leading)), 0);
+/// Tile number n on its way through shared memory, once the producer has found it.
+template <class Config>
+__device__ __forceinline__ typename Config::Tile const& wait_for_tile(
+    Sm90AttentionSignals<Config>& signals, std::uint32_t n) {
+  constexpr int tiles = Sm90AttentionSignals<Config>::tiles;
+  mbarrier_wait(&signals.full_tile[stage_of<tiles>(n)], parity_of<tiles>(n));
+  return signals.tile[stage_of<tiles>(n)];
 }
-__device__ __forceinline__ std::uint32_t at_stage(std::uint32_t word, std::uint32_t stage,
-                                                  int bytes) {
-  return __shfl_sync(0xffffffff, word + stage * static_cast<std::uint32_t>(bytes >> 4), 0);
-}
-/// The descriptor `bytes` further on.
-__device__ __forceinline__ std::uint64_t descriptor(std::uint32_t word, int bytes) {
-  constexpr std::uint64_t high = std::uint64_t{1024 >> 4 | 1 << 30}
-                                 << 32;  // as operand_descriptor()
-  return high | (word + static_cast<std::uint32_t>(bytes >> 4));
+/// Tile number n has been read, as one of those that init_signals() counts says.
+template <class Config>
+__device__ __forceinline__ void leave_tile(Sm90AttentionSignals<Config>& signals, std::uint32_t n) {
+  mbarrier_arrive(&signals.empty_tile[stage_of<Sm90AttentionSignals<Config>::tiles>(n)]);
 }
 
 /// Sets up the barriers of a block, by one thread.
@@ -67,7 +48,7 @@ __device__ __forceinline__ void init_signals(Sm90AttentionParams const& p,
     mbarrier_init(&signals.empty_k[s], warps);
     mbarrier_init(&signals.empty_v[s], warps);
   }
-  for (int s = 0; s < 4; ++s) {
+  for (int s = 0; s < signals.tiles; ++s) {
     mbarrier_init(&signals.full_tile[s], 1);
     mbarrier_init(&signals.empty_tile[s], warps + Config::transposers + Config::bias_producers +
                                               Config::column_producers + producers);

@@ -65,17 +65,16 @@ __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsign
                                                  Sm90AttentionSignals<Config>& signals, int warp) {
   static_assert(Config::stages == 2 && Config::raw_stages == 2);
   constexpr int threads = Config::transposers * 32;
-  // Tiles and blocks so far; number n of a ring of two is in place n % 2, in phase n / 2 % 2.
+  // So far; place and phase as in stage_of() and parity_of().
   std::uint32_t tiles = 0, blocks = 0;
   while (true) {
-    mbarrier_wait(&signals.full_tile[tiles % 4], tiles / 4 % 2);
-    auto const& t = signals.tile[tiles % 4];
+    auto const& t = wait_for_tile(signals, tiles);
     if (t.row0 < 0) return;
     int left = t.end - t.first;
     bool clears = t.poisoned_tail != 0;  // the last block, which comes first, from `keys` on
     int const keys = max(0, t.len_kv - (t.end - 1) * Config::tile_n);
     __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&signals.empty_tile[tiles % 4]);
+    if (threadIdx.x % 32 == 0) leave_tile(signals, tiles);
     ++tiles;
     for (; left > 0; --left, ++blocks) {
       std::uint32_t const at = blocks % 2, phase = blocks / 2 % 2;
