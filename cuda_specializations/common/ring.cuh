@@ -15,10 +15,14 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The number that follows in a ring of `Stages`.
+/// The numbers that follow and precede in a ring of `Stages`.
 template <int Stages>
 __device__ __forceinline__ constexpr int next_in_ring(int stage) {
   return stage + 1 == Stages ? 0 : stage + 1;
+}
+template <int Stages>
+__device__ __forceinline__ constexpr int previous_in_ring(int stage) {
+  return stage == 0 ? Stages - 1 : stage - 1;
 }
 
 /// Passes over `Count` stages, no more than there are: the parity of the round changes where the

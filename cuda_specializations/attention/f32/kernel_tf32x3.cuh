@@ -210,7 +210,7 @@ __global__ void __launch_bounds__(C::threads, resident_blocks(C::blocks))
     __syncthreads();
     loader.issue();
     std::uint32_t const slot = ring + read * C::slot_bytes;
-    read = read + 1 == C::stages ? 0 : read + 1;
+    read = next_in_ring<C::stages>(read);
     return slot;
   };
 #pragma unroll 1

@@ -4,6 +4,7 @@
 /// memory.
 #pragma once
 
+#include "common/ring.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tile.cuh"
@@ -182,7 +183,7 @@ struct F32Loader {
         k_at += Config::tile_n * p.args.k_stride[2];
         v_at += Config::tile_n * p.args.v_stride[2];
       }
-      write = write + 1 == Config::stages ? 0 : write + 1;
+      write = next_in_ring<Config::stages>(write);
     }
     copy_async_commit();
   }

@@ -4,6 +4,7 @@
 /// its queries, the ring of keys and values, and rows that see nothing.
 #pragma once
 
+#include "common/ring.cuh"
 #include "load.cuh"
 
 namespace attikos {
@@ -128,9 +129,9 @@ struct KeyRing {
   __device__ __forceinline__ void fill(int n) {
     constexpr int after = AtValues ? ahead + 1 : ahead;  // steps behind the keys of block n
     loader.template issue<after % 2 != 0>(
-        n - after / 2, ring + (read == 0 ? ahead : read - 1) * Config::slot_bytes);
+        n - after / 2, ring + previous_in_ring<Config::stages>(read) * Config::slot_bytes);
     copy_async_commit();
-    if (++read == Config::stages) read = 0;
+    read = next_in_ring<Config::stages>(read);
   }
 };
 

@@ -12,6 +12,7 @@
 /// "ldmatrix", "cp.async".
 #pragma once
 
+#include "common/ring.cuh"
 #include "float8.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/global_memory.cuh"
@@ -260,9 +261,9 @@ __device__ __forceinline__ void decode_part(DecodeParams const& p, Tile const& t
       __syncwarp();
     else
       __syncthreads();
-    loader.template issue<decltype(values)::value>(read == 0 ? stages - 1 : read - 1, lane);
+    loader.template issue<decltype(values)::value>(previous_in_ring<stages>(read), lane);
     std::uint32_t const slot = ring + read * Config::slot_bytes;
-    if (++read == stages) read = 0;
+    read = next_in_ring<stages>(read);
     return slot;
   };
   // Which of keys and values the place just left is for.

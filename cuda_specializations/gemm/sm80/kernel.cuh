@@ -12,6 +12,7 @@
 /// Source: the multistage pipeline is that of CUTLASS for sm_80 as published; PTX ISA 9.0, "mma".
 #pragma once
 
+#include "common/ring.cuh"
 #include "epilogue.cuh"
 #include "scheduler.cuh"
 #include "zero_points.cuh"
@@ -156,14 +157,13 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   // unit to other blocks. All meet at the same barriers.
   bool const multiplies = at.m0 + warp_m < at.end;
   int read = 0, write = 0;
-  auto const next_stage = [](int stage) { return stage + 1 == Config::stages ? 0 : stage + 1; };
   auto const fill_a = [&](int tile) {
     if (tile < k_tiles) copy_a(write, tile);
   };
   auto const fill_b = [&](int tile) {
     if (tile < k_tiles) copy_b(write, tile);
     copy_async_commit();
-    write = next_stage(write);
+    write = next_in_ring<Config::stages>(write);
   };
 #pragma unroll 1
   for (int tile = 0; tile < Config::stages - 1; ++tile) {
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       continue;
     }
     std::uint32_t const stage = base + read * Config::stage_bytes;
-    read = next_stage(read);
+    read = next_in_ring<Config::stages>(read);
 #pragma unroll
     for (int k = 0; k < Config::k_steps; ++k) {
       load_b<Config>(fb[k % 2], stage, lane_b, k);

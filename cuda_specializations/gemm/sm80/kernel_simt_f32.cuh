@@ -17,6 +17,7 @@
 #pragma once
 
 #include "common/limits.cuh"
+#include "common/ring.cuh"
 #include "epilogue.cuh"
 #include "gemm/shared/simt_products.cuh"
 #include "ptx/mbarrier.cuh"
@@ -255,7 +256,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       copy_last(stage);
     }
     copy_async_commit();
-    stage = stage + 1 == Config::stages ? 0 : stage + 1;
+    stage = next_in_ring<Config::stages>(stage);
     // Stands for the barrier below: what is written next has been read.
     if (tile >= Config::stages - 2 && tile + 1 < ahead) {
       copy_async_wait<Config::stages - 2>();
@@ -303,8 +304,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     a.next_stage();
     b.next_stage();
     copy_async_commit();
-    read = read + 1 == Config::stages ? 0 : read + 1;
-    write = write + 1 == Config::stages ? 0 : write + 1;
+    read = next_in_ring<Config::stages>(read);
+    write = next_in_ring<Config::stages>(write);
   }
   copy_async_wait<0>();
   meet();

@@ -4,6 +4,7 @@
 /// the operands: warps that fetch them cost a fifth of the rate, whichever way they do it.
 #pragma once
 
+#include "common/ring.cuh"
 #include "common/tensor_map.cuh"
 #include "gemm/shared/product.cuh"
 #include "mainloop_promoted.cuh"
@@ -37,7 +38,7 @@ class Sm90FactorRing {
   /// The place that follows, from the first one on.
   __device__ __forceinline__ int next() {
     int const place = place_;
-    place_ = place + 1 == Config::copied_places ? 0 : place + 1;
+    place_ = next_in_ring<Config::copied_places>(place);
     return place;
   }
 

@@ -11,6 +11,7 @@
 
 #include <attikos/abi/gemm.hpp>
 
+#include "common/ring.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 
@@ -157,7 +158,7 @@ __device__ __forceinline__ void for_each_slice(SmallParams const& p, Multiply co
       load_slice<T>(p.a, first_a, to, p.product_bytes, product, count, k0);
       load_slice<T>(p.b, first_b, to + p.b_offset, p.product_bytes, product, count, k0);
       if (++load_at == p.slices) load_at = 0, load_group += step;
-      if (++load_stage == stages) load_stage = 0;
+      load_stage = next_in_ring<stages>(load_stage);
     }
     copy_async_commit();
   };
@@ -178,7 +179,7 @@ __device__ __forceinline__ void for_each_slice(SmallParams const& p, Multiply co
       }
       load();
       multiply(ring + stage * p.stage_bytes, slice);
-      if (++stage == stages) stage = 0;
+      stage = next_in_ring<stages>(stage);
     }
     int const product = group * p.per_group;
     store(product, min(p.batch - product, p.per_group));
