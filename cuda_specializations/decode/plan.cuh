@@ -65,17 +65,6 @@ struct DecodeParts {
   }
 };
 
-/// Extents [batch, heads_kv, positions, head_dim] of k as it is stored.
-struct StoredKeys {
-  std::int64_t extent[4];
-  explicit StoredKeys(abi::AttentionArgs const& g) : extent{g.batch, g.heads_kv, 0, g.head_dim} {
-    bool const paged = g.page_table != nullptr;
-    if (g.cu_seqlens_kv.data != nullptr) extent[0] = 1;
-    if (paged) extent[0] = g.num_pages;
-    extent[2] = paged ? g.page_size : g.seqlen_kv;
-  }
-};
-
 /// What a kernel takes.
 struct DecodeLimits {
   std::int64_t most_head_dim;
@@ -96,9 +85,7 @@ inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device c
     return "it does not read the bias's element type";
   if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
     return "lengths of q differ between heads";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0 || g.page_size < 0 || g.num_pages < 0)
-    return "an extent is negative";
+  if (has_negative_extent(g)) return "an extent is negative";
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";

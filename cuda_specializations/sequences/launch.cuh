@@ -15,7 +15,7 @@ namespace {
 
 /// Why 16-byte copies cannot go through a tensor [batch, heads, positions, features], null if they
 /// can.
-template <class T = std::uint16_t>
+template <class T>
 char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
                         std::int64_t const (&stride)[4], char const* misaligned,
                         char const* odd_stride, char const* no_unit) {

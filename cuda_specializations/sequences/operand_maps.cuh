@@ -14,10 +14,11 @@ namespace {
 
 /// Why the copy engine cannot go through a tensor [batch, heads, positions, features], null if it
 /// can. A stride of 0 repeats one matrix.
-inline char const* refuse_operand(void const* data, std::int64_t const (&extent)[4],
-                                  std::int64_t const (&stride)[4], std::int64_t bytes,
-                                  char const* misaligned, char const* odd_stride,
-                                  char const* no_unit) {
+template <class T>
+char const* refuse_operand(void const* data, std::int64_t const (&extent)[4],
+                           std::int64_t const (&stride)[4], char const* misaligned,
+                           char const* odd_stride, char const* no_unit) {
+  constexpr auto bytes = static_cast<std::int64_t>(sizeof(T));
   if (extent[3] > 1 && stride[3] != 1) return no_unit;
   if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0) return misaligned;
   for (int r = 0; r < 3; ++r)

@@ -22,16 +22,6 @@ char const* refuse_f32(abi::AttentionArgs const& g, abi::Device const& device) {
   return nullptr;
 }
 
-/// Whether rows of a tensor [batch, heads, positions, features] can be read or written 16 bytes at
-/// a time.
-bool in_fours(void const* data, std::int64_t const (&extent)[4], std::int64_t const (&stride)[4]) {
-  if (reinterpret_cast<std::uintptr_t>(data) % 16 != 0 || (extent[3] > 1 && stride[3] != 1))
-    return false;
-  for (int r = 0; r < 3; ++r)
-    if (extent[r] > 1 && stride[r] % 4 != 0) return false;
-  return true;
-}
-
 template <class Config>
 cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs const& g,
                        abi::Device const& device, CUstream_st* stream) {
@@ -39,19 +29,17 @@ cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs co
   plan_attention(g, Config::tile_m, Config::blocks * device.sm_count, 2, p);
   p.terms = g.softcap > 0 || g.bias != nullptr || g.alibi != nullptr || !(g.softmax_scale > 0);
   p.excludes = g.mask != nullptr || g.bias != nullptr;
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   bool const paged = g.page_table != nullptr;
-  std::int64_t const batch = packed_q ? 1 : g.batch;
-  std::int64_t const sequences = paged ? g.num_pages : packed_kv ? 1 : g.batch;
-  std::int64_t const rows = paged ? g.page_size : g.seqlen_kv;
-  p.whole_q = in_fours(g.q, {batch, g.heads_q, g.seqlen_q, g.head_dim}, g.q_stride);
-  p.whole_k = in_fours(g.k, {sequences, g.heads_kv, rows, g.head_dim}, g.k_stride);
-  p.whole_v = in_fours(g.v, {sequences, g.heads_kv, rows, g.head_dim_v}, g.v_stride);
+  StoredExtents const extents(g);
+  p.whole_q = rows_in_groups<float>(g.q, extents.q, g.q_stride);
+  p.whole_k = rows_in_groups<float>(g.k, extents.k, g.k_stride);
+  p.whole_v = rows_in_groups<float>(g.v, extents.v, g.v_stride);
   p.plain_k = !paged && (Config::across ? g.head_dim == 1 || g.k_stride[3] == 1 : p.whole_k) &&
               g.head_dim % Config::k_features == 0;
   p.plain_v = !paged && p.whole_v && g.head_dim_v % Config::v_features == 0;
   p.vectors = g.head_dim_v % 4 == 0 &&
-              in_fours(g.out, {batch, g.heads_q, g.seqlen_q, g.head_dim_v}, g.out_stride);
+              rows_in_groups<float>(g.out, {extents.q[0], extents.q[1], extents.q[2], g.head_dim_v},
+                                    g.out_stride);
   return launch_kernel(kernel, dim3(static_cast<unsigned>(p.tiles_m * p.heads)), Config::threads,
                        stream, p, Config::shared_bytes);
 }

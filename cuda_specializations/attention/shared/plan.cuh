@@ -23,9 +23,7 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g,
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16 && (g.type_bias != DType::float64 || g.type != DType::float64))
     return "it does not read the bias's element type";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.heads_kv, g.seqlen_q, g.seqlen_kv,
-                                    g.head_dim, g.head_dim_v, g.page_size, g.num_pages})
-    if (extent < 0) return "an extent is negative";
+  if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.heads_kv == 0 && g.seqlen_kv != 0) return "k and v have no heads";
@@ -33,11 +31,7 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g,
   for (std::int64_t const extent :
        {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.page_size, g.num_pages})
     if (extent >= most_positions) return "an extent is too large";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr;
-  std::int64_t const slots = g.seqlen_q / 64 + g.batch + 2;
-  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
-                                                                                     << 30)
-    return "there are too many tiles for one launch";
+  if (most_tiles(g, 64) >= std::int64_t{1} << 30) return "there are too many tiles for one launch";
   if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
   if (g.heads_kv != 0 && g.seqlen_kv != 0 && (g.k == nullptr || g.v == nullptr))
     return "k or v is a null pointer";

@@ -52,24 +52,11 @@ char const* refuse_sm80_short(abi::AttentionArgs const& g, abi::Device const& de
   if (lengths.queries > 128 || lengths.keys > 128) return "sequences are longer than 128";
   if (Sm80ShortPlan(g).shared_bytes(short_head_dim(g)) > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   for (std::int64_t const stride : {g.q_stride[2], g.k_stride[2], g.v_stride[2]})
     if (stride >= 1 << 28 || stride <= -(1 << 28)) return "a stride is too large";
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  if (char const* reason = refuse_rows(
-          g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
-          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
-    return reason;
-  if (g.seqlen_kv == 0) return nullptr;
-  std::int64_t kv[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
-  if (char const* reason = refuse_rows(
-          g.k, kv, g.k_stride, "k's address is not a multiple of 16 bytes",
-          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
-    return reason;
-  kv[3] = g.head_dim_v;
-  return refuse_rows(g.v, kv, g.v_stride, "v's address is not a multiple of 16 bytes",
-                     "a stride of v is not a multiple of 16 bytes",
-                     "v has no unit stride along head_dim");
+  StoredExtents const extents(g);
+  if (char const* reason = refuse_queries(g, extents, refuse_rows<T>)) return reason;
+  return g.seqlen_kv == 0 ? nullptr : refuse_keys_and_values(g, extents, refuse_rows<T>);
 }
 
 template <class T>

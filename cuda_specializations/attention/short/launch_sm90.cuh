@@ -68,24 +68,12 @@ char const* refuse_sm90_short(abi::AttentionArgs const& g, abi::Device const& de
   if (char const* reason = refuse_short<T>(g)) return reason;
   if (is_empty(g)) return nullptr;
   if (char const* reason = refuse_lengths(g, device)) return reason;
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   if (g.q == nullptr) return "q, k, v or out is a null pointer";
-  if (char const* reason = refuse_operand(
-          g.q, q, g.q_stride, 2, "q's address is not a multiple of 16 bytes",
-          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
-    return reason;
+  StoredExtents const extents(g);
+  if (char const* reason = refuse_queries(g, extents, refuse_operand<T>)) return reason;
   if (g.seqlen_kv == 0) return nullptr;
   if (g.k == nullptr || g.v == nullptr) return "q, k, v or out is a null pointer";
-  std::int64_t kv[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
-  if (char const* reason = refuse_operand(
-          g.k, kv, g.k_stride, 2, "k's address is not a multiple of 16 bytes",
-          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
-    return reason;
-  kv[3] = g.head_dim_v;
-  return refuse_operand(g.v, kv, g.v_stride, 2, "v's address is not a multiple of 16 bytes",
-                        "a stride of v is not a multiple of 16 bytes",
-                        "v has no unit stride along head_dim");
+  return refuse_keys_and_values(g, extents, refuse_operand<T>);
 }
 
 template <class T>
@@ -106,15 +94,12 @@ int run_short(abi::AttentionArgs const& g, abi::Device const& device,
   Sm90ShortParams p{};
   p.s = short_params(g, 4 * plan.warpgroups, plan.keys);
   p.stage_bytes = plan.stage_bytes(d);
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  cudaError_t status = make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64, p.q_steps);
+  StoredExtents const extents(g);
+  cudaError_t status = make_operand_map<T>(&p.q, g.q, extents.q, g.q_stride, 64, p.q_steps);
   if (status == cudaSuccess && g.seqlen_kv != 0) {
-    std::int64_t kv[4] = {packed_kv ? 1 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
-    status = make_operand_map<T>(&p.k, g.k, kv, g.k_stride, 64, p.k_steps);
-    kv[3] = g.head_dim_v;
+    status = make_operand_map<T>(&p.k, g.k, extents.k, g.k_stride, 64, p.k_steps);
     if (status == cudaSuccess)
-      status = make_operand_map<T>(&p.v, g.v, kv, g.v_stride, 64, p.v_steps);
+      status = make_operand_map<T>(&p.v, g.v, extents.v, g.v_stride, 64, p.v_steps);
   }
   if (status != cudaSuccess) return status;
   // Where there are few tiles, each has a multiprocessor to itself.

@@ -33,9 +33,7 @@ char const* refuse_short(abi::AttentionArgs const& g) {
     return "it takes other element types";
   if (char const* reason = abi::beyond(g, abi::short_attention_options)) return reason;
   if (!(g.softmax_scale > 0)) return "softmax_scale is not positive";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0)
-    return "an extent is negative";
+  if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.head_dim > 128 || g.head_dim_v > 128) return "head_dim is above 128";
@@ -43,11 +41,8 @@ char const* refuse_short(abi::AttentionArgs const& g) {
   if (g.heads_kv == 0) return "k and v have no heads";
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
     if (extent >= most_positions) return "an extent is too large";
-  // Of the smallest tiles.
-  std::int64_t const tiles = g.seqlen_q / 16 + g.batch + 2;
-  if (tiles * g.heads_q *
-          (g.cu_seqlens_q.data != nullptr ? 1 : std::max<std::int64_t>(g.batch, 1)) >=
-      std::int64_t{1} << 31)
+  constexpr int smallest_tile = 16;
+  if (most_tiles(g, smallest_tile) >= std::int64_t{1} << 31)
     return "there are too many tiles for one launch";
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
   return nullptr;

@@ -30,14 +30,6 @@ struct Sm90LaunchesE4m3 {
 
 namespace {
 
-/// Of keys and values as they lie in memory: dimension 0, and positions in each.
-inline std::int64_t stored_sequences(abi::AttentionArgs const& g) {
-  return g.page_table != nullptr ? g.num_pages : g.cu_seqlens_kv.data != nullptr ? 1 : g.batch;
-}
-inline std::int64_t stored_rows(abi::AttentionArgs const& g) {
-  return g.page_table != nullptr ? g.page_size : g.seqlen_kv;
-}
-
 /// Whether terms can be added to products before they are scaled. 1/scale must leave biases room in
 /// a float32: one below -2^127·scale counts as -inf.
 inline bool adds_to_products(abi::AttentionArgs const& g) {
@@ -57,8 +49,9 @@ inline bool copies_bias(abi::AttentionArgs const& g) {
   if (g.bias == nullptr || g.seqlen_kv == 0 || g.alibi != nullptr || !adds_to_products(g))
     return false;
   std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
-  std::int64_t const bytes = g.type_bias == DType::float32 ? 4 : 2;
-  return refuse_operand(g.bias, extent, g.bias_stride, bytes, "", "", "") == nullptr;
+  return (g.type_bias == DType::float32
+              ? refuse_operand<float>(g.bias, extent, g.bias_stride, "", "", "")
+              : refuse_operand<__half>(g.bias, extent, g.bias_stride, "", "", "")) == nullptr;
 }
 
 /// A stride in units of 16 bytes; 0 where there is nothing to step over.
@@ -100,9 +93,7 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
       g.type_bias != DType::bfloat16)
     return "it does not read the bias's element type";
-  if (g.batch < 0 || g.heads_q < 0 || g.heads_kv < 0 || g.seqlen_q < 0 || g.seqlen_kv < 0 ||
-      g.head_dim < 0 || g.head_dim_v < 0 || g.num_pages < 0 || g.page_size < 0)
-    return "an extent is negative";
+  if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
   if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.head_dim > 256) return "head_dim is above 256";
@@ -111,32 +102,16 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
       g.seqlen_kv >= most_positions || g.page_size >= most_positions)
     return "an extent is too large";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr;
-  std::int64_t const slots = g.seqlen_q / 128 + g.batch + 2;
-  if (slots * g.heads_q * (packed_q ? 1 : std::max<std::int64_t>(g.batch, 1)) >= std::int64_t{1}
-                                                                                     << 30)
-    return "there are too many tiles for one launch";
+  if (most_tiles(g, 128) >= std::int64_t{1} << 30) return "there are too many tiles for one launch";
   if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  if (char const* reason = refuse_operand(
-          g.q, q, g.q_stride, sizeof(T), "q's address is not a multiple of 16 bytes",
-          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
-    return reason;
+  StoredExtents const extents(g);
+  if (char const* reason = refuse_queries(g, extents, refuse_operand<T>)) return reason;
   if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;
   if (g.num_pages >= most_positions) return "there are too many pages";
   if (g.k == nullptr || g.v == nullptr) return "k or v is a null pointer";
-  std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
-  if (char const* reason = refuse_operand(
-          g.k, k, g.k_stride, sizeof(T), "k's address is not a multiple of 16 bytes",
-          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
-    return reason;
-  std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
-  if (char const* reason = refuse_operand(
-          g.v, v, g.v_stride, sizeof(T), "v's address is not a multiple of 16 bytes",
-          "a stride of v is not a multiple of 16 bytes", "v has no unit stride along head_dim"))
-    return reason;
+  if (char const* reason = refuse_keys_and_values(g, extents, refuse_operand<T>)) return reason;
   if (g.page_table != nullptr && g.page_size % 8 != 0 &&
-      !(counts_units<T>(k, g.k_stride) && counts_units<T>(v, g.v_stride)))
+      !(counts_units<T>(extents.k, g.k_stride) && counts_units<T>(extents.v, g.v_stride)))
     return "pages that are no multiple of 8 positions lie within 64 GiB";
   return nullptr;
 }

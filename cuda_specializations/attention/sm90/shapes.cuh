@@ -90,26 +90,24 @@ cudaError_t make_attention_params(abi::AttentionArgs const& g, int multiprocesso
                                   Sm90AttentionParams& p, int& blocks) {
   bool const packed_q = g.cu_seqlens_q.data != nullptr;
   using T = typename Config::Element;
-  std::int64_t const q[4] = {packed_q ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
+  StoredExtents const extents(g);
   int const shift = choose_pack_shift<Config>(g);
   cudaError_t status =
-      make_operand_map<T>(&p.q, g.q, q, g.q_stride, 64 >> shift, p.q_steps, 1 << shift);
+      make_operand_map<T>(&p.q, g.q, extents.q, g.q_stride, 64 >> shift, p.q_steps, 1 << shift);
   if (status != cudaSuccess) return status;
   if (g.heads_kv != 0 && g.seqlen_kv != 0) {
-    std::int64_t const k[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim};
-    std::int64_t const v[4] = {stored_sequences(g), g.heads_kv, stored_rows(g), g.head_dim_v};
     int rows = Config::tile_n;  // of a box
     if (g.page_table != nullptr) {
       rows = p.page_rows = static_cast<int>(std::gcd(g.page_size, std::int64_t{Config::tile_n}));
       p.by_page = Quotient(static_cast<int>(g.page_size));
       for (int r = 0; r < 3; ++r) {
-        p.row_units[0][r] = static_cast<std::uint32_t>(units_of<T>(k, g.k_stride, r));
-        p.row_units[1][r] = static_cast<std::uint32_t>(units_of<T>(v, g.v_stride, r));
+        p.row_units[0][r] = static_cast<std::uint32_t>(units_of<T>(extents.k, g.k_stride, r));
+        p.row_units[1][r] = static_cast<std::uint32_t>(units_of<T>(extents.v, g.v_stride, r));
       }
     }
-    status = make_operand_map<T>(&p.k, g.k, k, g.k_stride, rows, p.k_steps);
+    status = make_operand_map<T>(&p.k, g.k, extents.k, g.k_stride, rows, p.k_steps);
     if (status != cudaSuccess) return status;
-    status = make_operand_map<T>(&p.v, g.v, v, g.v_stride, rows, p.v_steps);
+    status = make_operand_map<T>(&p.v, g.v, extents.v, g.v_stride, rows, p.v_steps);
     if (status != cudaSuccess) return status;
   }
   if constexpr (Config::copies_bias) {

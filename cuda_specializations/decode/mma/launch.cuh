@@ -88,21 +88,9 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (plan.shared_bytes<T>() > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
-  std::int64_t const q[4] = {plan.packed ? 1 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
-  if (char const* reason = refuse_rows<T>(
-          g.q, q, g.q_stride, "q's address is not a multiple of 16 bytes",
-          "a stride of q is not a multiple of 16 bytes", "q has no unit stride along head_dim"))
-    return reason;
-  if (g.seqlen_kv == 0) return nullptr;
-  StoredKeys keys(g);
-  if (char const* reason = refuse_rows<T>(
-          g.k, keys.extent, g.k_stride, "k's address is not a multiple of 16 bytes",
-          "a stride of k is not a multiple of 16 bytes", "k has no unit stride along head_dim"))
-    return reason;
-  keys.extent[3] = g.head_dim_v;
-  return refuse_rows<T>(g.v, keys.extent, g.v_stride, "v's address is not a multiple of 16 bytes",
-                        "a stride of v is not a multiple of 16 bytes",
-                        "v has no unit stride along head_dim");
+  StoredExtents const extents(g);
+  if (char const* reason = refuse_queries(g, extents, refuse_rows<T>)) return reason;
+  return g.seqlen_kv == 0 ? nullptr : refuse_keys_and_values(g, extents, refuse_rows<T>);
 }
 
 template <class T>

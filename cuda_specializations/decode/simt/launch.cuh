@@ -53,18 +53,6 @@ constexpr int simt_elements(int d, int rows, bool whole) {
   return sizeof(T) == 8 || d == 256 || rows == 8 || (d == 128 && apart) ? 16 : 32;
 }
 
-/// Whether rows of a tensor [batch, heads, positions, features] can be read `elements` at a time.
-template <class T>
-bool reads_groups(void const* data, std::int64_t const (&extent)[4],
-                  std::int64_t const (&stride)[4], int elements) {
-  if (extent[3] % elements != 0 || (extent[3] > 1 && stride[3] != 1) ||
-      reinterpret_cast<std::uintptr_t>(data) % (elements * sizeof(T)) != 0)
-    return false;
-  for (int r = 0; r < 3; ++r)
-    if (extent[r] > 1 && stride[r] % elements != 0) return false;
-  return true;
-}
-
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 template <class T>
 struct SimtDecodePlan : DecodeParts {
@@ -140,10 +128,10 @@ cudaError_t launch_simt_decode(SimtDecodeParams const& p, std::int64_t blocks,
   using Pieces = SimtDecodeConfig<T, D, Rows, true, resident, simt_elements<T>(D, Rows, true)>;
   using Single = SimtDecodeConfig<T, D, Rows, false, resident, simt_elements<T>(D, Rows, false)>;
   abi::AttentionArgs const& g = p.args;
-  StoredKeys keys(g);
-  bool whole = reads_groups<T>(g.k, keys.extent, g.k_stride, Pieces::vector);
-  keys.extent[3] = g.head_dim_v;
-  whole = whole && reads_groups<T>(g.v, keys.extent, g.v_stride, Pieces::vector);
+  StoredExtents const extents(g);
+  bool const whole = (g.head_dim | g.head_dim_v) % Pieces::vector == 0 &&
+                     rows_in_groups<T>(g.k, extents.k, g.k_stride, Pieces::vector) &&
+                     rows_in_groups<T>(g.v, extents.v, g.v_stride, Pieces::vector);
   return launch_behind(whole ? sm80_simt_decode_kernel<Pieces> : sm80_simt_decode_kernel<Single>,
                        blocks, Pieces::threads, 0, device, stream, p);
 }
