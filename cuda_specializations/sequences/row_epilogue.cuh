@@ -7,6 +7,7 @@
 #include "ptx/dependent_launch.cuh"
 #include "repair.cuh"
 #include "row_scores.cuh"
+#include "row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -94,14 +95,8 @@ __device__ __forceinline__ DecodeScale finish_row(abi::AttentionArgs const& g, i
                                                   float sum) {
   if (sum == 0) return {0.0f, minus_infinity()};
   float correction = 1;
-  if (g.sinks != nullptr) {
-    float const sink = load_float(g.sinks, g.type_sinks, head * g.sinks_stride) * log2_e;
-    float const before = top;
-    top = fmaxf(top, sink);
-    correction = power_of_2(before - top);
-    sum = fmaf(sum, correction, power_of_2(sink - top));
-  }
-  return {__fdividef(correction, sum), (top + log2f(sum)) * 0.6931471805599453f};
+  if (g.sinks != nullptr) join_sink(sink_of(g, head), top, sum, correction);
+  return {__fdividef(correction, sum), log_sum_exp(top, sum)};
 }
 
 /// A block that has no keys: rows become 0 and -inf, or the states of this part empty, of which

@@ -16,7 +16,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-constexpr float log2_e = 1.4426950408889634f;
+constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
 

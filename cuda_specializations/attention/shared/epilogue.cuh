@@ -7,6 +7,7 @@
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
 #include "scores.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -135,15 +136,10 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     factor[half] = 1;
   }
   if (__builtin_expect(g.sinks != nullptr, 0)) {
-    float const sink = load_float(g.sinks, g.type_sinks, (t.head + head) * g.sinks_stride) * log2_e;
+    float const sink = sink_of(g, t.head + head);
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if (empty[half]) continue;
-      float const before = top[half];
-      top[half] = fmaxf(before, sink);
-      factor[half] = power_of_2(before - top[half]);
-      sum[half] = fmaf(sum[half], factor[half], power_of_2(sink - top[half]));
-    }
+    for (int half = 0; half < 2; ++half)
+      if (!empty[half]) join_sink(sink, top[half], sum[half], factor[half]);
   }
   if (t.lse != nullptr) {  // lanes 0 and 1 of four that share two queries store one each
     int const q = fresh_thread() % 4;
@@ -152,7 +148,7 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
     store_global_if(
         q < 2 && 8 * q < existing,
         t.lse + head * g.lse_stride[1] + static_cast<unsigned>(row + 8 * q) * g.lse_stride[2],
-        none ? minus_infinity() : (from + __log2f(of)) * 0.6931471805599453f);
+        none ? minus_infinity() : fast_log_sum_exp(from, of));
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) factor[half] = __fdividef(factor[half], sum[half]);

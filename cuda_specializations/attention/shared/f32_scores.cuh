@@ -12,6 +12,7 @@
 #include "ptx/registers.cuh"
 #include "scores.cuh"
 #include "sequences/repair.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -211,7 +212,7 @@ __device__ __forceinline__ void store_f32_rows(F32AttentionParams const& p, Atte
   std::int64_t const b = max(t.batch, 0), h = t.head;
   bool const first = (static_cast<int>(threadIdx.x) & Layout::shared) == 0;
   float sink = 0;
-  if (g.sinks != nullptr) sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
+  if (g.sinks != nullptr) sink = sink_of(g, h);
 #pragma unroll
   for (int i = 0; i < Layout::rows; ++i) {
     float sum = rows.sum[i];
@@ -222,17 +223,12 @@ __device__ __forceinline__ void store_f32_rows(F32AttentionParams const& p, Atte
     if (!Repairs && row >= t.rows) continue;
     bool const stored = row < t.rows, empty = row >= t.len_q || sum == 0;
     float top = rows.shift(i, c), factor = 1;
-    if (g.sinks != nullptr && !empty) {
-      float const before = top;
-      top = fmaxf(before, sink);
-      factor = power_of_2(before - top);
-      sum = fmaf(sum, factor, power_of_2(sink - top));
-    }
+    if (g.sinks != nullptr && !empty) join_sink(sink, top, sum, factor);
     std::int64_t const position = std::int64_t{t.begin_q} + row;
     if (g.lse != nullptr && first && stored)
       static_cast<float*>(
           g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] + position * g.lse_stride[2]] =
-          empty ? minus_infinity() : (top + log2f(sum)) * 0.6931471805599453f;
+          empty ? minus_infinity() : log_sum_exp(top, sum);
     float const reference = rows.shift(i, c);
     factor = empty ? 0.0f : factor / sum;
     float* const out = static_cast<float*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +

@@ -12,6 +12,7 @@
 #include "scores.cuh"
 #include "sequences/mma_tiles.cuh"
 #include "sequences/repair.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -101,20 +102,16 @@ __device__ __forceinline__ void store_short(ShortParams const& p, ShortTile cons
   }
   float top[2] = {shift[0], shift[1]};
   if (g.sinks != nullptr) {
-    float const sink = load_float(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e;
+    float const sink = sink_of(g, t.head);
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      top[h] = fmaxf(shift[h], sink);
-      factor[h] = power_of_2(shift[h] - top[h]);
-      sum[h] = fmaf(sum[h], factor[h], power_of_2(sink - top[h]));
-    }
+    for (int h = 0; h < 2; ++h) join_sink(sink, top[h], sum[h], factor[h]);
   }
   if (to.lse != nullptr) {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
       if (fresh_thread() % 4 == 0 && t.row0 + i0 + 8 * h < t.rows)
         to.lse[(i0 + 8 * h) * g.lse_stride[2]] =
-            empty[h] ? minus_infinity() : (top[h] + __log2f(sum[h])) * 0.6931471805599453f;
+            empty[h] ? minus_infinity() : fast_log_sum_exp(top[h], sum[h]);
   }
 #pragma unroll
   for (int h = 0; h < 2; ++h) factor[h] = __fdividef(factor[h], sum[h]);

@@ -19,6 +19,7 @@
 #include "attention/shared/ring.cuh"
 #include "common/limits.cuh"
 #include "ptx/registers.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -195,17 +196,11 @@ __device__ __forceinline__ void store_wmma_rows(MmaAttentionParams const& p, Att
   float top = softmax.shift(0, c), factor = 1;
   bool const empty = query >= t.len_q || sum == 0;
   std::int64_t const b = max(t.batch, 0), h = t.head;
-  if (g.sinks != nullptr) {
-    float const sink = load_float(g.sinks, g.type_sinks, h * g.sinks_stride) * log2_e;
-    float const before = top;
-    top = fmaxf(before, sink);
-    factor = power_of_2(before - top);
-    sum = fmaf(sum, factor, power_of_2(sink - top));
-  }
+  if (g.sinks != nullptr) join_sink(sink_of(g, h), top, sum, factor);
   if (g.lse != nullptr && lane % 2 == 0 && query < t.rows)
     static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
                                (std::int64_t{t.begin_q} + query) * g.lse_stride[2]] =
-        empty ? minus_infinity() : (top + log2f(sum)) * 0.6931471805599453f;
+        empty ? minus_infinity() : log_sum_exp(top, sum);
   __syncwarp();
   factors[lane / 2] = empty ? -1.0f : factor / sum;
   __syncwarp();

@@ -18,6 +18,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/mma_sync.cuh"
 #include "ptx/registers.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -242,10 +243,7 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
     bool const empty = row >= t.len_q || sum == 0;
     if (!empty && g.sinks != nullptr) {
       double const sink = load_double(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e_64;
-      double const before = top;
-      top = fmax(before, sink);
-      factor = power_of_2(before - top);
-      sum = fma(sum, factor, power_of_2(sink - top));
+      join_sink(sink, top, sum, factor, [](double x) { return power_of_2(x); });
     }
     factor = empty ? 0.0 : factor / sum;
     std::int64_t const position = std::int64_t{t.begin_q} + row;

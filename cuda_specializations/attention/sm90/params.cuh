@@ -313,7 +313,7 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
 template <class Config>
 __device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
                                           Sm90AttentionSlopedTile& t) {
-  t.slope = slope_of(p, t) * (Config::columns ? p.bias_factor * 0.6931471805599453f : 1.0f);
+  t.slope = slope_of(p, t) * (Config::columns ? p.bias_factor * ln_2 : 1.0f);
   int const last = min(t.row0 + (Config::tile_m >> pack_shift<Config>(p)), t.len_q) - 1;
   int const nearest = max(t.first, min(t.end - 1, (last + t.offset) / Config::tile_n));
   t.turned = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "mainloop.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -45,10 +46,7 @@ __device__ __forceinline__ SimtScale<Acc> finish_simt_row(abi::AttentionArgs con
   Acc correction = 1;
   if (g.sinks != nullptr) {
     Acc const sink = Units::load(g.sinks, g.type_sinks, head * g.sinks_stride) * Units::unit;
-    Acc const before = top;
-    top = max(top, sink);
-    correction = Units::power(before - top);
-    sum = sum * correction + Units::power(sink - top);
+    join_sink(sink, top, sum, correction, [](Acc x) { return Units::power(x); });
   }
   return {correction / sum, (top + Units::log(sum)) * Units::natural};
 }

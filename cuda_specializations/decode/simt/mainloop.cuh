@@ -27,7 +27,7 @@ template <class Acc>
 struct ScoreUnits;
 template <>
 struct ScoreUnits<float> {  // of the base-2 exponent, for which there is an instruction
-  static constexpr float unit = log2_e, natural = 0.6931471805599453f;
+  static constexpr float unit = log2_e, natural = ln_2;
   __device__ __forceinline__ static float power(float x) { return power_of_2(x); }
   __device__ __forceinline__ static float log(float x) { return log2f(x); }
   __device__ __forceinline__ static float tanh(float x) { return tanh_any(x); }
