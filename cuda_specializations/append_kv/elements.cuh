@@ -3,13 +3,11 @@
 /// Elements of append_kv/sm80_simt: groups that are loaded at once, conversions, rotation.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
-
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
 #include <type_traits>
+
+#include "common/elements.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -36,17 +34,10 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) AppendKvGroup {
 
 template <class Acc, class T>
 __device__ __forceinline__ Acc widen(T x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __bfloat162float(x);
-  } else if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.__x, __NV_E4M3)));
-  } else if constexpr (std::is_same_v<T, __nv_fp8_e5m2>) {
-    return __half2float(__half(__nv_cvt_fp8_to_halfraw(x.__x, __NV_E5M2)));
-  } else {
+  if constexpr (sizeof(T) <= 2)
+    return widen(x);
+  else
     return static_cast<Acc>(x);
-  }
 }
 
 /// Rounds to nearest. What is too large for float8 becomes NaN (e4m3) or infinity (e5m2), where the

@@ -3,12 +3,10 @@
 /// Arithmetic of scores and weights that attention kernels share.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <attikos/abi/dtype.hpp>
 #include <cstdint>
 
+#include "common/elements.cuh"
 #include "ptx/math.cuh"
 
 namespace attikos {
@@ -19,23 +17,6 @@ namespace {
 constexpr float log2_e = 1.4426950408889634f, ln_2 = 0.6931471805599453f;
 
 __device__ __forceinline__ float minus_infinity() { return __int_as_float(0xff800000); }
-
-template <class T>
-__device__ __forceinline__ std::uint32_t pack_pair(float x, float y);
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__half>(float x, float y) {
-  __half2 const h = __floats2half2_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-template <>
-__device__ __forceinline__ std::uint32_t pack_pair<__nv_bfloat16>(float x, float y) {
-  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-
-__device__ __forceinline__ float widen(float x) { return x; }
-__device__ __forceinline__ float widen(__half x) { return __half2float(x); }
-__device__ __forceinline__ float widen(__nv_bfloat16 x) { return __bfloat162float(x); }
 
 __device__ __forceinline__ float load_float(void const* from, DType type, std::int64_t at) {
   if (type == DType::float16) return widen(static_cast<__half const*>(from)[at]);

@@ -7,8 +7,6 @@
 /// g = t % 32 / 4, q = t % 4, holds in s[j + 2 i + 4 b] query 16 w + g + 8 i, key 8 b + 2 q + j.
 #pragma once
 
-#include <cuda_fp8.h>
-
 #include "ptx/convert.cuh"
 #include "tile.cuh"
 
@@ -16,8 +14,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-__device__ __forceinline__ float widen(__nv_fp8_e4m3 x) { return static_cast<float>(x); }
 
 /// Numbers that turn products into scores, the same for a whole tile.
 struct ScoreTerms {

@@ -55,18 +55,6 @@ __device__ __forceinline__ void produce_bias(Sm90AttentionParams const& p, unsig
   }
 }
 
-/// Two numbers of 16 bits each.
-template <class B>
-__device__ __forceinline__ float2 widen_pair(std::uint32_t word);
-template <>
-__device__ __forceinline__ float2 widen_pair<__half>(std::uint32_t word) {
-  return __half22float2(*reinterpret_cast<__half2 const*>(&word));
-}
-template <>
-__device__ __forceinline__ float2 widen_pair<__nv_bfloat16>(std::uint32_t word) {
-  return {__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u)};
-}
-
 /// Where a thread of a warpgroup reads in a box of 16-bit biases: row l % 16 of its warp's, keys
 /// 0 or 8 to the next 7.
 __device__ __forceinline__ std::uint32_t lane_address_16(std::uint32_t thread) {

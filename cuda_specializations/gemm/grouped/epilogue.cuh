@@ -135,10 +135,10 @@ class GroupedStorer {
           float x[4], y[4];
           scale(v, part + 8 * b, x), scale(v, part + 8 * b + 8, y);
           store_matrices_transposed(base + line * 128 + ((chunk ^ (line % 8)) * 16),
-                                    pack(e.type_c, e.alpha * x[0], e.alpha * x[1]),
-                                    pack(e.type_c, e.alpha * x[2], e.alpha * x[3]),
-                                    pack(e.type_c, e.alpha * y[0], e.alpha * y[1]),
-                                    pack(e.type_c, e.alpha * y[2], e.alpha * y[3]));
+                                    pack_pair(e.type_c, e.alpha * x[0], e.alpha * x[1]),
+                                    pack_pair(e.type_c, e.alpha * x[2], e.alpha * x[3]),
+                                    pack_pair(e.type_c, e.alpha * y[0], e.alpha * y[1]),
+                                    pack_pair(e.type_c, e.alpha * y[2], e.alpha * y[3]));
         }
         named_barrier_sync(barrier_, 128);
         if (exists) {

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "common/activation.cuh"
+#include "common/elements.cuh"
 #include "ptx/convert.cuh"
 
 namespace attikos {
@@ -64,9 +65,9 @@ constexpr __host__ __device__ bool has_8_bits(DType type) {
 __device__ __forceinline__ float load_as_float(void const* data, DType type, std::int64_t at) {
   switch (type) {
     case DType::float16:
-      return __half2float(static_cast<__half const*>(data)[at]);
+      return widen(static_cast<__half const*>(data)[at]);
     case DType::bfloat16:
-      return __bfloat162float(static_cast<__nv_bfloat16 const*>(data)[at]);
+      return widen(static_cast<__nv_bfloat16 const*>(data)[at]);
     case DType::int32:
       return static_cast<float>(static_cast<int const*>(data)[at]);
     default:
@@ -193,20 +194,6 @@ __device__ __forceinline__ void store_one(Epilogue const& e, std::int64_t to, fl
   }
 }
 
-/// Two 16-bit elements in one word.
-__device__ __forceinline__ std::uint32_t pack(DType type, float x, float y) {
-  if (type == DType::float16) {
-    __half2 const h = __floats2half2_rn(x, y);
-    return *reinterpret_cast<std::uint32_t const*>(&h);
-  }
-  __nv_bfloat162 const h = __floats2bfloat162_rn(x, y);
-  return *reinterpret_cast<std::uint32_t const*>(&h);
-}
-__device__ __forceinline__ float2 unpack(DType type, std::uint32_t two) {
-  if (type == DType::float16) return __half22float2(*reinterpret_cast<__half2 const*>(&two));
-  return {__uint_as_float(two << 16), __uint_as_float(two & 0xFFFF0000)};
-}
-
 /// Any activation, as one piece of code: inlined for every sum it would be a hundred.
 __device__ __noinline__ float4 activate_four(Activation activation, float4 x) {
   return {fast_activation(activation, x.x), fast_activation(activation, x.y),
@@ -259,7 +246,7 @@ __device__ __noinline__ void keep_argument(Epilogue const& e, float sum, std::in
   if (to.type == DType::float32)
     static_cast<float*>(to.data)[at] = v;
   else
-    static_cast<std::uint16_t*>(to.data)[at] = static_cast<std::uint16_t>(pack(to.type, v, v));
+    static_cast<std::uint16_t*>(to.data)[at] = static_cast<std::uint16_t>(pack_pair(to.type, v, v));
 }
 
 /// The same for the first `exist` of eight sums along M or N.
@@ -287,7 +274,7 @@ __device__ __forceinline__ void keep_eight(Epilogue const& e, float (&v)[8], boo
     std::uint16_t* const x = static_cast<std::uint16_t*>(to.data) + first;
     std::uint32_t w[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) w[j] = pack(to.type, v[2 * j], v[2 * j + 1]);
+    for (int j = 0; j < 4; ++j) w[j] = pack_pair(to.type, v[2 * j], v[2 * j + 1]);
     if (step == 1 && exist == 8 && reinterpret_cast<std::uintptr_t>(x) % 16 == 0) {
       *reinterpret_cast<uint4*>(x) = make_uint4(w[0], w[1], w[2], w[3]);
     } else {
@@ -321,7 +308,7 @@ __device__ __forceinline__ void store_four(Epilogue const& e, std::int64_t to,
         quantize_four(e.type_c, divisor_of(e), {v[0], v[1], v[2], v[3]});
   } else {
     *reinterpret_cast<uint2*>(static_cast<__half*>(e.c) + to) =
-        make_uint2(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]));
+        make_uint2(pack_pair(e.type_c, v[0], v[1]), pack_pair(e.type_c, v[2], v[3]));
   }
 }
 
@@ -377,7 +364,7 @@ class FoursOfAddend {
   __device__ __forceinline__ void add(int i, float factor, float (&v)[4]) const {
     uint4 w = raw_[i];
     if (whole_ && type_ != DType::float32) {
-      float2 const x = unpack(type_, w.x), y = unpack(type_, w.y);
+      float2 const x = widen_pair(type_, w.x), y = widen_pair(type_, w.y);
       w = {__float_as_uint(x.x), __float_as_uint(x.y), __float_as_uint(y.x), __float_as_uint(y.y)};
     }
     v[0] += factor * __uint_as_float(w.x), v[1] += factor * __uint_as_float(w.y);

@@ -123,7 +123,7 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
       } else {
         each(std::integral_constant<int, 8>{}, [&](float const* v, std::int64_t to) {
           auto const two = [&](int j) {
-            return pack(e.type_c, e.alpha * v[j], e.alpha * v[j + 1]);
+            return pack_pair(e.type_c, e.alpha * v[j], e.alpha * v[j + 1]);
           };
           *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(e.c) + to) =
               make_uint4(two(0), two(2), two(4), two(6));

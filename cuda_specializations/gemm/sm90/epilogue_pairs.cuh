@@ -31,7 +31,7 @@ __device__ __forceinline__ void load_columns(void const* data, DType type, int c
   }
   if (floats) return;
 #pragma unroll
-  for (int b = 0; b < Blocks; ++b) w[b] = unpack(type, __float_as_uint(w[b].x));
+  for (int b = 0; b < Blocks; ++b) w[b] = widen_pair(type, __float_as_uint(w[b].x));
 }
 
 /// The factors of an epilogue that has nothing else. Those that are the same for all of C are read
@@ -145,7 +145,7 @@ class AddedPairs {
   __device__ __forceinline__ void add(float factor, float (&v)[Columns / 2]) const {
 #pragma unroll
     for (int r = 0; r < Columns / 2; r += 2) {
-      float2 const two = unpack(type_, pairs_[r / 4][r / 2 % 2]);
+      float2 const two = widen_pair(type_, pairs_[r / 4][r / 2 % 2]);
       v[r] += factor * two.x, v[r + 1] += factor * two.y;
     }
   }
@@ -200,7 +200,7 @@ __device__ __noinline__ void keep_pairs(Sm90Params const& p, float4 v, int z, in
       *reinterpret_cast<float2*>(static_cast<float*>(to.data) + at) = {x, y};
     else
       *reinterpret_cast<std::uint32_t*>(static_cast<std::uint16_t*>(to.data) + at) =
-          pack(to.type, x, y);
+          pack_pair(to.type, x, y);
   };
   store(row, v.x, v.y);
   store(next, v.z, v.w);

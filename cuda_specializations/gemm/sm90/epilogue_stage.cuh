@@ -42,8 +42,9 @@ __device__ __forceinline__ void stage_halves(float const* v, unsigned char* pane
   for (int pair = 0; pair < Columns / 16; ++pair) {
     float const* const w = v + 8 * pair;
     int const chunk = first_chunk + 2 * pair + lane / 16;
-    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack(type, w[0], w[1]),
-                   pack(type, w[2], w[3]), pack(type, w[4], w[5]), pack(type, w[6], w[7]));
+    store_matrices(base + ((chunk ^ (line % 8)) * 16), pack_pair(type, w[0], w[1]),
+                   pack_pair(type, w[2], w[3]), pack_pair(type, w[4], w[5]),
+                   pack_pair(type, w[6], w[7]));
   }
 }
 
@@ -122,7 +123,7 @@ __device__ __forceinline__ void stage_halves_along_m(float const* v, unsigned ch
 #pragma unroll
     for (int block = 0; block < Columns / 8; ++block) {
       int const r = 4 * block + j;
-      *reinterpret_cast<std::uint32_t*>(at + block * 1024) = pack(type, v[r], v[r + 2]);
+      *reinterpret_cast<std::uint32_t*>(at + block * 1024) = pack_pair(type, v[r], v[r + 2]);
     }
   }
 }

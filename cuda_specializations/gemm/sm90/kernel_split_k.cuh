@@ -261,8 +261,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
         else
           v[j] = factors.apply(sum_at(from + j));
       }
-      uint4 const packed = make_uint4(pack(e.type_c, v[0], v[1]), pack(e.type_c, v[2], v[3]),
-                                      pack(e.type_c, v[4], v[5]), pack(e.type_c, v[6], v[7]));
+      uint4 const packed =
+          make_uint4(pack_pair(e.type_c, v[0], v[1]), pack_pair(e.type_c, v[2], v[3]),
+                     pack_pair(e.type_c, v[4], v[5]), pack_pair(e.type_c, v[6], v[7]));
       std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
       *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
     }
