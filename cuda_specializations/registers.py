@@ -6,7 +6,9 @@
 
 BUILD is a build directory, or any directory with the *.ptxas.log files of one; NAME the beginning of the names of
 the sources to look at: attention_sm90_bf16_d128. With OTHER, another such directory, prints what differs from there
-instead, whichever source a kernel stands in.
+instead, whichever source a kernel stands in. Kernels that only one of the two has by name, since a shape or a type was
+renamed, are paired with those of the same template, source and architecture in the order in which they are
+instantiated, if they are as many; of such pairs both names are printed where they differ.
 """
 
 import argparse
@@ -54,6 +56,27 @@ def read(directory, beginning=""):
     return found
 
 
+def template_of(name):
+    """What a mangled name has before its template arguments: our functions and namespaces have no capital I."""
+    return without_source(name).split("I", 1)[0]
+
+
+def paired(now, before):
+    """[(function now, function before)], None for one that is not there."""
+    pairs = [(function, before[key]) for key, function in now.items() if key in before]
+    renamed = collections.defaultdict(lambda: ([], []))
+    for side, own, other in (0, now, before), (1, before, now):
+        for key, function in own.items():
+            if key not in other:
+                renamed[template_of(function.name), function.source, key[1]][side].append(function)
+    for fresh, old in renamed.values():
+        if len(fresh) == len(old):
+            pairs += zip(fresh, old)
+        else:
+            pairs += [(function, None) for function in fresh] + [(None, function) for function in old]
+    return pairs
+
+
 def readable(functions):
     """{mangled: demangled and shortened}"""
     names = sorted({function.name for function in functions})
@@ -88,11 +111,13 @@ def main():
                   f"{names[function.name]}")  # fmt: skip
         return
     differences = 0
-    for key in sorted(now.keys() | before.keys()):
-        was, is_now = before.get(key), now.get(key)
+    architectures = {id(function): key[1] for side in (now, before) for key, function in side.items()}
+    for is_now, was in sorted(paired(now, before), key=lambda pair: names[(pair[0] or pair[1]).name]):
         if not was or not is_now or was.numbers != is_now.numbers:
             differences += 1
-            print(key[1], names[(is_now or was).name], *(
+            known = is_now or was
+            other = f"(was {names[was.name]})" if was and is_now and names[was.name] != names[is_now.name] else ""
+            print(architectures[id(known)], names[known.name], *filter(None, [other]), *(
                 f"{when} {' '.join(f'{k} {v}' for k, v in f.numbers._asdict().items()) if f else 'absent'}"
                 for when, f in (("before:", was), ("now:", is_now))))  # fmt: skip
     kernels = sum(function.numbers.registers != "-" for function in now.values())

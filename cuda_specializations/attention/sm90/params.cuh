@@ -15,6 +15,7 @@
 #include "common/quotient.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -69,103 +70,94 @@ __device__ __forceinline__ int block_at(Sm90AttentionSlopedTile const& t, int n)
   return block < t.first ? block + t.end - t.first : block;
 }
 
-/// A kernel's shape: `Consumers` warpgroups of 64 queries each, blocks of `TileN` keys, head
-/// dimensions up to `D` of queries and keys and `Dv` of values. `Turns`: the warpgroups multiply in
-/// turns, so that one's softmax runs beside another's products. `Terms`: scores are more than
-/// scale·q·k with a positive scale; twice the instantiations. `Bias`: that and a bias, which the
-/// copy engine brings. `Columns`: that and ALiBi or a bias that all queries share, see
-/// score_columns.cuh.
+/// A kernel for elements of type T in one of the shapes of shapes.cuh.
 ///
 /// Products of 8-bit types take values with the keys of one feature side by side: warps of the
 /// producer bring them into that order, from the ring of raw values to that of values.
-template <class T, int D, int Consumers, int TileN, bool Turns, bool Terms = false,
-          bool Bias = false, int Dv = D, bool Columns = false>
+template <class T, class Shape>
 struct Sm90AttentionConfig {
   using Element = T;
-  static constexpr int d = D, dv = Dv, consumers = Consumers, tile_n = TileN, stages = 2;
-  static constexpr bool turns = Turns, terms = Terms, copies_bias = Bias;
+  using Scores = sm90_attention_shapes::Scores;
+  static constexpr int d = Shape::d, dv = Shape::dv, tile_n = Shape::keys, stages = 2;
+  static constexpr int tile_m = Shape::queries, consumers = tile_m / 64;
+  static constexpr bool turns = Shape::schedule == Schedule::ping_pong;
+  /// Scores with a softcap alone make weights straight from products where they can.
+  static constexpr bool forms = Shape::scores == Scores::softcap;
+  static constexpr bool terms = Shape::scores == Scores::terms || forms;
+  static constexpr bool copies_bias = Shape::scores == Scores::bias;
+  static constexpr bool columns = Shape::scores == Scores::columns;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
-  static constexpr bool columns = Columns;
   /// Tiles may have rows of several heads; not where scores depend on the head, nor where tiles
   /// are for many queries and registers scarce.
-  static constexpr bool packs_heads = !Bias && !Columns && Consumers == 2;
-  using Tile =
-      std::conditional_t<scaled, Sm90AttentionScaledTile,
-                         std::conditional_t<Columns, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
+  static constexpr bool packs_heads = !copies_bias && !columns && consumers == 2;
+  using Tile = std::conditional_t<
+      scaled, Sm90AttentionScaledTile,
+      std::conditional_t<columns || forms, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
-  static constexpr bool spare_weights = Consumers == 2 || sizeof(T) == 1;
+  static constexpr bool spare_weights = consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
-  static constexpr bool full = sizeof(T) == 1 && (Dv == 256 || (TileN == 192 && Dv == 128));
-  static constexpr bool forms = false;  ///< as Sm90AttentionFormConfig
+  static constexpr bool full = sizeof(T) == 1 && (dv == 256 || (tile_n == 192 && dv == 128));
   /// Registers for what tells which blocks have masked keys, and which of a block's keys the rows
   /// see, worked out while its products are under way.
-  static constexpr bool keeps_blocks = Consumers == 2 && !full;
-  static constexpr bool keeps_keys = keeps_blocks && sizeof(T) == 2 && (Dv < 256 || D == 256);
+  static constexpr bool keeps_blocks = consumers == 2 && !full;
+  static constexpr bool keeps_keys =
+      keeps_blocks && !forms && sizeof(T) == 2 && (dv < 256 || d == 256);
   /// Registers to make the first weights of the next tile before rows are stored.
   static constexpr bool stores_late =
-      Consumers == 2 && sizeof(T) == 2 && !(Terms || Bias || Columns);
+      consumers == 2 && sizeof(T) == 2 && !(terms || copies_bias || columns);
   /// Registers to store rows beside the first product of the next tile.
-  static constexpr bool overlaps_store = sizeof(T) == 2 || !(Terms || full);
-  static constexpr int weight_words = TileN * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
-  static constexpr int tile_m = 64 * Consumers;
-  static constexpr int threads = 128 * (1 + Consumers);
+  static constexpr bool overlaps_store = sizeof(T) == 2 || !(terms || full);
+  static constexpr int weight_words = tile_n * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
+  static constexpr int threads = 128 * (1 + consumers);
   /// Of all threads, they are no more than a block of two or three consumers starts with.
-  static constexpr bool busy_producer = (transposes && Dv < 256) || (Columns && D < 256);
-  static constexpr int producer_registers = Consumers == 3 ? 32 : busy_producer ? 40 : 24;
-  static constexpr int consumer_registers = Consumers == 3 ? 160 : busy_producer ? 232 : 240;
-  static_assert(producer_registers + Consumers * consumer_registers <=
-                multiprocessor_registers / threads / 8 * 8 * (1 + Consumers));
-  static constexpr int transposers = transposes ? 3 : 0;       ///< warps of the producer
-  static constexpr int bias_producers = Bias ? Consumers : 0;  ///< likewise
-  static constexpr int column_producers = Columns ? 1 : 0;     ///< likewise
+  static constexpr bool busy_producer = (transposes && dv < 256) || (columns && d < 256);
+  static constexpr int producer_registers = consumers == 3 ? 32 : busy_producer ? 40 : 24;
+  static constexpr int consumer_registers = consumers == 3 ? 160 : busy_producer ? 232 : 240;
+  static_assert(producer_registers + consumers * consumer_registers <=
+                multiprocessor_registers / threads / 8 * 8 * (1 + consumers));
+  static constexpr int transposers = transposes ? 3 : 0;              ///< warps of the producer
+  static constexpr int bias_producers = copies_bias ? consumers : 0;  ///< likewise
+  static constexpr int column_producers = columns ? 1 : 0;            ///< likewise
   /// A warp of the producer finds tiles and brings queries; else that which brings keys does.
   static constexpr bool finds_apart = transposers + bias_producers == 0;
   /// One more finds rows in pages whose sizes do not suit the copy engine, and tells where they lie
   /// for two blocks of keys and two of values.
-  static constexpr bool copies_rows = finds_apart && !Columns;
-  static constexpr int signal_bytes = 640 + (copies_rows ? 16 * TileN + 32 : 0);
+  static constexpr bool copies_rows = finds_apart && !columns;
+  static constexpr int signal_bytes = 640 + (copies_rows ? 16 * tile_n + 32 : 0);
   /// Queries of one warpgroup's tile, a block of keys or raw values, and one of values for
   /// products.
   static constexpr int panel = 128 / static_cast<int>(sizeof(T));  ///< features, 128 bytes a row
-  static constexpr int panels = (D + panel - 1) / panel, v_panels = (Dv + panel - 1) / panel;
-  static constexpr int q_bytes = 64 * panels * 128, k_bytes = TileN * panels * 128;
-  static constexpr int raw_bytes = TileN * v_panels * 128;
-  static constexpr int v_bytes = transposes ? (TileN + 127) / 128 * Dv * 128 : raw_bytes;
+  static constexpr int panels = (d + panel - 1) / panel, v_panels = (dv + panel - 1) / panel;
+  static constexpr int q_bytes = 64 * panels * 128, k_bytes = tile_n * panels * 128;
+  static constexpr int raw_bytes = tile_n * v_panels * 128;
+  static constexpr int v_bytes = transposes ? (tile_n + 127) / 128 * dv * 128 : raw_bytes;
   static constexpr int raw_stages = transposes ? 2 : 0;
   /// One warpgroup's biases of a block: in 16 bits, in 32 of half a block.
-  static constexpr int bias_bytes = 64 * TileN * 2, bias_stages = 2;
+  static constexpr int bias_bytes = 64 * tile_n * 2, bias_stages = 2;
   /// Products are added to biases, which are made ready beside the wait for the turn, not biases to
   /// products; three warpgroups have no registers for that.
-  static constexpr bool bias_first = Bias && Consumers == 2;
+  static constexpr bool bias_first = copies_bias && consumers == 2;
   /// What keys of a block and queries have in 16 columns of their own.
-  static constexpr int key_column_bytes = Columns ? 16 * TileN * 2 : 0;
-  static constexpr int column_bytes = Columns ? 64 * 128 + stages * key_column_bytes : 0;
+  static constexpr int key_column_bytes = columns ? 16 * tile_n * 2 : 0;
+  static constexpr int column_bytes = columns ? 64 * 128 + stages * key_column_bytes : 0;
   static constexpr int ring_bytes = stages * (k_bytes + v_bytes) + raw_stages * raw_bytes +
                                     bias_producers * bias_stages * bias_bytes + column_bytes;
   /// Places for the queries of a warpgroup: for two tiles where there is room, else for one more
   /// warpgroup than there are, if possible.
   static constexpr int room = sm90_shared_bytes - ring_bytes - signal_bytes;
-  static constexpr int q_slots = room >= 2 * Consumers * q_bytes     ? 2 * Consumers
-                                 : room >= (Consumers + 1) * q_bytes ? Consumers + 1
-                                                                     : Consumers;
+  static constexpr int q_slots = room >= 2 * consumers * q_bytes     ? 2 * consumers
+                                 : room >= (consumers + 1) * q_bytes ? consumers + 1
+                                                                     : consumers;
   /// Segments of packed sequences that can be put in order, of 6 bytes each.
   static constexpr int most_segments = (room - q_slots * q_bytes - 8) / 6;
   static constexpr int segments = most_segments < 1026 ? most_segments : 1026;
   static constexpr int order_bytes = segments * 6 + 8;
   static constexpr int shared_bytes = q_slots * q_bytes + ring_bytes + signal_bytes + order_bytes;
-  static_assert(D % 16 == 0 && Dv % 16 == 0 && TileN % 16 == 0 && TileN * 128 % 1024 == 0);
-  static_assert(!transposes || (Dv % 32 == 0 && TileN % 32 == 0));
-  static_assert(!Bias || (!Terms && !transposes && TileN % 64 == 0));
-  static_assert(!Columns || (!Terms && !Bias && !transposes && TileN % 64 == 0));
+  static_assert(d % 16 == 0 && dv % 16 == 0 && tile_n % 16 == 0 && tile_n * 128 % 1024 == 0);
+  static_assert(!transposes || (dv % 32 == 0 && tile_n % 32 == 0));
+  static_assert(!(copies_bias || columns) || (!transposes && tile_n % 64 == 0));
+  static_assert(!forms || consumers == 2);
   static_assert(shared_bytes <= sm90_shared_bytes);
-};
-
-/// The shape of a kernel for scores with a softcap or a scale that is not positive, but no bias: it
-/// makes weights straight from products where it can.
-template <class T, int D, int TileN, bool Turns>
-struct Sm90AttentionFormConfig : Sm90AttentionConfig<T, D, 2, TileN, Turns, true> {
-  static constexpr bool forms = true, keeps_keys = false;
-  using Tile = Sm90AttentionSlopedTile;
 };
 
 /// Segments of packed sequences, those whose units take longest first. A unit is a tile, or under a

@@ -164,64 +164,38 @@ cudaError_t launch_attention(abi::AttentionArgs const& g, abi::Device const& dev
                          Config::shared_bytes, stream, p);
 }
 
-// Shapes of float8 tensors take what registers allow: fewer keys or queries with terms.
-//
-// From <H200 700 W, CUDA 13.0, 16384 positions, heads × head_dim 2048>, TFLOP/s: head_dim 128 with
-// blocks of 128, 160 and 192 keys and in turns, 780, 817 and 843; with none, 793, 830 and 852.
-// head_dim 64 with tiles of 192 queries in turns and without, 610 and 560; of 128 queries and 128,
-// 160 and 192 keys, 462, 486 and 509. At 512, 2048 and 16384 beside the shape for the next of 64,
-// 128 and 256: head_dim 32, 203, 261 and 307 beside 198, 250 and 291; 96, 420, 614 and 752 beside
-// 402, 571 and 644, with blocks of 160 keys 382, 599 and 665; 192, 640, 918 and 985 beside 568,
-// 795 and 801; 192 with 128 of v, 495, 845 and 930 beside 468, 654 and 689; 64 with 256, 491, 749
-// and 790 beside 461, 658 and 675.
-//
-// From <H200 700 W, CUDA 13.0, bfloat16, 16384 tokens, heads × head_dim 2048>, TFLOP/s: head_dim
-// 64 with tiles of 192 and 128 queries at length 1024, 405 and 427; 2048, 468 and 445; causal at
-// 4096, 429 and 437; 16384, 495 and 469, and with a window of 1024, whose keys a tile of 192
-// queries covers less well, 400 and 411. head_dim 256 with blocks of 80 and 64 keys at length 512,
-// 521 and 543; causal, 325 and 347. head_dim 32 with tiles of 128 and 192 queries at length 512,
-// 204 and 227; causal, 135 and 120; 2048, 253 and 295; causal, 220 and 234; 16384, 267 and 318;
-// causal, 265 and 306. head_dim 128 with blocks of 160 and 176 keys instead of 128 gained nothing
-// below length 4096, and 160 leave no registers for a second set of weights. head_dim 192 and that
-// of v 128 at 1024, 4096 and 16384 as 192 both, 585, 650 and 643; with blocks of 112 keys, 618,
-// 711 and 721; of 128, 655, 714 and 726. 64 and 256, as 256 both, 389, 454 and 479; apart, 619,
-// 711 and 695.
+/// Launches one of the shapes of shapes.cuh.
+template <class T, class Shape>
+cudaError_t launch_shape(Shape, abi::AttentionArgs const& g, abi::Device const& device,
+                         CUstream_st* stream) {
+  return launch_attention<Sm90AttentionConfig<T, Shape>>(g, device, stream);
+}
 
 /// Takes the shape for head dimensions up to 64.
 template <class T>
 cudaError_t launch_to_64(abi::AttentionArgs const& g, abi::Device const& device,
                          CUstream_st* stream) {
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
+  using namespace sm90_attention_shapes;
+  auto const launch = [&](auto shape) { return launch_shape<T>(shape, g, device, stream); };
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
   std::int64_t const sequences = g.cu_seqlens_q.data != nullptr ? g.batch : 1;
   if constexpr (sizeof(T) == 1) {
-    if (has_score_terms(g)) return launch(Sm90AttentionConfig<T, 64, 2, 128, true, true>{});
+    if (has_score_terms(g)) return launch(D64TermsBytes{});
     // Few queries fill a tile of several heads.
-    using Packed = Sm90AttentionConfig<T, 64, 2, 192, false>;
-    if (g.seqlen_q <= 96 * sequences && choose_pack_shift<Packed>(g) != 0) return launch(Packed{});
-    if (d <= 32) return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
-    return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
+    if (g.seqlen_q <= 96 * sequences && choose_pack_shift<Sm90AttentionConfig<T, D64Bytes>>(g) != 0)
+      return launch(D64Bytes{});
+    return d <= 32 ? launch(D32WideBytes{}) : launch(D64WideBytes{});
   } else {
-    if (has_columns(g))
-      return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, false, 64, true>{});
-    if (copies_bias(g)) return launch(Sm90AttentionConfig<T, 64, 3, 128, true, false, true>{});
+    if (has_columns(g)) return launch(D64Columns{});
+    if (copies_bias(g)) return launch(D64Bias{});
     // What changes scores needs registers that a third warpgroup would take.
-    if (has_score_terms(g))
-      return g.bias == nullptr ? launch(Sm90AttentionFormConfig<T, 64, 128, true>{})
-                               : launch(Sm90AttentionConfig<T, 64, 2, 128, true, true>{});
+    if (has_score_terms(g)) return g.bias == nullptr ? launch(D64Softcap{}) : launch(D64Terms{});
     // Tiles of 192 queries but for short sequences, which waste them.
     std::int64_t const length = g.seqlen_q / std::max<std::int64_t>(1, sequences);
     bool const narrow = g.window_left >= 0 && g.window_left < 4096;
-    if (d <= 32) {
-      if (length > (g.causal ? 1024 : 256) && !narrow)
-        return launch(Sm90AttentionConfig<T, 32, 3, 128, true>{});
-      return launch(Sm90AttentionConfig<T, 32, 2, 128, true>{});
-    }
-    if (length > (g.causal ? 4096 : 1024) && !narrow)
-      return launch(Sm90AttentionConfig<T, 64, 3, 128, true>{});
-    return launch(Sm90AttentionConfig<T, 64, 2, 128, true>{});
+    if (d <= 32)
+      return length > (g.causal ? 1024 : 256) && !narrow ? launch(D32Wide{}) : launch(D32{});
+    return length > (g.causal ? 4096 : 1024) && !narrow ? launch(D64Wide{}) : launch(D64{});
   }
 }
 
@@ -229,23 +203,17 @@ cudaError_t launch_to_64(abi::AttentionArgs const& g, abi::Device const& device,
 template <class T>
 cudaError_t launch_to_128(abi::AttentionArgs const& g, abi::Device const& device,
                           CUstream_st* stream) {
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
+  using namespace sm90_attention_shapes;
+  auto const launch = [&](auto shape) { return launch_shape<T>(shape, g, device, stream); };
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
   if constexpr (sizeof(T) == 1) {
-    if (has_score_terms(g)) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, true>{});
-    return d <= 96 ? launch(Sm90AttentionConfig<T, 96, 2, 192, false>{})
-                   : launch(Sm90AttentionConfig<T, 128, 2, 192, false>{});
+    if (has_score_terms(g)) return launch(D128TermsBytes{});
+    return d <= 96 ? launch(D96Bytes{}) : launch(D128Bytes{});
   } else {
-    if (has_columns(g))
-      return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, false, 128, true>{});
-    if (copies_bias(g)) return launch(Sm90AttentionConfig<T, 128, 2, 128, true, false, true>{});
-    if (has_score_terms(g))
-      return g.bias == nullptr ? launch(Sm90AttentionFormConfig<T, 128, 128, true>{})
-                               : launch(Sm90AttentionConfig<T, 128, 2, 128, true, true>{});
-    return d <= 96 ? launch(Sm90AttentionConfig<T, 96, 2, 128, true>{})
-                   : launch(Sm90AttentionConfig<T, 128, 2, 128, true>{});
+    if (has_columns(g)) return launch(D128Columns{});
+    if (copies_bias(g)) return launch(D128Bias{});
+    if (has_score_terms(g)) return g.bias == nullptr ? launch(D128Softcap{}) : launch(D128Terms{});
+    return d <= 96 ? launch(D96{}) : launch(D128{});
   }
 }
 
@@ -253,34 +221,33 @@ cudaError_t launch_to_128(abi::AttentionArgs const& g, abi::Device const& device
 template <class T>
 cudaError_t launch_to_256(abi::AttentionArgs const& g, abi::Device const& device,
                           CUstream_st* stream) {
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
-  constexpr bool bytes = sizeof(T) == 1;
-  if (g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128)
-    return launch(Sm90AttentionConfig < T, 192, 2, bytes ? 160 : 128, true, false, false, 128 > {});
-  if (g.head_dim <= 64 && (!bytes || g.head_dim_v > 192))
-    return launch(Sm90AttentionConfig < T, 64, 2, bytes ? 128 : 64, !bytes, false, false, 256 > {});
-  if (std::max(g.head_dim, g.head_dim_v) <= 192)
-    return launch(Sm90AttentionConfig < T, 192, 2, bytes ? 128 : 96, !bytes > {});
-  return launch(Sm90AttentionConfig < T, 256, 2, bytes ? 128 : 64, false > {});
+  using namespace sm90_attention_shapes;
+  auto const launch = [&](auto shape) { return launch_shape<T>(shape, g, device, stream); };
+  bool const narrow_v = g.head_dim > 128 && g.head_dim <= 192 && g.head_dim_v <= 128;
+  bool const to_192 = std::max(g.head_dim, g.head_dim_v) <= 192;
+  if constexpr (sizeof(T) == 1) {
+    if (narrow_v) return launch(D192V128Bytes{});
+    if (g.head_dim <= 64 && g.head_dim_v > 192) return launch(D64V256Bytes{});
+    return to_192 ? launch(D192Bytes{}) : launch(D256Bytes{});
+  } else {
+    if (narrow_v) return launch(D192V128{});
+    if (g.head_dim <= 64) return launch(D64V256{});
+    return to_192 ? launch(D192{}) : launch(D256{});
+  }
 }
 
 /// The same of other scores.
 template <class T>
 cudaError_t launch_to_256_with_terms(abi::AttentionArgs const& g, abi::Device const& device,
                                      CUstream_st* stream) {
-  auto const launch = [&](auto config) {
-    return launch_attention<decltype(config)>(g, device, stream);
-  };
+  using namespace sm90_attention_shapes;
+  auto const launch = [&](auto shape) { return launch_shape<T>(shape, g, device, stream); };
   if constexpr (sizeof(T) == 1) {
-    return launch(Sm90AttentionConfig<T, 256, 2, 64, true, true>{});
+    return launch(D256TermsBytes{});
   } else {
-    if (has_columns(g))
-      return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, false, 256, true>{});
-    if (copies_bias(g)) return launch(Sm90AttentionConfig<T, 256, 2, 64, false, false, true>{});
-    return g.bias == nullptr ? launch(Sm90AttentionFormConfig<T, 256, 64, true>{})
-                             : launch(Sm90AttentionConfig<T, 256, 2, 64, false, true>{});
+    if (has_columns(g)) return launch(D256Columns{});
+    if (copies_bias(g)) return launch(D256Bias{});
+    return g.bias == nullptr ? launch(D256Softcap{}) : launch(D256Terms{});
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "common/limits.cuh"
 #include "common/quotient.cuh"
+#include "common/schedule.cuh"
 #include "gemm/shared/epilogue.cuh"
 
 namespace attikos {
@@ -102,8 +103,6 @@ constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
 /// Shared memory for the fetched factors of a stage: of so many rows, one for all columns beside
 /// each two of them, and of `columns`.
 constexpr int factor_slot_bytes(int rows, int columns) { return 8 * rows + 4 * columns; }
-
-enum class Schedule { cooperative, ping_pong };
 
 /// A kernel's shape. `A`, `B`: element types; `MnMajorA`: A's unit stride is along M. Two consumer
 /// warpgroups share the rows of a tile (cooperative), or take tiles in turns, so that one
