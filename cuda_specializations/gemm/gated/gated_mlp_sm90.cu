@@ -51,11 +51,10 @@ abi::Verdict accepts(abi::GatedMlpArgs const& t, abi::Device const& device) {
   return abi::accepted();
 }
 
-template <class T, int Width>
+template <class T, class Shape>
 cudaError_t launch_few_tokens(abi::GemmArgs const& g, abi::Device const& device,
                               CUstream_st* stream, GatedPart const& gated) {
-  constexpr int half = sm90_share_of_shared(2) - 2048, stage = (128 + Width) * 128 + 16;
-  using Config = Sm90SplitConfig<T, T, false, false, 2, Width, half / stage, 2, false, 1, true>;
+  using Config = Sm90SplitConfig<T, T, sm90_gemm_shapes::TN, Shape>;
   return launch_split<Config>(g, 1, plan_split<Config>(g, device).wave_rows, stream, &gated);
 }
 
@@ -63,20 +62,19 @@ template <class T>
 int launch(abi::GatedMlpArgs const& t, abi::Device const& device, CUstream_st* stream) {
   assert(accepts<T>(t, device).ok);
   if (t.batch == 0 || t.tokens == 0 || t.intermediate == 0) return cudaSuccess;
+  using namespace sm90_gemm_shapes;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   abi::GemmArgs const gate = gate_product(t), up = up_product(t);
   if (t.tokens <= 64) {  // weights as rows
     abi::GemmArgs const turned = transposed(gate);
     GatedPart const gated{source_a<T>(transposed(up)), t.activation};
-    if (t.tokens <= 16) return launch_few_tokens<T, 16>(turned, device, stream, gated);
-    if (t.tokens <= 32) return launch_few_tokens<T, 32>(turned, device, stream, gated);
-    return launch_few_tokens<T, 64>(turned, device, stream, gated);
+    if (t.tokens <= 16) return launch_few_tokens<T, Few16Gated>(turned, device, stream, gated);
+    if (t.tokens <= 32) return launch_few_tokens<T, Few32Gated>(turned, device, stream, gated);
+    return launch_few_tokens<T, Few64Gated>(turned, device, stream, gated);
   }
   GatedPart const gated{source_b<T>(up), t.activation};
-  constexpr auto turns = Schedule::ping_pong;
-  return launch_cheapest<Sm90Config<T, T, false, false, 128, 128, 1, 6, turns, false, true>,
-                         Sm90Config<T, T, false, false, 128, 128, 2, 6, turns, false, true>>(
+  return launch_cheapest<Sm90Config<T, T, TN, N128Gated>, Sm90Config<T, T, TN, N128PairGated>>(
       gate, device, {stream, nullptr}, &gated);
 }
 

@@ -14,40 +14,45 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// One consumer warpgroup and one producer warp; tiles of 64 · Waves rows, stages of Steps · 128
-/// bytes of K.
-template <class A_, class B_, bool MnMajorA, bool MnMajorB, int Waves, int TileN, int Stages,
-          int BlocksPerSm, bool Promoted = false, int Steps = 1, bool Gated = false>
+/// One consumer warpgroup and one producer warp; one of the shapes for few tiles of shapes.cuh.
+template <class A_, class B_, class Layout, class Shape>
 struct Sm90SplitConfig {
   using A = A_;
   using B = B_;
   static constexpr bool integer = std::is_same_v<A, std::int8_t>;
   using Acc = std::conditional_t<integer, int, float>;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, promoted = Promoted, gated = Gated;
+  static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
+  static constexpr bool promoted = Shape::promoted, gated = Shape::gated;
   static constexpr bool registers_a = false;
-  static constexpr int waves = Waves, tile_m = 64 * Waves, tile_n = TileN, stages = Stages;
-  static constexpr int blocks_per_sm = BlocksPerSm;
+  static constexpr int waves = Shape::waves, tile_m = 64 * waves, tile_n = Shape::columns;
+  static constexpr int blocks_per_sm = Shape::blocks;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
   /// Whether blocks fetch ahead while they wait for the launch before theirs. Where two share a
   /// multiprocessor, one that waits would take from one that works.
-  static constexpr bool leads = BlocksPerSm == 1 && !MnMajorA && !Gated;
-  static constexpr int factor_warps = Promoted ? 1 : 0, first_factor_thread = 160;
+  static constexpr bool leads = blocks_per_sm == 1 && !mn_a && !gated;
+  static constexpr int factor_warps = promoted ? 1 : 0, first_factor_thread = 160;
   static constexpr int threads = 160 + 32 * factor_warps;
   static constexpr int a_bytes = tile_m * 128;
   /// MN-major operands come in boxes of 64 columns, swizzled ones in 8 rows.
-  static constexpr int b_bytes = (MnMajorB && TileN < 64 ? 64 : TileN) * 128;
-  static constexpr int steps = Steps, step_bytes = a_bytes + b_bytes;
-  static constexpr int stage_bytes = Steps * step_bytes;
+  static constexpr int b_bytes = (mn_b && tile_n < 64 ? 64 : tile_n) * 128;
+  static constexpr int steps = Shape::steps, step_bytes = a_bytes + b_bytes;
+  static constexpr int stage_bytes = steps * step_bytes;
+  /// A stage's factors, where sums are promoted, which may change from column to column.
+  static constexpr bool column_factors = true;
+  static constexpr int factor_slot = promoted ? factor_slot_bytes(tile_m, tile_n) : 0;
+  /// All that fit beside the blocks' alignment.
+  static constexpr int ring_bytes =
+      (blocks_per_sm == 1 ? 2 * sm90_share_of_shared(2) : sm90_share_of_shared(2)) - 2048;
+  static constexpr int stages = ring_bytes / (stage_bytes + factor_slot + 2 * 8);
   /// Words from one line of staged sums to the next: the padding keeps a warp's stores in different
   /// banks.
-  static constexpr int line_m = tile_m + 4, line_n = TileN + 8;
+  static constexpr int line_m = tile_m + 4, line_n = tile_n + 8;
   static constexpr int staged_words =
-      line_m * TileN > line_n* tile_m ? line_m* TileN : line_n* tile_m;
-  static constexpr bool column_factors = true;
-  static constexpr int factor_bytes = Promoted ? Stages * factor_slot_bytes(tile_m, TileN) : 0;
-  static constexpr int shared_bytes = 1024 + Stages * stage_bytes + factor_bytes + 2 * 8 * Stages;
-  static_assert(shared_bytes <= sm90_share_of_shared(BlocksPerSm));
-  static_assert(staged_words * 4 <= Stages * stage_bytes);
+      line_m * tile_n > line_n* tile_m ? line_m* tile_n : line_n* tile_m;
+  static constexpr int factor_bytes = stages * factor_slot;
+  static constexpr int shared_bytes = 1024 + stages * stage_bytes + factor_bytes + 2 * 8 * stages;
+  static_assert(shared_bytes <= sm90_share_of_shared(blocks_per_sm));
+  static_assert(staged_words * 4 <= stages * stage_bytes);
 };
 
 namespace {

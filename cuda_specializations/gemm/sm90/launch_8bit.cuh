@@ -16,10 +16,15 @@ namespace {
 template <class A, class B, bool Promoted>
 cudaError_t launch_bytes_along_k(abi::GemmArgs const& g, abi::Device const& device,
                                  Destination const& to) {
+  using sm90_gemm_shapes::TN;
   bool const parts = !Promoted && many_shapes<A, B> && takes_parts(g, device);
   int const width = parts ? 0 : width_of_few<Promoted>(g, device);
-  return width != 0 ? launch_few<A, B, false, false, Promoted>(width, g, device, to)
-                    : launch_many<A, B, false, false, Promoted>(g, device, to);
+  if constexpr (Promoted)
+    return width != 0 ? launch_few_promoted<A, B>(width, g, device, to)
+                      : launch_many_promoted<A, B>(g, device, to);
+  else
+    return width != 0 ? launch_few<A, B, TN>(width, g, device, to)
+                      : launch_many<A, B, TN>(g, device, to);
 }
 
 /// The same with either.

@@ -55,36 +55,35 @@ cudaError_t launch_planned(abi::GemmArgs const& g, abi::Device const& device,
                        : launch_split<Pair>(g, plan.splits, plan.wave_rows, to.stream);
 }
 
-/// Stages of 64 rows of A and `width` columns of B that fit into so many bytes; an MN-major B comes
-/// 64 columns wide, however few there are.
-constexpr int stages_within(int bytes, int width, bool mn_b, int steps, bool promoted) {
-  int const columns = mn_b && width < 64 ? 64 : width;
-  int const factors = promoted ? factor_slot_bytes(64, width) : 0;
-  return bytes / ((64 + columns) * 128 * steps + factors + 16);
-}
-
-template <class A, class B, bool MnA, bool MnB, bool Promoted, int Width>
+template <class A, class B, class Layout, class Pair, class Deep>
 cudaError_t launch_few_tiles(abi::GemmArgs const& g, abi::Device const& device,
                              Destination const& to) {
-  constexpr int steps = Width == 16 && !Promoted ? 2 : 1;
-  constexpr int half = sm90_share_of_shared(2) - 2048, whole = 2 * half + 2048;
-  return launch_planned<
-      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(half, Width, MnB, 1, Promoted), 2,
-                      Promoted>,
-      Sm90SplitConfig<A, B, MnA, MnB, 1, Width, stages_within(whole, Width, MnB, steps, Promoted),
-                      1, Promoted, steps>>(g, device, to);
+  return launch_planned<Sm90SplitConfig<A, B, Layout, Pair>, Sm90SplitConfig<A, B, Layout, Deep>>(
+      g, device, to);
 }
 
 /// Launches a call for one pair of element types and one pair of layouts in tiles of `width`
 /// columns.
-template <class A, class B, bool MnA, bool MnB, bool Promoted>
+template <class A, class B, class Layout>
 cudaError_t launch_few(int width, abi::GemmArgs const& g, abi::Device const& device,
                        Destination const& to) {
-  if (width == 16) return launch_few_tiles<A, B, MnA, MnB, Promoted, 16>(g, device, to);
-  if (width == 32) return launch_few_tiles<A, B, MnA, MnB, Promoted, 32>(g, device, to);
-  if constexpr (!Promoted)
-    if (width == 128) return launch_few_tiles<A, B, MnA, MnB, Promoted, 128>(g, device, to);
-  return launch_few_tiles<A, B, MnA, MnB, Promoted, 64>(g, device, to);
+  using namespace sm90_gemm_shapes;
+  if (width == 16) return launch_few_tiles<A, B, Layout, Few16, Few16Deep>(g, device, to);
+  if (width == 32) return launch_few_tiles<A, B, Layout, Few32, Few32Deep>(g, device, to);
+  if (width == 128) return launch_few_tiles<A, B, Layout, Few128, Few128Deep>(g, device, to);
+  return launch_few_tiles<A, B, Layout, Few64, Few64Deep>(g, device, to);
+}
+
+/// The same of promoted sums, whose operands have their unit strides along K.
+template <class A, class B>
+cudaError_t launch_few_promoted(int width, abi::GemmArgs const& g, abi::Device const& device,
+                                Destination const& to) {
+  using namespace sm90_gemm_shapes;
+  if (width == 16)
+    return launch_few_tiles<A, B, TN, Promoted<Few16>, Promoted<Few16Deep>>(g, device, to);
+  if (width == 32)
+    return launch_few_tiles<A, B, TN, Promoted<Few32>, Promoted<Few32Deep>>(g, device, to);
+  return launch_few_tiles<A, B, TN, Promoted<Few64>, Promoted<Few64Deep>>(g, device, to);
 }
 
 }  // namespace

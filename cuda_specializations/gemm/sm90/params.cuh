@@ -12,6 +12,7 @@
 #include "common/quotient.cuh"
 #include "common/schedule.cuh"
 #include "gemm/shared/epilogue.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -104,88 +105,87 @@ constexpr __host__ __device__ bool factors_by_column(abi::ScaleGrid const& b) {
 /// each two of them, and of `columns`.
 constexpr int factor_slot_bytes(int rows, int columns) { return 8 * rows + 4 * columns; }
 
-/// A kernel's shape. `A`, `B`: element types; `MnMajorA`: A's unit stride is along M. Two consumer
-/// warpgroups share the rows of a tile (cooperative), or take tiles in turns, so that one
-/// multiplies while the other stores (ping-pong). `Promoted`: the tensor cores sum 128 products,
-/// ordinary float32 additions the rest. `Gated`: the first half of B's tile is of the gate's
-/// weight, the second of the up projection's, and C gets act(x·gate) · (x·up), half as wide.
-/// `Panels`: those through which a warpgroup stores C; where all of its tile fits, it never waits
-/// for them. `Splits`: blocks of a cluster that share out K of one tile and sum their parts through
-/// distributed shared memory; each stores as many of its columns.
-template <class A_, class B_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int Cluster,
-          int Stages, Schedule Order = Schedule::cooperative, bool Promoted = false,
-          bool Gated = false, int Panels = 2, int Splits = 1>
+/// What a block stores of a tile whose K is shared out: its part of the columns of the sums.
+template <class Shape>
+struct StoredPart : Shape {
+  static constexpr int columns = (Shape::columns / Shape::splits + 15) / 16 * 16, splits = 1;
+};
+
+/// A kernel for elements of types A and B, their layouts, and one of the shapes of shapes.cuh.
+template <class A_, class B_, class Layout, class Shape>
 struct Sm90Config {
   using A = A_;
   using B = B_;
   static constexpr bool integer = std::is_same_v<A, std::int8_t>;
   using Acc = std::conditional_t<integer, int, float>;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
   /// 8-bit operands go to the tensor cores from shared memory along K only, otherwise from
   /// registers.
-  static constexpr bool registers_a = MnMajorA && sizeof(A) == 1;
-  static constexpr bool promoted = Promoted, gated = Gated;
-  static constexpr int tile_m = TileM, tile_n = TileN, cluster = Cluster, stages = Stages;
+  static constexpr bool registers_a = mn_a && sizeof(A) == 1;
+  static constexpr bool promoted = Shape::promoted, gated = Shape::gated;
+  static constexpr int tile_m = Shape::rows, tile_n = Shape::columns;
+  static constexpr int cluster = Shape::cluster, stages = Shape::stages;
   /// Columns of a block's share of the sums; the last of a cluster may have none.
-  static constexpr int stored_n = (TileN / Splits + 15) / 16 * 16;
-  static constexpr int splits = Splits, blocks = Cluster * Splits;  ///< of a cluster
-  using Stored = Sm90Config<A_, B_, MnMajorA, MnMajorB, TileM, stored_n, Cluster, Stages, Order,
-                            Promoted, Gated, Panels>;
+  static constexpr int stored_n = StoredPart<Shape>::columns;
+  static constexpr int splits = Shape::splits, blocks = cluster * splits;  ///< of a cluster
+  using Stored =
+      std::conditional_t<splits == 1, Sm90Config, Sm90Config<A_, B_, Layout, StoredPart<Shape>>>;
   static constexpr int tile_k = 128 / static_cast<int>(sizeof(A));
-  static constexpr int out_n = Gated ? TileN / 2 : TileN;  ///< columns of C
+  static constexpr int out_n = gated ? tile_n / 2 : tile_n;  ///< columns of C
   static constexpr int consumers = 2;
-  static constexpr bool ping_pong = Order == Schedule::ping_pong;
+  static constexpr bool ping_pong = Shape::schedule == Schedule::ping_pong;
   static constexpr int sharers = ping_pong ? 1 : consumers;  ///< warpgroups at work on one tile
-  static constexpr int waves = TileM / (64 * sharers);       ///< 64-row products of a warpgroup
+  static constexpr int waves = tile_m / (64 * sharers);      ///< 64-row products of a warpgroup
   /// The sums leave no registers to finish them with: only where factors are all there is to do.
-  static constexpr bool plain = waves * TileN > 256;
+  static constexpr bool plain = waves * tile_n > 256;
   static constexpr int threads = 128 * (1 + consumers);
-  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
+  static constexpr int a_bytes = tile_m * 128, b_bytes = tile_n * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes;
-  static constexpr int panel_bytes = 64 * 128;  ///< 64 rows × 128 bytes of C
-  static constexpr int group_panels = Panels;   ///< of a warpgroup, which it fills in turns
-  static constexpr int panels = Panels * consumers;
+  static constexpr int panel_bytes = 64 * 128;        ///< 64 rows × 128 bytes of C
+  static constexpr int group_panels = Shape::panels;  ///< of a warpgroup, which it fills in turns
+  static constexpr int panels = group_panels * consumers;
   /// Panels of 16-bit elements that a warpgroup fills before it hands them to the copy engine. With
   /// 8-bit operands, whose products are over soon: all of its sums' or half of its panels, so that
   /// it waits for few barriers.
   static constexpr int own_panels = waves * out_n / 64;
   static constexpr int panels_together = sizeof(A) != 1 || out_n % 64 != 0 ? 1
-                                         : Panels >= own_panels            ? own_panels
-                                                                : std::max(1, Panels / 2);
+                                         : group_panels >= own_panels
+                                             ? own_panels
+                                             : std::max(1, group_panels / 2);
   /// Whether factors of rows and columns are fetched while sums are computed, and place for those
   /// of a warpgroup. Beside an A in registers there are none for it.
-  static constexpr bool reads_ahead = sizeof(A) == 1 && !registers_a && !Gated;
-  static constexpr int line_bytes = reads_ahead ? 4 * (TileN + 64 * waves) : 0;
+  static constexpr bool reads_ahead = sizeof(A) == 1 && !registers_a && !gated;
+  static constexpr int line_bytes = reads_ahead ? 4 * (tile_n + 64 * waves) : 0;
   /// Whether it finishes 8-bit elements in registers, 32 columns at a time: 16-bit operands, and
   /// wide tiles beside an A in registers, have none left for that.
   static constexpr bool writes_bytes =
-      sizeof(A) == 1 && !Gated && !plain && TileN % 32 == 0 && !(registers_a && TileN > 128);
+      sizeof(A) == 1 && !gated && !plain && tile_n % 32 == 0 && !(registers_a && tile_n > 128);
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
-  static constexpr bool column_factors = TileN <= 64 || registers_a;
+  static constexpr bool column_factors = tile_n <= 64 || registers_a;
   /// The producer's and a consumer's; finding factors of columns takes some.
-  static constexpr int producer_registers = (Promoted && column_factors) || Splits > 1 ? 40 : 24;
+  static constexpr int producer_registers = (promoted && column_factors) || splits > 1 ? 40 : 24;
   static constexpr int consumer_registers = (504 - producer_registers) / 2;
-  static constexpr int factor_warps = Promoted ? TileM / 64 : 0, first_factor_thread = 32;
-  /// Stages whose factors are copied at a time, where those of A and of B lie, how many places
+  static constexpr int factor_warps = promoted ? tile_m / 64 : 0, first_factor_thread = 32;
+  /// stages whose factors are copied at a time, where those of A and of B lie, how many places
   /// there are.
-  static constexpr int copied_stages = 4, copied_a_bytes = 4 * TileM * copied_stages,
+  static constexpr int copied_stages = 4, copied_a_bytes = 4 * tile_m * copied_stages,
                        copied_bytes = copied_a_bytes + 128,
-                       copied_places = Promoted && !registers_a ? Stages + 1 : 0;
+                       copied_places = promoted && !registers_a ? stages + 1 : 0;
   static constexpr int fetched_bytes =
-      Promoted ? Stages * factor_slot_bytes(TileM, column_factors ? TileN : 0) : 0;
+      promoted ? stages * factor_slot_bytes(tile_m, column_factors ? tile_n : 0) : 0;
   static constexpr int factor_bytes = std::max(copied_places * copied_bytes, fetched_bytes);
-  static constexpr int barrier_bytes = (2 * 8 * Stages + 127) / 128 * 128;
-  static constexpr int shared_bytes = Stages * stage_bytes + panels * panel_bytes + factor_bytes +
+  static constexpr int barrier_bytes = (2 * 8 * stages + 127) / 128 * 128;
+  static constexpr int shared_bytes = stages * stage_bytes + panels * panel_bytes + factor_bytes +
                                       barrier_bytes + consumers * line_bytes;
   static_assert(shared_bytes <= sm90_shared_bytes);
-  static_assert(sizeof(A) != 1 || !MnMajorB);
-  static_assert(TileM % 128 == 0 && TileN % 16 == 0 && (Cluster == 1 || TileN % 128 == 0));
-  static_assert(TileN % stored_n == 0);
-  static_assert(Splits == 1 || (Cluster == 1 && Order == Schedule::cooperative && !integer &&
-                                !registers_a && !Promoted && !Gated));
-  static_assert(!MnMajorB || TileN % 64 == 0);
-  static_assert(!registers_a || (TileM == 128 && TileN % 64 == 0));
+  static_assert(sizeof(A) != 1 || !mn_b);
+  static_assert(tile_m % 128 == 0 && tile_n % 16 == 0 && (cluster == 1 || tile_n % 128 == 0));
+  static_assert(tile_n % stored_n == 0);
+  static_assert(splits == 1 || (cluster == 1 && Shape::schedule == Schedule::cooperative &&
+                                !integer && !registers_a && !promoted && !gated));
+  static_assert(!mn_b || tile_n % 64 == 0);
+  static_assert(!registers_a || (tile_m == 128 && tile_n % 64 == 0));
 };
 
 namespace {
