@@ -54,7 +54,7 @@ abi::Verdict accepts(abi::GatedMlpArgs const& t, abi::Device const& device) {
 template <class T, class Shape>
 cudaError_t launch_few_tokens(abi::GemmArgs const& g, abi::Device const& device,
                               CUstream_st* stream, GatedPart const& gated) {
-  using Config = Sm90SplitConfig<T, T, sm90_gemm_shapes::TN, Shape>;
+  using Config = Sm90SplitConfig<T, T, layouts::TN, Shape>;
   return launch_split<Config>(g, 1, plan_split<Config>(g, device).wave_rows, stream, &gated);
 }
 
@@ -74,8 +74,9 @@ int launch(abi::GatedMlpArgs const& t, abi::Device const& device, CUstream_st* s
     return launch_few_tokens<T, Few64Gated>(turned, device, stream, gated);
   }
   GatedPart const gated{source_b<T>(up), t.activation};
-  return launch_cheapest<Sm90Config<T, T, TN, N128Gated>, Sm90Config<T, T, TN, N128PairGated>>(
-      gate, device, {stream, nullptr}, &gated);
+  return launch_cheapest<Sm90Config<T, T, layouts::TN, N128Gated>,
+                         Sm90Config<T, T, layouts::TN, N128PairGated>>(gate, device,
+                                                                       {stream, nullptr}, &gated);
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-using BfloatProduct = Sm80Product<Shapes<BfloatElement>::Large, Shapes<BfloatElement>::Small>;
+using BfloatProduct = Sm80Product<BfloatElement>;
 
 }  // namespace
 }  // namespace cuda

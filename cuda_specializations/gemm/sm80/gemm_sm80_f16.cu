@@ -6,7 +6,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-using HalfProduct = Sm80Product<Shapes<HalfElement>::Large, Shapes<HalfElement>::Small>;
+using HalfProduct = Sm80Product<HalfElement>;
 
 }  // namespace
 }  // namespace cuda

@@ -19,8 +19,8 @@ char const* refuse_float(abi::GemmArgs const& g, abi::Device const& device) {
   return refuse_sm80<Type>(g, device);
 }
 
-using Tf32Product = Sm80Product<Shapes<Tf32Element>::Large, Shapes<Tf32Element>::Small>;
-using Tf32x3Product = Sm80Product<Shapes<Tf32x3Element>::Medium, Shapes<Tf32x3Element>::Small>;
+using Tf32Product = Sm80Product<Tf32Element>;
+using Tf32x3Product = Sm80Product<Tf32x3Element, sm80_gemm_shapes::M128N64>;
 
 }  // namespace
 }  // namespace cuda

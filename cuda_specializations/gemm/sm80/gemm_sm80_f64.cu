@@ -6,12 +6,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <bool MnA, bool MnB>
-using LargeDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 128, 128, 64, 32, 3, 1, 100>;
-template <bool MnA, bool MnB>
-using SmallDouble = Sm80Config<DoubleElement<1>, MnA, MnB, 64, 64, 32, 32, 4, 3, 105>;
-
-using DoubleProduct = Sm80Product<LargeDouble, SmallDouble>;
+using DoubleProduct =
+    Sm80Product<DoubleElement<1>, sm80_gemm_shapes::M128N128Double, sm80_gemm_shapes::M64N64Double>;
 
 }  // namespace
 }  // namespace cuda

@@ -10,7 +10,7 @@ int launch_zero_points(abi::GemmArgs const& g, abi::Device const& device, CUstre
 
 namespace {
 
-using ByteProduct = Sm80Product<Shapes<ByteElement>::Large, Shapes<ByteElement>::Small>;
+using ByteProduct = Sm80Product<ByteElement>;
 
 }  // namespace
 }  // namespace cuda

@@ -6,15 +6,13 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-template <bool MnA, bool MnB>
-using LargeZeroPoints = Sm80Config<ByteElement, MnA, MnB, 128, 128, 64, 64, 3, 2, 100, true>;
-template <bool MnA, bool MnB>
-using SmallZeroPoints = Sm80Config<ByteElement, MnA, MnB, 64, 64, 32, 32, 4, 3, 125, true>;
+using namespace sm80_gemm_shapes;
+using ZeroPointProduct = Sm80Product<ByteElement, ZeroPoints<M128N128>, ZeroPoints<M64N64>>;
 
 }  // namespace
 
 int launch_zero_points(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  return Sm80Product<LargeZeroPoints, SmallZeroPoints>::launch(g, device, stream);
+  return ZeroPointProduct::launch(g, device, stream);
 }
 
 }  // namespace cuda

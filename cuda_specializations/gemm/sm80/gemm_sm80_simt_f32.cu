@@ -6,15 +6,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// From <H200, CUDA 13.0, TFLOP/s of large and small tiles>: 1024³ 19.5, 28.8; 1536³ 25.0, 29.7;
-/// 2048³ 45.1, 34.6; 3072³ 40.5, 35.5; 4096³ 45 to 47 whatever the layouts and alignments, where
-/// cuBLAS has 49 to 52.
-template <bool MnA, bool MnB>
-using LargeSimt = SimtF32Config<MnA, MnB, 128, 128, 64, 64, 3, 2, 100>;
-template <bool MnA, bool MnB>
-using SmallSimt = SimtF32Config<MnA, MnB, 64, 64, 32, 32, 3, 4, 125>;
-
-using SimtProduct = Sm80Product<LargeSimt, SmallSimt>;
+using SimtProduct =
+    Sm80Product<SimtFloat, sm80_gemm_shapes::M128N128, sm80_gemm_shapes::M64N64Simt>;
 
 }  // namespace
 }  // namespace cuda

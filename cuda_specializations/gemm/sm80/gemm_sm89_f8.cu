@@ -10,12 +10,7 @@ constexpr bool is_float8(DType type) {
   return type == DType::float8_e4m3 || type == DType::float8_e5m2;
 }
 
-/// Eight warps of 32 × 32: the second set of accumulators and four kinds of products in one loop
-/// take too many registers beside larger ones.
-template <bool MnA, bool MnB>
-using LargeFloat8 = Sm80Config<Float8Element, MnA, MnB, 128, 64, 32, 32, 4, 1, 100>;
-
-using Float8Product = Sm80Product<LargeFloat8, Shapes<Float8Element>::Small>;
+using Float8Product = Sm80Product<Float8Element, sm80_gemm_shapes::M128N64Float8>;
 
 /// First reason not to take a call; null if there is none.
 char const* refuse_float8(abi::GemmArgs const& g, abi::Device const& device) {

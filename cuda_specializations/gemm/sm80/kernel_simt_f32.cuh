@@ -35,26 +35,26 @@ struct SimtFloat {
 };
 
 /// Parameters as in Sm80Config; a warp's tile is made of blocks of 32 × 16.
-template <bool MnMajorA, bool MnMajorB, int TileM, int TileN, int WarpM, int WarpN, int Stages,
-          int Blocks, int SlackPercent>
+template <class Layout, class Shape>
 struct SimtF32Config {
   using Type = SimtFloat;
   using Element = float;
   using Acc = float;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
   static constexpr int size = 4;
-  static constexpr int tile_m = TileM, tile_n = TileN, warp_m = WarpM, warp_n = WarpN;
+  static constexpr int tile_m = Shape::tile_m, tile_n = Shape::tile_n;
+  static constexpr int warp_m = Shape::warp_m, warp_n = Shape::warp_n;
   static constexpr int tile_k = 16, steps = 2, step_k = tile_k / steps;
-  static constexpr int warps_m = TileM / WarpM, warps_n = TileN / WarpN;
+  static constexpr int warps_m = tile_m / warp_m, warps_n = tile_n / warp_n;
   static constexpr int warps = warps_m * warps_n, threads = 32 * warps;
-  static constexpr int stages = Stages, blocks = Blocks;
-  static constexpr int line_a = TileM * size, line_b = TileN * size;  ///< bytes of a k
+  static constexpr int stages = Shape::stages, blocks = Shape::blocks;
+  static constexpr int line_a = tile_m * size, line_b = tile_n * size;  ///< bytes of a k
   static constexpr int a_bytes = line_a * tile_k, b_bytes = line_b * tile_k;
-  static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = Stages * stage_bytes;
-  static constexpr int rows = WarpM / 8, columns = WarpN / 4;  ///< of a thread's sums
-  static constexpr double slack = SlackPercent / 100.0;
-  static_assert(shared_bytes <= sm80_shared_bytes && Stages >= 2);
-  static_assert(WarpM % 32 == 0 && WarpN % 32 == 0 && step_k == 8);
+  static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = stages * stage_bytes;
+  static constexpr int rows = warp_m / 8, columns = warp_n / 4;  ///< of a thread's sums
+  static constexpr double slack = Shape::slack;
+  static_assert(shared_bytes <= sm80_shared_bytes && stages >= 2);
+  static_assert(warp_m % 32 == 0 && warp_n % 32 == 0 && step_k == 8);
 };
 
 namespace {

@@ -194,16 +194,22 @@ cudaError_t launch_cheaper(abi::GemmArgs const& g, abi::Device const& device,
                      : cudaErrorInvalidValue;
 }
 
+template <class Type, class Layout, class Shape>
+using Sm80ConfigOf =
+    std::conditional_t<std::is_same_v<Type, SimtFloat>, SimtF32Config<Layout, Shape>,
+                       Sm80Config<Type, Layout, Shape>>;
+
 /// The same for the layouts of A and B.
-template <template <bool, bool> class Large, template <bool, bool> class Small>
+template <class Type, class Large, class Small>
 cudaError_t launch_layout_sm80(abi::GemmArgs const& g, abi::Device const& device,
                                Destination const& to) {
+  auto const launch = [&]<class Layout>(Layout) {
+    return launch_cheaper<Sm80ConfigOf<Type, Layout, Large>, Sm80ConfigOf<Type, Layout, Small>>(
+        g, device, to);
+  };
   bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
-  if (mn_a)
-    return mn_b ? launch_cheaper<Large<true, true>, Small<true, true>>(g, device, to)
-                : launch_cheaper<Large<true, false>, Small<true, false>>(g, device, to);
-  return mn_b ? launch_cheaper<Large<false, true>, Small<false, true>>(g, device, to)
-              : launch_cheaper<Large<false, false>, Small<false, false>>(g, device, to);
+  if (mn_a) return mn_b ? launch(layouts::NT{}) : launch(layouts::NN{});
+  return mn_b ? launch(layouts::TT{}) : launch(layouts::TN{});
 }
 
 /// Kernels run with C's unit stride along N, but for rows that are grouped or counted: they stay
@@ -213,7 +219,8 @@ inline bool is_turned_sm80(abi::GemmArgs const& g) {
 }
 
 /// What the entries of a kernel do that has a larger and a smaller shape.
-template <template <bool, bool> class Large, template <bool, bool> class Small>
+template <class Type, class Large = sm80_gemm_shapes::M128N128,
+          class Small = sm80_gemm_shapes::M64N64>
 struct Sm80Product {
   /// The tiles that a call with this verdict can have.
   static abi::GemmTiles tiles(abi::Verdict const& verdict, abi::GemmArgs const& g,
@@ -221,7 +228,7 @@ struct Sm80Product {
     abi::GemmTiles list;
     if (!verdict.ok || nothing_to_do(g)) return list;
     bool const turns = is_turned_sm80(g);
-    launch_layout_sm80<Large, Small>(turns ? transposed(g) : g, device, {nullptr, &list});
+    launch_layout_sm80<Type, Large, Small>(turns ? transposed(g) : g, device, {nullptr, &list});
     return turns ? turned(list) : list;
   }
 
@@ -238,20 +245,9 @@ struct Sm80Product {
     if (nothing_to_do(g)) return cudaSuccess;
     ScopedDevice const current(device.ordinal);
     if (current.status() != cudaSuccess) return current.status();
-    return launch_layout_sm80<Large, Small>(is_turned_sm80(g) ? transposed(g) : g, device,
-                                            {stream, nullptr});
+    return launch_layout_sm80<Type, Large, Small>(is_turned_sm80(g) ? transposed(g) : g, device,
+                                                  {stream, nullptr});
   }
-};
-
-/// Shapes of types that need few registers beside their accumulators, and of those that need more.
-template <class Type>
-struct Shapes {
-  template <bool MnA, bool MnB>
-  using Large = Sm80Config<Type, MnA, MnB, 128, 128, 64, 64, 3, 2, 100>;
-  template <bool MnA, bool MnB>
-  using Medium = Sm80Config<Type, MnA, MnB, 128, 64, 64, 32, 4, 2, 100>;
-  template <bool MnA, bool MnB>
-  using Small = Sm80Config<Type, MnA, MnB, 64, 64, 32, 32, 4, 3, 125>;
 };
 
 }  // namespace

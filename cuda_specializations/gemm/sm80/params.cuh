@@ -7,6 +7,7 @@
 
 #include "common/limits.cuh"
 #include "elements.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -62,31 +63,29 @@ struct Sm80Params {
   std::int64_t zero_a_stride, zero_b_stride;
 };
 
-/// A kernel's shape: whether the unit strides of A and B are not along K; the tile of a block, that
-/// of a warp, stages of 128 bytes of K, blocks that a multiprocessor has registers for. `slack`:
-/// how far the matrix unit falls short of its rate, as the choice between shapes sees it.
-/// `ZeroPoints`: int8 factors have them.
-template <class Type_, bool MnMajorA, bool MnMajorB, int TileM, int TileN, int WarpM, int WarpN,
-          int Stages, int Blocks, int SlackPercent, bool ZeroPoints = false>
+/// A kernel for elements of a type, a layout, and one of the shapes of shapes.cuh.
+template <class Type_, class Layout, class Shape>
 struct Sm80Config {
   using Type = Type_;
   using Element = typename Type::Element;
   using Acc = typename Type::Acc;
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB, zero_points = ZeroPoints;
+  static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
+  static constexpr bool zero_points = Shape::zero_points;
   static constexpr int size = static_cast<int>(sizeof(Element));
-  static constexpr int tile_m = TileM, tile_n = TileN, warp_m = WarpM, warp_n = WarpN;
+  static constexpr int tile_m = Shape::tile_m, tile_n = Shape::tile_n;
+  static constexpr int warp_m = Shape::warp_m, warp_n = Shape::warp_n;
   static constexpr int tile_k = 128 / size;
-  static constexpr int warps_m = TileM / WarpM, warps_n = TileN / WarpN;
+  static constexpr int warps_m = tile_m / warp_m, warps_n = tile_n / warp_n;
   static constexpr int warps = warps_m * warps_n, threads = 32 * warps;
-  static constexpr int stages = Stages, blocks = Blocks;
-  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
-  static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = Stages * stage_bytes;
+  static constexpr int stages = Shape::stages, blocks = Shape::blocks;
+  static constexpr int a_bytes = tile_m * 128, b_bytes = tile_n * 128;
+  static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = stages * stage_bytes;
   static constexpr int steps = Type::steps;  ///< times 32 bytes of K at a time
   static constexpr int k_steps = 4 / steps;  ///< of a stage
-  static constexpr int fragments_m = WarpM / 16, fragments_n = WarpN / 16;
-  static constexpr double slack = SlackPercent / 100.0;
+  static constexpr int fragments_m = warp_m / 16, fragments_n = warp_n / 16;
+  static constexpr double slack = Shape::slack;
   // Every card from sm_80 on gives a block 99 KiB.
-  static_assert(shared_bytes <= sm80_shared_bytes && Stages >= 3 && k_steps >= 2);
+  static_assert(shared_bytes <= sm80_shared_bytes && stages >= 3 && k_steps >= 2);
 };
 
 }  // namespace cuda

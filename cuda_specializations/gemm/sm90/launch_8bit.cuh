@@ -16,7 +16,7 @@ namespace {
 template <class A, class B, bool Promoted>
 cudaError_t launch_bytes_along_k(abi::GemmArgs const& g, abi::Device const& device,
                                  Destination const& to) {
-  using sm90_gemm_shapes::TN;
+  using layouts::TN;
   bool const parts = !Promoted && many_shapes<A, B> && takes_parts(g, device);
   int const width = parts ? 0 : width_of_few<Promoted>(g, device);
   if constexpr (Promoted)

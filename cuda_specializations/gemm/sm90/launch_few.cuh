@@ -80,10 +80,10 @@ cudaError_t launch_few_promoted(int width, abi::GemmArgs const& g, abi::Device c
                                 Destination const& to) {
   using namespace sm90_gemm_shapes;
   if (width == 16)
-    return launch_few_tiles<A, B, TN, Promoted<Few16>, Promoted<Few16Deep>>(g, device, to);
+    return launch_few_tiles<A, B, layouts::TN, Promoted<Few16>, Promoted<Few16Deep>>(g, device, to);
   if (width == 32)
-    return launch_few_tiles<A, B, TN, Promoted<Few32>, Promoted<Few32Deep>>(g, device, to);
-  return launch_few_tiles<A, B, TN, Promoted<Few64>, Promoted<Few64Deep>>(g, device, to);
+    return launch_few_tiles<A, B, layouts::TN, Promoted<Few32>, Promoted<Few32Deep>>(g, device, to);
+  return launch_few_tiles<A, B, layouts::TN, Promoted<Few64>, Promoted<Few64Deep>>(g, device, to);
 }
 
 }  // namespace

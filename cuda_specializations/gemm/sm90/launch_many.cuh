@@ -46,10 +46,11 @@ cudaError_t launch_many_promoted(abi::GemmArgs const& g, abi::Device const& devi
                                  Destination const& to) {
   using namespace sm90_gemm_shapes;
   if (along_blocks(g.scale_b, false) && factors_by_column(g.scale_b))
-    return launch_shapes<A, B, TN, N64Promoted>(g, device, to);
+    return launch_shapes<A, B, layouts::TN, N64Promoted>(g, device, to);
   if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
-    return launch_shapes<A, B, TN, N128Promoted, N64Promoted>(g, device, to);
-  return launch_shapes<A, B, TN, N128Promoted, N128PairPromoted, N64Promoted>(g, device, to);
+    return launch_shapes<A, B, layouts::TN, N128Promoted, N64Promoted>(g, device, to);
+  return launch_shapes<A, B, layouts::TN, N128Promoted, N128PairPromoted, N64Promoted>(g, device,
+                                                                                       to);
 }
 
 /// The same for an 8-bit A whose unit stride is along M.
@@ -62,10 +63,10 @@ cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
     // The wide tile has to finish 8-bit elements from shared memory; along M both have to. It does
     // not store the argument of act.
     if ((has_8_bits(g.type_c) && g.c_n == 1) || g.pre_activation != nullptr)
-      return launch_shapes<A, B, NN, Square>(g, device, to);
-    return launch_shapes<A, B, NN, Square, N256Pair>(g, device, to);
+      return launch_shapes<A, B, layouts::NN, Square>(g, device, to);
+    return launch_shapes<A, B, layouts::NN, Square, N256Pair>(g, device, to);
   } else {  // wider tiles of float32 sums would not leave enough registers
-    return launch_shapes<A, B, NN, Square>(g, device, to);
+    return launch_shapes<A, B, layouts::NN, Square>(g, device, to);
   }
 }
 

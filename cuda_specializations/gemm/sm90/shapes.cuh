@@ -7,22 +7,12 @@
 #pragma once
 
 #include "common/schedule.cuh"
+#include "gemm/shared/layouts.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace sm90_gemm_shapes {
-
-/// Where the unit strides of A and B are, as BLAS says it of Cᵀ = Bᵀ·Aᵀ in columns: T of A and N of
-/// B along K, the others along M and N.
-template <bool MnMajorA, bool MnMajorB>
-struct LayoutOf {
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
-};
-struct TN : LayoutOf<false, false> {};
-struct TT : LayoutOf<false, true> {};
-struct NN : LayoutOf<true, false> {};
-struct NT : LayoutOf<true, true> {};
 
 /// What the sums of products go through before the epilogue: nothing, float32 additions of those of
 /// 128 along K (see mainloop_promoted.cuh), or act(x·gate) · (x·up), C being half as wide.

@@ -9,8 +9,8 @@ namespace cuda {
 cudaError_t Sm90ProductsBf16::few_k(int width, abi::GemmArgs const& g, abi::Device const& device,
                                     Destination const& to) {
   return major_b(g) == Major::mn
-             ? launch_few<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::TT>(width, g, device, to)
-             : launch_few<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::TN>(width, g, device, to);
+             ? launch_few<__nv_bfloat16, __nv_bfloat16, layouts::TT>(width, g, device, to)
+             : launch_few<__nv_bfloat16, __nv_bfloat16, layouts::TN>(width, g, device, to);
 }
 
 }  // namespace cuda

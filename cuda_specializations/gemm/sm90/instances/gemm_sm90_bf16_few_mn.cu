@@ -9,8 +9,8 @@ namespace cuda {
 cudaError_t Sm90ProductsBf16::few_mn(int width, abi::GemmArgs const& g, abi::Device const& device,
                                      Destination const& to) {
   return major_b(g) == Major::mn
-             ? launch_few<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::NT>(width, g, device, to)
-             : launch_few<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::NN>(width, g, device, to);
+             ? launch_few<__nv_bfloat16, __nv_bfloat16, layouts::NT>(width, g, device, to)
+             : launch_few<__nv_bfloat16, __nv_bfloat16, layouts::NN>(width, g, device, to);
 }
 
 }  // namespace cuda

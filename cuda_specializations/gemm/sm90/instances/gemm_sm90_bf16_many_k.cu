@@ -8,7 +8,7 @@ namespace cuda {
 
 cudaError_t Sm90ProductsBf16::many_k(abi::GemmArgs const& g, abi::Device const& device,
                                      Destination const& to) {
-  return launch_many<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::TN>(g, device, to);
+  return launch_many<__nv_bfloat16, __nv_bfloat16, layouts::TN>(g, device, to);
 }
 
 }  // namespace cuda

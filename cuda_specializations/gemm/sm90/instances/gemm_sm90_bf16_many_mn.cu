@@ -9,10 +9,10 @@ namespace cuda {
 cudaError_t Sm90ProductsBf16::many_mn(abi::GemmArgs const& g, abi::Device const& device,
                                       Destination const& to) {
   if (major_a(g) != Major::mn)
-    return launch_many<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::TT>(g, device, to);
+    return launch_many<__nv_bfloat16, __nv_bfloat16, layouts::TT>(g, device, to);
   return major_b(g) == Major::mn
-             ? launch_many<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::NT>(g, device, to)
-             : launch_many<__nv_bfloat16, __nv_bfloat16, sm90_gemm_shapes::NN>(g, device, to);
+             ? launch_many<__nv_bfloat16, __nv_bfloat16, layouts::NT>(g, device, to)
+             : launch_many<__nv_bfloat16, __nv_bfloat16, layouts::NN>(g, device, to);
 }
 
 }  // namespace cuda

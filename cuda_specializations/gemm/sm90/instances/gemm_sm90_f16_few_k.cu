@@ -8,9 +8,8 @@ namespace cuda {
 
 cudaError_t Sm90ProductsF16::few_k(int width, abi::GemmArgs const& g, abi::Device const& device,
                                    Destination const& to) {
-  return major_b(g) == Major::mn
-             ? launch_few<__half, __half, sm90_gemm_shapes::TT>(width, g, device, to)
-             : launch_few<__half, __half, sm90_gemm_shapes::TN>(width, g, device, to);
+  return major_b(g) == Major::mn ? launch_few<__half, __half, layouts::TT>(width, g, device, to)
+                                 : launch_few<__half, __half, layouts::TN>(width, g, device, to);
 }
 
 }  // namespace cuda

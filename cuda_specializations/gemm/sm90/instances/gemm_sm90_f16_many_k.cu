@@ -8,7 +8,7 @@ namespace cuda {
 
 cudaError_t Sm90ProductsF16::many_k(abi::GemmArgs const& g, abi::Device const& device,
                                     Destination const& to) {
-  return launch_many<__half, __half, sm90_gemm_shapes::TN>(g, device, to);
+  return launch_many<__half, __half, layouts::TN>(g, device, to);
 }
 
 }  // namespace cuda

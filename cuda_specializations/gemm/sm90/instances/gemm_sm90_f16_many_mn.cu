@@ -8,10 +8,9 @@ namespace cuda {
 
 cudaError_t Sm90ProductsF16::many_mn(abi::GemmArgs const& g, abi::Device const& device,
                                      Destination const& to) {
-  if (major_a(g) != Major::mn)
-    return launch_many<__half, __half, sm90_gemm_shapes::TT>(g, device, to);
-  return major_b(g) == Major::mn ? launch_many<__half, __half, sm90_gemm_shapes::NT>(g, device, to)
-                                 : launch_many<__half, __half, sm90_gemm_shapes::NN>(g, device, to);
+  if (major_a(g) != Major::mn) return launch_many<__half, __half, layouts::TT>(g, device, to);
+  return major_b(g) == Major::mn ? launch_many<__half, __half, layouts::NT>(g, device, to)
+                                 : launch_many<__half, __half, layouts::NN>(g, device, to);
 }
 
 }  // namespace cuda
