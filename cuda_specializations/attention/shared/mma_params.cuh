@@ -45,33 +45,28 @@ struct alignas(16) MmaAttentionScaledTile : MmaAttentionTile, TileFactors {
   }
 };
 
-/// A kernel's shape: `Warps` warps with `RowTiles` times 16 queries each, blocks of `TileN` keys,
-/// head dimensions up to `D`, `Stages` places for blocks of keys and of values, which take turns,
-/// at least `Blocks` blocks on a multiprocessor. `QueriesKept`: queries stay in registers. `Plain`:
-/// scores are scale·q·k; keys and values are no pages, have rows of `D` elements, which can be
-/// copied 16 bytes at a time, and their strides fit in 32 bits.
-template <class T, int D, int RowTiles, int Warps, int TileN, int Stages, int Blocks,
-          bool QueriesKept, bool Plain = false>
+/// A kernel for elements of type T in one of the shapes of sm80/shapes.cuh.
+template <class T, class Shape>
 struct Sm80AttentionConfig {
   using Element = T;  ///< that products take
   using Source = T;   ///< that q, k and v have
   using Tile = MmaAttentionTile;
   using Copied = Sm80AttentionConfig;                        ///< what copies take it for
   static constexpr bool transposes = false, scaled = false;  ///< float8 alone has that
-  static constexpr int d = D, dv = D, row_tiles = RowTiles, warps = Warps, tile_n = TileN,
-                       stages = Stages;
-  static constexpr int blocks = Blocks, threads = 32 * Warps, tile_m = 16 * RowTiles * Warps;
+  static constexpr int d = Shape::d, dv = d, tile_n = Shape::keys, stages = Shape::stages;
+  static constexpr int row_tiles = Shape::row_tiles, warps = Shape::warps, threads = 32 * warps;
+  static constexpr int blocks = Shape::blocks, tile_m = 16 * row_tiles * warps;
   static constexpr bool asynchronous = true, turned = true;  ///< copies, and chunks of rows
-  static constexpr int row_bytes = D * static_cast<int>(sizeof(T)), pitch = row_bytes;
-  static constexpr int slot_bytes = TileN * row_bytes, q_bytes = tile_m * row_bytes;
-  static constexpr int ring_bytes = Stages * slot_bytes;
+  static constexpr int row_bytes = d * static_cast<int>(sizeof(T)), pitch = row_bytes;
+  static constexpr int slot_bytes = tile_n * row_bytes, q_bytes = tile_m * row_bytes;
+  static constexpr int ring_bytes = stages * slot_bytes;
   /// Queries that are kept come through the ring where shared memory has little room for both.
-  static constexpr bool q_in_registers = QueriesKept;
-  static constexpr bool q_through_ring = QueriesKept && row_bytes > 128;
+  static constexpr bool q_in_registers = Shape::queries_kept;
+  static constexpr bool q_through_ring = q_in_registers && row_bytes > 128;
   static constexpr int shared_bytes =
       (q_through_ring ? (ring_bytes > q_bytes ? ring_bytes : q_bytes) : q_bytes + ring_bytes) + 128;
-  static constexpr bool plain = Plain;
-  static_assert(D % 64 == 0 && TileN % 16 == 0 && Stages >= 2);
+  static constexpr bool plain = Shape::plain;
+  static_assert(d % 64 == 0 && tile_n % 16 == 0 && stages >= 2);
 };
 
 }  // namespace cuda

@@ -5,17 +5,17 @@
 
 #include "attention/shared/mma_launch.cuh"
 #include "kernel_f64.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-using Narrow = Sm80AttentionConfig<double, 64, 1, 4, 32, 3, 2, true>;
-using Wide = Sm80AttentionConfig<double, 128, 1, 4, 16, 3, 2, false>;
-/// From <H200 700 W, CUDA 13.0, 8192 tokens, heads × head_dim 2048, length 4096>, TFLOP/s: 43.7,
-/// as it reads queries half as often, against 40.5. Where a block may have that much shared memory.
-using WideOfMany = Sm80AttentionConfig<double, 128, 1, 8, 32, 3, 1, false>;
+using Narrow = Sm80AttentionConfig<double, sm80_attention_shapes::D64Double>;
+using Wide = Sm80AttentionConfig<double, sm80_attention_shapes::D128Double>;
+/// Where a block may have that much shared memory.
+using WideOfMany = Sm80AttentionConfig<double, sm80_attention_shapes::D128DoubleWide>;
 
 /// Features of values that one launch takes.
 inline constexpr std::int64_t most_features = 128;

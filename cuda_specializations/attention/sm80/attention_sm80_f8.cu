@@ -6,25 +6,20 @@
 #include "attention/shared/mma_launch.cuh"
 #include "common/limits.cuh"
 #include "kernel.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// From <H200 700 W, CUDA 13.0, 16384 tokens, heads × head_dim 2048, length 4096>, TFLOP/s, beside
-/// those of float16: 64 286, 321; 128 352, 393; 256 258, 310. Shapes that are not plain 264 and 339
-/// of 64 and 128.
-template <bool Plain>
-using Bytes64 = Sm80AttentionBytesConfig<64, 2, 4, 64, 2, true, Plain>;
-template <bool Plain>
-using Bytes128 = Sm80AttentionBytesConfig<128, 2, 4, 64, 2, false, Plain>;
-using Bytes256 = Sm80AttentionBytesConfig<256, 1, 8, 64, 1, false>;
-/// For cards whose blocks cannot have that much shared memory: 223.
-using SmallBytes256 = Sm80AttentionBytesConfig<256, 1, 4, 32, 2, false>;
+template <class Shape>
+using BytesConfig = Sm80AttentionBytesConfig<Shape>;
+using namespace sm80_attention_shapes;
 /// What every card from sm_80 on has.
-static_assert(std::max({Bytes64<true>::shared_bytes, Bytes128<true>::shared_bytes,
-                        SmallBytes256::shared_bytes}) <= sm80_shared_bytes);
+static_assert(std::max({BytesConfig<Plain<D64Bytes>>::shared_bytes,
+                        BytesConfig<Plain<D128Bytes>>::shared_bytes,
+                        BytesConfig<D256SmallBytes>::shared_bytes}) <= sm80_shared_bytes);
 
 /// First reason not to take a call; null if there is none.
 inline char const* refuse_f8_attention(abi::AttentionArgs const& g, abi::Device const& device) {
@@ -52,23 +47,23 @@ int AttentionSm80MmaE4m3::launch(AttentionArgs const& args, Device const& device
   if (cuda::is_empty(args)) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  auto const launch = [&](auto config, AttentionArgs const& part) {
-    using Config = decltype(config);
-    return cuda::launch_tiles<Config>(cuda::sm80_attention_kernel<Config>, part, device, stream);
+  using namespace cuda;
+  auto const launch = [&]<class Shape>(Shape, AttentionArgs const& part) {
+    using Config = BytesConfig<Shape>;
+    return launch_tiles<Config>(sm80_attention_kernel<Config>, part, device, stream);
   };
-  auto const launch_either = [&](auto plain, auto general, AttentionArgs const& part) {
-    if (cuda::is_plain<decltype(plain)>(part)) return launch(plain, part);
-    return launch(general, part);
+  auto const launch_either = [&]<class Shape>(Shape general, AttentionArgs const& part) {
+    return is_plain<BytesConfig<Plain<Shape>>>(part) ? launch(Plain<Shape>{}, part)
+                                                     : launch(general, part);
   };
-  return cuda::launch_by_features<std::uint8_t, std::uint16_t>(
-      args, 256, [&](AttentionArgs const& part) {
-        std::int64_t const d = std::max(part.head_dim, part.head_dim_v);
-        if (d <= 64) return launch_either(cuda::Bytes64<true>{}, cuda::Bytes64<false>{}, part);
-        if (d <= 128) return launch_either(cuda::Bytes128<true>{}, cuda::Bytes128<false>{}, part);
-        if (cuda::Bytes256::shared_bytes <= device.shared_memory_per_block_optin)
-          return launch(cuda::Bytes256{}, part);
-        return launch(cuda::SmallBytes256{}, part);
-      });
+  return launch_by_features<std::uint8_t, std::uint16_t>(args, 256, [&](AttentionArgs const& part) {
+    std::int64_t const d = std::max(part.head_dim, part.head_dim_v);
+    if (d <= 64) return launch_either(D64Bytes{}, part);
+    if (d <= 128) return launch_either(D128Bytes{}, part);
+    if (BytesConfig<D256Bytes>::shared_bytes <= device.shared_memory_per_block_optin)
+      return launch(D256Bytes{}, part);
+    return launch(D256SmallBytes{}, part);
+  });
 }
 
 }  // namespace abi

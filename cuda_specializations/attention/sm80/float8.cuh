@@ -16,14 +16,11 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A kernel's shape for float8_e4m3, see Sm80AttentionConfig. A block has one 16-bit tile of keys
+/// A kernel for float8_e4m3 in one of the shapes of shapes.cuh. A block has one 16-bit tile of keys
 /// and one of values, and bytes of the next of each are under way.
-template <int D, int RowTiles, int Warps, int TileN, int Blocks, bool QueriesKept,
-          bool Plain = false>
-struct Sm80AttentionBytesConfig
-    : Sm80AttentionConfig<__half, D, RowTiles, Warps, TileN, 2, Blocks, QueriesKept, Plain> {
-  using Base =
-      Sm80AttentionConfig<__half, D, RowTiles, Warps, TileN, 2, Blocks, QueriesKept, Plain>;
+template <class Shape>
+struct Sm80AttentionBytesConfig : Sm80AttentionConfig<__half, Shape> {
+  using Base = Sm80AttentionConfig<__half, Shape>;
   using Source = __nv_fp8_e4m3;
   using Tile = MmaAttentionScaledTile;
   static constexpr bool scaled = true;
@@ -32,13 +29,13 @@ struct Sm80AttentionBytesConfig
   struct Copied {
     using Element = Source;
     using Source = Element;
-    static constexpr int d = D, tile_n = TileN, warps = Warps, row_bytes = D, pitch = D;
-    static constexpr int tile_m = Base::tile_m;
-    static constexpr bool asynchronous = true, turned = false, plain = Plain;
+    static constexpr int d = Shape::d, tile_n = Shape::keys, warps = Shape::warps;
+    static constexpr int tile_m = Base::tile_m, row_bytes = d, pitch = d;
+    static constexpr bool asynchronous = true, turned = false, plain = Shape::plain;
   };
-  static constexpr int copied_bytes = D * TileN;  ///< of a block of keys
+  static constexpr int copied_bytes = Shape::d * Shape::keys;  ///< of a block of keys
   static constexpr int shared_bytes = Base::q_bytes + Base::ring_bytes + 2 * copied_bytes + 128;
-  static_assert(!Base::q_through_ring && Base::tile_m <= 2 * TileN);
+  static_assert(!Base::q_through_ring && Base::tile_m <= 2 * Shape::keys);
 };
 
 namespace {
