@@ -23,33 +23,34 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A kernel's shape for float8_e4m3, see Sm80DecodeConfig. Out is what the call says.
-template <int D, int WarpsM>
+/// A kernel for float8_e4m3 in one of the shapes of shapes.cuh, see Sm80DecodeConfig. Out is what
+/// the call says.
+template <class Shape>
 struct Sm80DecodeBytesConfig {
   using Element = __nv_fp8_e4m3;
   using Factor = __half;
   using Out = OutOfCall;
   static constexpr bool bytes = true;
-  static constexpr int d = D, warps_m = WarpsM, warps = 4, threads = 128;
-  static constexpr int teams = warps / WarpsM, tile_m = 16 * WarpsM;
-  static constexpr int keys = WarpsM == 4 ? (D == 256 ? 32 : 64) : D == 256 ? 16 : 32;
-  static constexpr int row_bytes = D, chunks = row_bytes / 16;
+  static constexpr int d = Shape::d, warps_m = Shape::warps_m, warps = 4, threads = 128;
+  static constexpr int teams = warps / warps_m, tile_m = 16 * warps_m;
+  static constexpr int keys = warps_m == 4 ? (d == 256 ? 32 : 64) : d == 256 ? 16 : 32;
+  static constexpr int row_bytes = d, chunks = row_bytes / 16;
   static constexpr int slot_bytes = keys * row_bytes;
-  static constexpr int stages = D == 64 ? 10 : D == 256 && WarpsM == 4 ? 7 : 5;
+  static constexpr int stages = d == 64 ? 10 : d == 256 && warps_m == 4 ? 7 : 5;
   static constexpr int ring_bytes = stages * slot_bytes * teams;
   /// The padding spreads pairs of rows, in which a lane has four neighbours, over the banks.
-  static constexpr int sum_width = D + 16;
+  static constexpr int sum_width = d + 16;
   static constexpr int sum_bytes = warps * 16 * sum_width * 4;
   /// Queries are float16. Sums take their place too.
-  static constexpr bool shared_queries = D > 128;
+  static constexpr bool shared_queries = d > 128;
   static constexpr int queries_at = ring_bytes;
-  static constexpr int before_sums = ring_bytes + (shared_queries ? tile_m * D * 2 : 0);
+  static constexpr int before_sums = ring_bytes + (shared_queries ? tile_m * d * 2 : 0);
   static constexpr int shared_bytes = (before_sums > sum_bytes ? before_sums : sum_bytes) + 128;
-  static_assert(D % 64 == 0 && warps % WarpsM == 0 && shared_bytes <= sm80_shared_bytes);
+  static_assert(d % 64 == 0 && warps % warps_m == 0 && shared_bytes <= sm80_shared_bytes);
 
   /// Which place of row r a chunk takes: eight rows of a matrix meet in no bank.
   static constexpr __host__ __device__ int place(int chunk, int r) {
-    return chunk ^ (D == 64 ? r >> 1 & 3 : r & 7);
+    return chunk ^ (d == 64 ? r >> 1 & 3 : r & 7);
   }
 };
 

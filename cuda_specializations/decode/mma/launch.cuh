@@ -15,10 +15,10 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The shape of kernel for an element type.
-template <class T, int D, int WarpsM, bool Less = false>
-using DecodeShape = std::conditional_t<sizeof(T) == 1, Sm80DecodeBytesConfig<D, WarpsM>,
-                                       Sm80DecodeConfig<T, D, WarpsM, Less>>;
+/// The kernel of a shape for an element type.
+template <class T, class Shape>
+using DecodeConfig =
+    std::conditional_t<sizeof(T) == 1, Sm80DecodeBytesConfig<Shape>, Sm80DecodeConfig<T, Shape>>;
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 ///
@@ -49,17 +49,21 @@ struct DecodePlan : DecodeParts {
     limit_splits(args);
   }
 
-  /// Calls `use` with the kernel's shape.
+  /// Calls `use` with the kernel's configuration.
   template <class T, class Use>
   auto with_config(Use use) const {
-    auto const at = [&]<int WarpsM>(std::integral_constant<int, WarpsM>) {
-      return d == 64    ? use(DecodeShape<T, 64, WarpsM>{})
-             : d == 128 ? use(DecodeShape<T, 128, WarpsM>{})
-             : less     ? use(DecodeShape<T, 256, WarpsM, true>{})
-                        : use(DecodeShape<T, 256, WarpsM>{});
+    using namespace sm80_decode_shapes;
+    constexpr bool bytes = sizeof(T) == 1;  // which take as little memory as it is
+    using Less16 = std::conditional_t<bytes, D256Rows16, D256Rows16Less>;
+    using Less64 = std::conditional_t<bytes, D256Rows64, D256Rows64Less>;
+    auto const of = [&](auto narrow, auto middle, auto wide, auto wide_less) {
+      return d == 64    ? use(DecodeConfig<T, decltype(narrow)>{})
+             : d == 128 ? use(DecodeConfig<T, decltype(middle)>{})
+             : less     ? use(DecodeConfig<T, decltype(wide_less)>{})
+                        : use(DecodeConfig<T, decltype(wide)>{});
     };
-    return warps_m == 1 ? at(std::integral_constant<int, 1>{})
-                        : at(std::integral_constant<int, 4>{});
+    return warps_m == 1 ? of(D64Rows16{}, D128Rows16{}, D256Rows16{}, Less16{})
+                        : of(D64Rows64{}, D128Rows64{}, D256Rows64{}, Less64{});
   }
   template <class T>
   int shared_bytes() const {
@@ -136,8 +140,9 @@ int run_decode(abi::DecodeArgs const& g, abi::Device const& device, CUstream_st*
                          device, stream, p);
   });
   if (status != cudaSuccess || plan.splits == 1) return status;
-  return launch_behind(decode_join_kernel<typename DecodeShape<T, 64, 1>::Out>, plan.states, 128, 0,
-                       device, stream, p);
+  return launch_behind(
+      decode_join_kernel<typename DecodeConfig<T, sm80_decode_shapes::D64Rows16>::Out>, plan.states,
+      128, 0, device, stream, p);
 }
 
 }  // namespace
