@@ -44,33 +44,27 @@ cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs co
                        stream, p, Config::shared_bytes);
 }
 
-/// From <H200 700 W, CUDA 13.0, 16384 tokens, heads × head_dim 2048, length 4096>, TFLOP/s, beside
-/// 51 to 52 of gemm/sm90_simt_f32 at 4096³: head_dim 64 with 32 keys to a block and three blocks to
-/// a multiprocessor, 44.3; with 64 and two, 41.6. head_dim 128 with 32 keys, 42.2; with 64, which
-/// leaves too few registers, 39.8.
+using namespace f32_attention_shapes;
+
 cudaError_t run_simt(abi::AttentionArgs const& g, abi::Device const& device, CUstream_st* stream) {
   auto const launch = [&]<class Config>(Config) {
     return launch_f32<Config>(simt_attention_kernel<Config>, g, device, stream);
   };
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  if (d <= 64) return launch(SimtAttentionConfig<64, 4, 2, 3>{});
-  if (d <= 128) return launch(SimtAttentionConfig<128, 4, 2, 2>{});
-  return launch(SimtAttentionConfig<256, 4, 2, 2>{});
+  if (d <= 64) return launch(SimtAttentionConfig<D64Simt>{});
+  if (d <= 128) return launch(SimtAttentionConfig<D128Simt>{});
+  return launch(SimtAttentionConfig<D256Simt>{});
 }
 
-/// From the same, beside PyTorch's memory-efficient kernel with 33.7 (head_dim 64) and 45.0 (128):
-/// head_dim 64 with blocks of four warps, three of them to a multiprocessor and weights split where
-/// they are used, 59.2; with weights kept split, two, 58.1; with eight warps, 49.4. head_dim 128
-/// with four warps, 60.5; with eight, 56.7.
 cudaError_t run_tf32x3(abi::AttentionArgs const& g, abi::Device const& device,
                        CUstream_st* stream) {
   auto const launch = [&]<class Config>(Config) {
     return launch_f32<Config>(tf32x3_attention_kernel<Config>, g, device, stream);
   };
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  if (d <= 64) return launch(Tf32x3AttentionConfig<64, 4, 4, 3>{});
-  if (d <= 128) return launch(Tf32x3AttentionConfig<128, 4, 4, 2>{});
-  return launch(Tf32x3AttentionConfig<256, 4, 3, 2>{});
+  if (d <= 64) return launch(Tf32x3AttentionConfig<D64Tf32x3>{});
+  if (d <= 128) return launch(Tf32x3AttentionConfig<D128Tf32x3>{});
+  return launch(Tf32x3AttentionConfig<D256Tf32x3>{});
 }
 
 }  // namespace

@@ -17,31 +17,33 @@
 
 #include "attention/shared/f32_scores.cuh"
 #include "common/limits.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A kernel's shape: head dimensions up to `D`, `Keys` to a thread, `Blocks` to a multiprocessor.
-template <int D, int Keys, int Stages, int Blocks>
+/// A kernel in one of the shapes of shapes.cuh.
+template <class Shape>
 struct SimtAttentionConfig {
-  static constexpr int d = D, stages = Stages, blocks = Blocks;
-  static constexpr int warps = 4, threads = 32 * warps;
-  static constexpr int rows = D <= 128 ? 8 : 4;  ///< queries of a thread
-  static constexpr int keys = Keys, columns = D / 8, side_by_side = 4;
+  static constexpr int d = Shape::d, stages = Shape::stages, blocks = Shape::blocks;
+  static constexpr int warps = Shape::warps, threads = 32 * warps;
+  static constexpr int rows = d <= 128 ? 8 : 4;                  ///< queries of a thread
+  static constexpr int tile_n = Shape::keys, keys = tile_n / 8;  ///< of a thread
+  static constexpr int columns = d / 8, side_by_side = 4;
   static constexpr int shared = 0b11010;  ///< bits of n in the number of a lane
-  static constexpr int tile_m = warps * 4 * rows, tile_n = 8 * Keys;
+  static constexpr int tile_m = warps * 4 * rows;
   static constexpr bool across = true;
-  static constexpr int k_features = 2048 / tile_n, v_features = D, v_keys = 2048 / D;
+  static constexpr int k_features = 2048 / tile_n, v_features = d, v_keys = 2048 / d;
   static constexpr int v_chunks = tile_n / v_keys;
   static constexpr int k_pitch = (tile_n + 4) * 4;  ///< of a feature's keys: no bank is met twice
   static constexpr int slot_bytes = k_features * k_pitch;
-  static constexpr int q_bytes = tile_m * D * 4;
+  static constexpr int q_bytes = tile_m * d * 4;
   /// Weights of 32 keys of a warp at a time; those of one key.
   static constexpr int weight_pitch = 4 * rows * 4, weight_bytes = 32 * weight_pitch;
   static constexpr int shared_bytes =
       128 + q_bytes + warps * weight_bytes + stages * slot_bytes + 128;
-  static_assert(D % 64 == 0 && tile_n % 32 == 0 && slot_bytes >= v_keys * D * 4);
+  static_assert(d % 64 == 0 && tile_n % 32 == 0 && slot_bytes >= v_keys * d * 4);
   static_assert(shared_bytes <= sm80_shared_bytes);
 
   static constexpr __host__ __device__ int turn_q(int feature) { return feature & (rows - 1); }

@@ -20,28 +20,29 @@
 #include "attention/shared/f32_scores.cuh"
 #include "ptx/mma_sync.cuh"
 #include "ptx/registers.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A kernel's shape: head dimensions up to `D`, `Blocks` to a multiprocessor.
-template <int D, int Warps, int Stages, int Blocks>
+/// A kernel in one of the shapes of shapes.cuh.
+template <class Shape>
 struct Tf32x3AttentionConfig {
-  static constexpr int d = D, stages = Stages, blocks = Blocks;
-  static constexpr int warps = Warps, threads = 32 * warps;
-  static constexpr int rows = 2, keys = 16, columns = D / 4, side_by_side = 4;
+  static constexpr int d = Shape::d, stages = Shape::stages, blocks = Shape::blocks;
+  static constexpr int warps = Shape::warps, threads = 32 * warps;
+  static constexpr int rows = 2, keys = Shape::keys / 4, columns = d / 4, side_by_side = 4;
   static constexpr int shared = 0b00011;  ///< bits of q in the number of a lane
-  static constexpr int tile_m = warps * 16, tile_n = 64;
+  static constexpr int tile_m = warps * 16, tile_n = Shape::keys;
   static constexpr bool across = false;
-  static constexpr bool late = D > 128 || Blocks > 2;  ///< see SplitWeights
-  static constexpr bool apart = D <= 128;              ///< see Tf32Sums
+  static constexpr bool late = d > 128 || blocks > 2;  ///< see SplitWeights
+  static constexpr bool apart = d <= 128;              ///< see Tf32Sums
   static constexpr int k_features = 32, v_features = 32, v_keys = tile_n;
-  static constexpr int v_chunks = D / v_features;
+  static constexpr int v_chunks = d / v_features;
   static constexpr int k_pitch = 128, slot_bytes = tile_n * k_pitch;
-  static constexpr int q_bytes = tile_m * D * 4;
+  static constexpr int q_bytes = tile_m * d * 4;
   static constexpr int shared_bytes = 128 + q_bytes + stages * slot_bytes + 128;
-  static_assert(D % 64 == 0);
+  static_assert(d % 64 == 0);
 
   /// Rows of either parity, and keys 2 q, meet in no bank.
   static constexpr __host__ __device__ int turn_k(int row) { return (row & 1) * 4; }
