@@ -11,6 +11,7 @@
 #include "attention_backward/shared/finish.cuh"
 #include "attention_backward/shared/plan.cuh"
 #include "common/check.cuh"
+#include "common/limits.cuh"
 #include "kernel.cuh"
 #include "sequences/launch.cuh"
 
@@ -32,7 +33,7 @@ template <class T, bool Terms>
 using SmallBackwardTiles256 = Sm80BackwardConfig<T, 256, 2, 1, 2, 32, 16, 2, 1, 1, Terms>;
 
 /// The least that a block may have on a card from sm_80 on, of sm_86 and sm_89, and of sm_80.
-constexpr int least_backward_bytes = 99 * 1024, sm80_backward_bytes = 163 * 1024;
+constexpr int least_backward_bytes = sm80_shared_bytes, sm80_backward_bytes = 163 * 1024;
 static_assert(BackwardTiles64<__half, true>::shared_bytes <= least_backward_bytes &&
               SmallBackwardTiles128<__half, true>::shared_bytes <= least_backward_bytes &&
               SmallBackwardTiles256<__half, true>::shared_bytes <= least_backward_bytes &&

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "attention_backward/shared/store.cuh"
+#include "common/descriptor_words.cuh"
 #include "params.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
@@ -21,17 +22,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
-
-/// The low word of an operand's descriptor.
-__device__ __forceinline__ std::uint32_t backward_operand(void const* base, std::uint32_t leading) {
-  return static_cast<std::uint32_t>(operand_descriptor(base, leading));
-}
-__device__ __forceinline__ std::uint64_t backward_descriptor(std::uint32_t word, int bytes) {
-  constexpr std::uint64_t high = std::uint64_t{1024 >> 4 | 1 << 30} << 32;
-  return high | (word + static_cast<std::uint32_t>(bytes >> 4));
-}
-
-__device__ __forceinline__ int same_in_all_lanes(int x) { return __shfl_sync(0xffffffff, x, 0); }
 
 /// Rows of an operand from `length` on become 0, by the consumers together: what lies behind a
 /// sequence may be anything, and 0 times NaN is NaN.
@@ -85,9 +75,7 @@ struct BackwardConsumer {
   /// and known to the compiler as such. It is worked out where it is used: registers are scarce.
   __device__ __forceinline__ std::uint32_t operand(int offset, std::uint32_t leading,
                                                    unsigned stage = 0, int bytes = 0) const {
-    return __shfl_sync(
-        0xffffffff,
-        backward_operand(shared + offset, leading) + stage * static_cast<unsigned>(bytes >> 4), 0);
+    return at_stage(descriptor_word(shared + offset, leading), stage, bytes);
   }
   // As left operands of scores: this warpgroup's keys.
   __device__ __forceinline__ std::uint32_t k_rows() const {
@@ -129,9 +117,8 @@ struct BackwardConsumer {
                                                     std::uint32_t queries) const {
 #pragma unroll
     for (int k = 0; k < D / 16; ++k)
-      Wgmma<T, T, tile_q, 0, 0>::multiply(
-          s, backward_descriptor(keys, k / 4 * kv_panel + k % 4 * 32),
-          backward_descriptor(queries, k / 4 * q_panel + k % 4 * 32), 1);
+      Wgmma<T, T, tile_q, 0, 0>::multiply(s, descriptor(keys, k / 4 * kv_panel + k % 4 * 32),
+                                          descriptor(queries, k / 4 * q_panel + k % 4 * 32), 1);
     wgmma_commit();
   }
   /// dv: keys × features, over the queries.
@@ -140,7 +127,7 @@ struct BackwardConsumer {
                                          std::uint32_t douts) const {
 #pragma unroll
     for (int k = 0; k < tile_q / 16; ++k)
-      WgmmaRs<T, D>::multiply(dv, weights + 4 * k, backward_descriptor(douts, k * 2048), 1);
+      WgmmaRs<T, D>::multiply(dv, weights + 4 * k, descriptor(douts, k * 2048), 1);
     wgmma_commit();
   }
   /// dk: likewise.
@@ -148,8 +135,8 @@ struct BackwardConsumer {
                                          std::uint32_t queries) const {
 #pragma unroll
     for (int k = 0; k < tile_q / 16; ++k)
-      Wgmma<T, T, D, 1, 1>::multiply(dk, backward_descriptor(ds, k * 2048),
-                                     backward_descriptor(queries, k * 2048), 1);
+      Wgmma<T, T, D, 1, 1>::multiply(dk, descriptor(ds, k * 2048), descriptor(queries, k * 2048),
+                                     1);
     wgmma_commit();
   }
   /// dq: queries × features, over the keys.
@@ -157,9 +144,8 @@ struct BackwardConsumer {
     std::uint32_t const keys = k_columns();
 #pragma unroll
     for (int k = 0; k < tile_kv / 16; ++k)
-      Wgmma<T, T, 2 * sums, 0, 1>::multiply(dq,
-                                            backward_descriptor(ds, k / 4 * q_panel + k % 4 * 32),
-                                            backward_descriptor(keys, k * 2048), k != 0);
+      Wgmma<T, T, 2 * sums, 0, 1>::multiply(dq, descriptor(ds, k / 4 * q_panel + k % 4 * 32),
+                                            descriptor(keys, k * 2048), k != 0);
     wgmma_commit();
   }
 
@@ -277,8 +263,8 @@ struct BackwardConsumer {
   }
 
   __device__ __forceinline__ void run() {
-    BackwardRing<Config::q_stages> q;
-    BackwardRing<Config::segments> segment;
+    RingPosition<Config::q_stages> q;
+    RingPosition<Config::segments> segment;
     std::uint32_t kv_phase = 0;
     unsigned n = 0;  // tiles of queries so far
     bool const signaller = threadIdx.x % 32 == 0;
@@ -287,8 +273,8 @@ struct BackwardConsumer {
     for (;;) {
       mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
       KeyTileHead const& t = signals.segment[segment.stage];
-      if (same_in_all_lanes(t.key0) < 0) return;
-      if (same_in_all_lanes(t.starts) != 0) {
+      if (uniform(t.key0) < 0) return;
+      if (uniform(t.starts) != 0) {
         mbarrier_wait(&signals.full_kv, kv_phase);
         kv_phase ^= 1;
         int const live = t.len_kv - t.key0;
@@ -299,13 +285,13 @@ struct BackwardConsumer {
 #pragma unroll
         for (int r = 0; r < D / 2; ++r) dk[r] = dv[r] = 0;
       }
-      if (same_in_all_lanes(t.first < t.end) != 0) {
+      if (uniform(t.first < t.end) != 0) {
         int const ahead = p.from_last ? 1 : -1;
-        int const first = same_in_all_lanes(p.from_last ? t.first : t.end - 1);
-        int const last = same_in_all_lanes(p.from_last ? t.end - 1 : t.first);
-        int const masked_before = same_in_all_lanes(t.masked_before);
-        int const masked_from = same_in_all_lanes(t.masked_from);
-        int const partial = same_in_all_lanes(t.partial);
+        int const first = uniform(p.from_last ? t.first : t.end - 1);
+        int const last = uniform(p.from_last ? t.end - 1 : t.first);
+        int const masked_before = uniform(t.masked_before);
+        int const masked_from = uniform(t.masked_from);
+        int const partial = uniform(t.partial);
         float s[tile_q / 2];
         wait_for_queries(t, first == partial, q);
         start_scores(s, q.stage);
@@ -345,7 +331,7 @@ struct BackwardConsumer {
           for (int r = 0; r < tile_q / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
           wgmma_fence();
           add_dv(dv, weights, dout_columns(n % 2));
-          BackwardRing<Config::q_stages> next = q;
+          RingPosition<Config::q_stages> next = q;
           next.next();
           auto const next_scores = [&]() __attribute__((always_inline)) {
             wait_for_queries(t, m + ahead == partial, next);
@@ -361,7 +347,8 @@ struct BackwardConsumer {
           }
           pin(dp);
           // dk of the tile before is done.
-          if (!is_first && signaller) mbarrier_arrive(&signals.empty_q[before(q)]);
+          if (!is_first && signaller)
+            mbarrier_arrive(&signals.empty_q[previous_in_ring<Config::q_stages>(q.stage)]);
           std::uint32_t gradients[tile_q / 4];
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r) {
@@ -432,14 +419,14 @@ struct BackwardConsumer {
         pin(dq);
         if (signaller) {
           mbarrier_arrive(&signals.empty_ds[(n - 1) % 2]);
-          mbarrier_arrive(&signals.empty_q[before(q)]);
+          mbarrier_arrive(&signals.empty_q[previous_in_ring<Config::q_stages>(q.stage)]);
         }
         put_dq(dq, n - 1);
         fence_proxy_async();
         __syncwarp();
         if (signaller) pass_dq(n - 1);
       }
-      if (same_in_all_lanes(t.stops) != 0) {
+      if (uniform(t.stops) != 0) {
         if (signaller) mbarrier_arrive(&signals.empty_kv);
         store(t, dk, dv);
       }
@@ -449,11 +436,8 @@ struct BackwardConsumer {
     }
   }
 
-  __device__ __forceinline__ static int before(BackwardRing<Config::q_stages> const& q) {
-    return q.stage == 0 ? Config::q_stages - 1 : q.stage - 1;
-  }
   __device__ __forceinline__ void wait_for_queries(KeyTileHead const& t, bool partial,
-                                                   BackwardRing<Config::q_stages> const& q) const {
+                                                   RingPosition<Config::q_stages> const& q) const {
     mbarrier_wait(&signals.full_q[q.stage], q.phase);
     if (partial)
       clear_operand<Config, tile_q>(shared + Config::q_at + q.stage * Config::q_bytes,

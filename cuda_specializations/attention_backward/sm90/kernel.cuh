@@ -47,10 +47,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   }
   __syncthreads();
   wait_for_previous_launch();
-  int const warpgroup = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 128, 0);
+  int const warpgroup = warpgroup_of_block();
   if (warpgroup == 0) {
     decrease_registers<Config::producer_registers>();
-    int const warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+    int const warp = warp_of_block();
     if (warp == 3)
       find_tiles<Config>(p, signals);
     else if (threadIdx.x % 32 != 0)

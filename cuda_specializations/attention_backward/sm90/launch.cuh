@@ -54,32 +54,15 @@ char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   if (char const* reason = refuse_backward_sm90_problem<T>(a, device)) return reason;
   abi::AttentionArgs const& g = a.forward;
   if (g.lse == nullptr) return "lse is a null pointer";
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  auto const refuse = [](void const* data, bool packed, std::int64_t batch, std::int64_t heads,
-                         std::int64_t rows, std::int64_t width, std::int64_t const(&stride)[4],
-                         char const* misaligned, char const* odd, char const* no_unit) {
-    std::int64_t const extent[4] = {packed ? 1 : batch, heads, rows, width};
-    return refuse_operand(data, extent, stride, sizeof(T), misaligned, odd, no_unit);
-  };
-  if (char const* reason = refuse(g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim,
-                                  g.q_stride, "q's address is not a multiple of 16 bytes",
-                                  "a stride of q is not a multiple of 16 bytes",
-                                  "q has no unit stride along head_dim"))
+  StoredExtents const extents(g);
+  std::int64_t const dout[4] = {extents.q[0], g.heads_q, g.seqlen_q, g.head_dim_v};
+  if (char const* reason = refuse_queries(g, extents, refuse_operand<T>)) return reason;
+  if (char const* reason = refuse_operand<T>(a.dout, dout, a.dout_stride,
+                                             "dout's address is not a multiple of 16 bytes",
+                                             "a stride of dout is not a multiple of 16 bytes",
+                                             "dout has no unit stride along head_dim"))
     return reason;
-  if (char const* reason = refuse(a.dout, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v,
-                                  a.dout_stride, "dout's address is not a multiple of 16 bytes",
-                                  "a stride of dout is not a multiple of 16 bytes",
-                                  "dout has no unit stride along head_dim"))
-    return reason;
-  if (char const* reason = refuse(g.k, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim,
-                                  g.k_stride, "k's address is not a multiple of 16 bytes",
-                                  "a stride of k is not a multiple of 16 bytes",
-                                  "k has no unit stride along head_dim"))
-    return reason;
-  return refuse(g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v, g.v_stride,
-                "v's address is not a multiple of 16 bytes",
-                "a stride of v is not a multiple of 16 bytes",
-                "v has no unit stride along head_dim");
+  return refuse_keys_and_values(g, extents, refuse_operand<T>);
 }
 
 template <class T, int D, bool Terms>
@@ -91,24 +74,17 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   Sm90BackwardParams p{};
   plan_backward(a, s, device.sm_count, p);
   p.lse_unit = p.scale_log2;  // scores begin there, and are scaled with the rest
-  bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  auto const describe = [](CUtensorMap* map, void const* data, bool packed, std::int64_t batch,
-                           std::int64_t heads, std::int64_t rows, std::int64_t width,
-                           std::int64_t const(&stride)[4], int box, int(&steps)[2]) {
-    std::int64_t const extent[4] = {packed ? 1 : batch, heads, rows, width};
-    return make_operand_map<T>(map, data, extent, stride, box, steps);
-  };
-  cudaError_t status = describe(&p.q, g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim,
-                                g.q_stride, Config::tile_q, p.q_steps);
+  StoredExtents const extents(g);
+  std::int64_t const dout[4] = {extents.q[0], g.heads_q, g.seqlen_q, g.head_dim_v};
+  cudaError_t status =
+      make_operand_map<T>(&p.q, g.q, extents.q, g.q_stride, Config::tile_q, p.q_steps);
   if (status == cudaSuccess)
-    status = describe(&p.dout, a.dout, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v,
-                      a.dout_stride, Config::tile_q, p.dout_steps);
+    status =
+        make_operand_map<T>(&p.dout, a.dout, dout, a.dout_stride, Config::tile_q, p.dout_steps);
   if (status == cudaSuccess)
-    status = describe(&p.k, g.k, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim,
-                      g.k_stride, Config::tile_kv, p.k_steps);
+    status = make_operand_map<T>(&p.k, g.k, extents.k, g.k_stride, Config::tile_kv, p.k_steps);
   if (status == cudaSuccess)
-    status = describe(&p.v, g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v,
-                      g.v_stride, Config::tile_kv, p.v_steps);
+    status = make_operand_map<T>(&p.v, g.v, extents.v, g.v_stride, Config::tile_kv, p.v_steps);
   if (status != cudaSuccess) return status;
   p.works = static_cast<int>(s.tiles_kv * s.groups_kv);
   int const tiles = static_cast<int>(s.tiles_q * s.groups_q);
@@ -119,7 +95,8 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   status = launch_clusters(attention_backward_sm90<Config>, std::min(p.works, device.sm_count), 1,
                            Config::threads, sm90_backward_shared_bytes<Config>(), stream, p);
   if (status != cudaSuccess) return status;
-  int const clearing = packed_q || packed_kv ? 32 : 0;
+  bool const packed = g.cu_seqlens_q.data != nullptr || g.cu_seqlens_kv.data != nullptr;
+  int const clearing = packed ? 32 : 0;
   status = launch_clusters(attention_backward_finish<T, Config::dq_d, Config::tile_q>,
                            tiles + clearing, 1, 256, 0, stream, shared);
   if (status != cudaSuccess || a.d_sinks == nullptr) return status;

@@ -6,7 +6,8 @@
 #include <cuda.h>
 
 #include "attention_backward/shared/tiles.cuh"
-#include "ptx/mbarrier.cuh"
+#include "common/limits.cuh"
+#include "common/ring.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -69,23 +70,10 @@ struct Sm90BackwardSignals {
 template <class Config>
 constexpr int sm90_backward_shared_bytes() {
   constexpr int bytes = Config::signals_at + static_cast<int>(sizeof(Sm90BackwardSignals<Config>));
-  static_assert(bytes <= 232448);
+  static_assert(bytes <= sm90_shared_bytes);
   return bytes;
 }
 
-namespace {
-
-/// Position in a ring of stages.
-template <int Stages>
-struct BackwardRing {
-  int stage = 0;
-  std::uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == Stages) stage = 0, phase ^= 1;
-  }
-};
-
-}  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

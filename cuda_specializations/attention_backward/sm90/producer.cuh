@@ -62,9 +62,9 @@ template <class Config>
 __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned char* shared,
                                            Sm90BackwardSignals<Config>& signals) {
   constexpr int tile_q = Config::tile_q, tile_kv = Config::tile_kv;
-  BackwardRing<Config::q_stages> q;
-  BackwardRing<Config::dout_stages> dout;
-  BackwardRing<Config::segments> segment;
+  RingPosition<Config::q_stages> q;
+  RingPosition<Config::dout_stages> dout;
+  RingPosition<Config::segments> segment;
   std::uint32_t kv_phase = 0;
   for (;;) {
     mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
@@ -124,8 +124,8 @@ template <class Config>
 __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned char* shared,
                                        Sm90BackwardSignals<Config>& signals, int consumer) {
   bool const takes_turns = p.tickets[1] == 0;
-  BackwardRing<Config::segments> segment;
-  BackwardRing<Config::dq_stages> dq;
+  RingPosition<Config::segments> segment;
+  RingPosition<Config::dq_stages> dq;
   for (;;) {
     mbarrier_wait(&signals.full_segment[segment.stage], segment.phase);
     KeyTileHead const& t = signals.segment[segment.stage];
