@@ -10,22 +10,18 @@
 #include "attention_backward/shared/plan.cuh"
 #include "kernel.cuh"
 #include "sequences/operand_maps.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// The head_dim that the kernels work with.
-inline std::int64_t sm90_backward_dim(abi::AttentionArgs const& g) {
-  std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-  return d <= 32 ? 32 : d <= 64 ? 64 : d <= 96 && !has_score_terms(g) ? 96 : 128;
-}
-
 inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
-  std::int64_t const d = sm90_backward_dim(g);
-  bool const terms = has_score_terms(g);  // as Sm90BackwardConfig
-  return backward_sizes(g, d <= 64 && !terms ? 128 : 64, 128, d > 64 ? 128 : terms ? 64 : d);
+  return with_sm90_backward_shape(g, [&](auto shape) {
+    using Config = Sm90BackwardConfig<__half, decltype(shape)>;
+    return backward_sizes(g, Config::tile_q, Config::tile_kv, Config::dq_d);
+  });
 }
 
 /// First reason not to take a call, wherever its tensors lie; null if there is none. The workspace
@@ -65,10 +61,10 @@ char const* refuse_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   return refuse_keys_and_values(g, extents, refuse_operand<T>);
 }
 
-template <class T, int D, bool Terms>
+template <class Config>
 cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                                  CUstream_st* stream) {
-  using Config = Sm90BackwardConfig<T, D, Terms>;
+  using T = typename Config::Element;
   abi::AttentionArgs const& g = a.forward;
   BackwardSizes const s = sm90_backward_sizes(g);
   Sm90BackwardParams p{};
@@ -118,20 +114,9 @@ int run_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& de
   if (a.workspace == nullptr) return cudaErrorInvalidValue;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  bool const terms = has_score_terms(a.forward);
-  switch (sm90_backward_dim(a.forward)) {
-    case 32:
-      return terms ? launch_backward_sm90<T, 32, true>(a, device, stream)
-                   : launch_backward_sm90<T, 32, false>(a, device, stream);
-    case 64:
-      return terms ? launch_backward_sm90<T, 64, true>(a, device, stream)
-                   : launch_backward_sm90<T, 64, false>(a, device, stream);
-    case 96:
-      return launch_backward_sm90<T, 96, false>(a, device, stream);
-    default:
-      return terms ? launch_backward_sm90<T, 128, true>(a, device, stream)
-                   : launch_backward_sm90<T, 128, false>(a, device, stream);
-  }
+  return with_sm90_backward_shape(a.forward, [&](auto shape) {
+    return launch_backward_sm90<Sm90BackwardConfig<T, decltype(shape)>>(a, device, stream);
+  });
 }
 
 }  // namespace

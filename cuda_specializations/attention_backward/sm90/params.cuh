@@ -19,17 +19,16 @@ struct Sm90BackwardParams : AttentionBackwardParams {
   int works;                                              ///< tiles of keys of all heads
 };
 
-/// Two warpgroups share a tile of 128 keys, 64 each, and go through tiles of queries. Head
-/// dimensions up to D. `Terms`: scores are more than scale·q·k.
-template <class T, int D, bool Terms>
+/// Two warpgroups share a tile of 128 keys, 64 each, and go through tiles of queries.
+template <class T, class Shape>
 struct Sm90BackwardConfig {
   using Element = T;
-  static constexpr int d = D, tile_q = D <= 64 && !Terms ? 128 : 64, tile_kv = 128, consumers = 2;
+  static constexpr int d = Shape::d, tile_q = Shape::tile_q, tile_kv = 128, consumers = 2;
+  static constexpr bool terms = Shape::terms;
   /// Of dq, a warpgroup has 64 queries; else all, and half of the features.
   static constexpr bool splits_queries = tile_q == 128;
   /// No registers for the next scores beside gradients of scores.
-  static constexpr bool scores_late = tile_q == 128 || Terms;
-  static constexpr bool terms = Terms;
+  static constexpr bool scores_late = tile_q == 128 || terms;
   static constexpr int threads = 128 * (1 + consumers);
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr int q_stages = 3, dout_stages = 2;
@@ -38,11 +37,11 @@ struct Sm90BackwardConfig {
   static constexpr int dq_stages = 1;  ///< sums on their way to memory
   static constexpr int segments = 4;   ///< tiles of keys on their way
 
-  static constexpr int panels = (D + 63) / 64;  ///< of 64 features, 128 bytes a row
+  static constexpr int panels = (d + 63) / 64;  ///< of 64 features, 128 bytes a row
   static constexpr int q_bytes = tile_q * panels * 128, kv_bytes = tile_kv * panels * 128;
   static constexpr int ds_bytes = tile_q * tile_kv * 2;
   /// Features of dq that are summed: where warpgroups share them, a panel each.
-  static constexpr int dq_d = splits_queries ? D : 64 * panels;
+  static constexpr int dq_d = splits_queries ? d : 64 * panels;
   static constexpr int dq_bytes = tile_q * dq_d / 2 * 4;  ///< of one warpgroup
   static constexpr int row_bytes = 2 * tile_q * 4;
   static constexpr int k_at = 0, v_at = k_at + kv_bytes, q_at = v_at + kv_bytes;
