@@ -98,6 +98,43 @@ __device__ __forceinline__ bool has_terms(MmaAttentionParams const& p,
   return !Config::plain && p.terms;
 }
 
+/// From products of block n to scores: terms, masks. `terms`: whether they are more than products.
+template <class Config, int Scores>
+__device__ __forceinline__ void finish_scores(MmaAttentionParams const& p,
+                                              typename Config::Tile const& t,
+                                              float (&s)[Config::row_tiles][2][Scores], int n,
+                                              bool terms) {
+  constexpr int row_tiles = Config::row_tiles, scores = Scores, half_n = Config::tile_n / 2;
+  // Asked for where it is needed, since registers are scarce.
+  bool const right = n >= t.whole_end, left = n < t.whole_from;
+  if (right || left || terms) {
+    int const own = fresh_thread();
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int const i = own_row<Config>(t, own) + 16 * m;
+        int const j = n * Config::tile_n + half * half_n + (own & 3) * 2;
+        auto& x = s[m][half];
+        if (terms) {
+          // In parts, since registers are scarce.
+#pragma unroll
+          for (int r = 0; r < scores; r += 8) {
+            auto& part = reinterpret_cast<float(&)[8]>(x[r]);
+            if constexpr (Config::plain) {
+              scale_scores(score_terms(p, t, scale_of(p, t)), part);
+            } else {
+              apply_terms(p, t, score_terms(p, t, scale_of(p, t)), part, i, j + r * 2);
+              if (p.args.mask != nullptr) apply_mask(p.args, t, part, i, j + r * 2);
+            }
+          }
+        }
+        if (right) mask_right(x, t.seen_end(i) - j, t.seen_end(i + 8) - j);
+        if (left) mask_left(x, t.seen_from(i) - j, t.seen_from(i + 8) - j);
+      }
+  }
+}
+
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
     sm80_attention_kernel(__grid_constant__ MmaAttentionParams const p) {
@@ -273,34 +310,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
         for (int r = 0; r < scores; ++r) s[m][0][r] = s[m][1][r] = 0;
 #pragma unroll
       for (int step = 0; step < steps; ++step) multiply_keys(keys, queries, step);
-      // Asked for where it is needed, since registers are scarce.
-      bool const right = n >= t.whole_end, left = n < t.whole_from;
-      if (right || left || terms) {
-        int const own = fresh_thread();
-#pragma unroll
-        for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-          for (int half = 0; half < 2; ++half) {
-            int const i = own_row<Config>(t, own) + 16 * m;
-            int const j = n * tile_n + half * half_n + (own & 3) * 2;
-            auto& x = s[m][half];
-            if (terms) {
-              // In parts, since registers are scarce.
-#pragma unroll
-              for (int r = 0; r < scores; r += 8) {
-                auto& part = reinterpret_cast<float(&)[8]>(x[r]);
-                if constexpr (Config::plain) {
-                  scale_scores(score_terms(p, t, scale_of(p, t)), part);
-                } else {
-                  apply_terms(p, t, score_terms(p, t, scale_of(p, t)), part, i, j + r * 2);
-                  if (g.mask != nullptr) apply_mask(g, t, part, i, j + r * 2);
-                }
-              }
-            }
-            if (right) mask_right(x, t.seen_end(i) - j, t.seen_end(i + 8) - j);
-            if (left) mask_left(x, t.seen_from(i) - j, t.seen_from(i + 8) - j);
-          }
-      }
+      finish_scores<Config>(p, t, s, n, terms);
       begin_weights();
       make_weights(0, 0, 1);
       end_weights(0);
