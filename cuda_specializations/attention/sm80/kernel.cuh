@@ -135,6 +135,114 @@ __device__ __forceinline__ void finish_scores(MmaAttentionParams const& p,
   }
 }
 
+/// Products with features 16 step ... 16 step + 15 of the keys.
+template <class Config, int Steps, int Scores>
+__device__ __forceinline__ void multiply_keys(float (&s)[Config::row_tiles][2][Scores],
+                                              std::uint32_t (&q)[Config::row_tiles][Steps][4],
+                                              std::uint32_t keys, std::uint32_t queries, int step) {
+  using T = typename Config::Element;
+  constexpr int d = Config::d, tile_n = Config::tile_n, half_n = tile_n / 2;
+  if constexpr (!Config::q_in_registers)
+#pragma unroll
+    for (int m = 0; m < Config::row_tiles; ++m)
+      load_matrices(q[m][0], chunk_at(queries + m * 16 * d * 2, step * 32));
+#pragma unroll
+  for (int b = 0; b < tile_n / 8; b += 2) {
+    std::uint32_t x[4];
+    load_matrices(x, 8 * b * d * 2 + chunk_at(keys, step * 32));
+    int const half = b / (half_n / 8), at = b % (half_n / 8) * 4;
+#pragma unroll
+    for (int m = 0; m < Config::row_tiles; ++m) {
+      auto& a = q[m][Config::q_in_registers ? step : 0];
+      multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at]), a, x[0], x[1]);
+      multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at + 4]), a, x[2], x[3]);
+    }
+  }
+}
+
+/// Products with 16 columns of 16 keys of a half of the values.
+template <class Config, int Words>
+__device__ __forceinline__ void multiply_values(
+    float (&o)[Config::row_tiles][Config::d / 2],
+    std::uint32_t const (&weights)[Config::row_tiles][2][Words], std::uint32_t values, int half,
+    int product) {
+  using T = typename Config::Element;
+  constexpr int d = Config::d, steps = d / 16, half_n = Config::tile_n / 2;
+  int const b = product / steps, e = product % steps;
+  std::uint32_t x[4];
+  load_matrices<true>(x, (half * half_n + 16 * b) * d * 2 + chunk_at(values, e * 32));
+#pragma unroll
+  for (int m = 0; m < Config::row_tiles; ++m) {
+    auto const& a = reinterpret_cast<std::uint32_t const(&)[4]>(weights[m][half][4 * b]);
+    multiply_16<T>(reinterpret_cast<float(&)[4]>(o[m][8 * e]), a, x[0], x[1]);
+    multiply_16<T>(reinterpret_cast<float(&)[4]>(o[m][8 * e + 4]), a, x[2], x[3]);
+  }
+}
+
+/// Weights of a warp's queries for the two halves of a block of keys, made with the references of
+/// before; see online_softmax().
+template <class Config>
+struct HalfWeights {
+  using T = typename Config::Element;
+  static constexpr int row_tiles = Config::row_tiles, scores = Config::tile_n / 4;
+
+  std::uint32_t words[row_tiles][2][scores / 2];
+  SoftmaxRows rows[row_tiles];
+  float shift[row_tiles][2], sum[row_tiles][2], c = 0;
+
+  __device__ __forceinline__ HalfWeights() {
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+      rows[m] = {{minus_infinity(), minus_infinity()}, {0.0f, 0.0f}};
+  }
+
+  /// `factor`: what makes exponents of scores.
+  __device__ __forceinline__ void begin(float factor) {
+    c = factor;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) shift[m][i] = rows[m].largest[i] * c, sum[m][i] = 0;
+  }
+  /// Part `step` of `of` of the weights of a half.
+  __device__ __forceinline__ void make(float const (&s)[row_tiles][2][scores], int half, int step,
+                                       int of) {
+    constexpr int pairs = row_tiles * scores / 2;
+#pragma unroll
+    for (int w = step * pairs / of; w < (step + 1) * pairs / of; ++w) {
+      int const m = w % row_tiles, r = w / row_tiles * 2, i = r / 2 % 2;
+      float const x = power_of_2(fmaf(s[m][half][r], c, -shift[m][i]));
+      float const y = power_of_2(fmaf(s[m][half][r + 1], c, -shift[m][i]));
+      sum[m][i] += x + y;
+      words[m][half][r / 2] = pack_pair<T>(x, y);
+    }
+  }
+  /// Makes them anew where a sum shows, as NaN if there was none, that the references are too
+  /// small, and scales what was summed so far to larger ones.
+  __device__ __forceinline__ void end(float const (&s)[row_tiles][2][scores],
+                                      float (&o)[row_tiles][Config::d / 2], int half) {
+    bool beyond = false;
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+      beyond = beyond || !(sum[m][0] <= sum_limit) || !(sum[m][1] <= sum_limit);
+    if (__any_sync(0xffffffff, beyond)) {
+#pragma unroll
+      for (int m = 0; m < row_tiles; ++m) {
+        float seen[2], factor[2];
+        largest_score<scores>(s[m][half], seen);
+        raise_reference(seen, rows[m], c, factor);
+        weigh<T>(s[m][half], rows[m], c, words[m][half], sum[m]);
+#pragma unroll
+        for (int r = 0; r < Config::d / 2; ++r) o[m][r] *= factor[r / 2 % 2];
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < row_tiles; ++m)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) rows[m].sum[i] += sum[m][i];
+  }
+};
+
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
     sm80_attention_kernel(__grid_constant__ MmaAttentionParams const p) {
@@ -212,89 +320,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   static_assert(half_n % 16 == 0);
   float o[row_tiles][d / 2] = {};
   float s[row_tiles][2][scores];
-  std::uint32_t weights[row_tiles][2][scores / 2];
-  SoftmaxRows rows[row_tiles];
-#pragma unroll
-  for (int m = 0; m < row_tiles; ++m)
-    rows[m] = {{minus_infinity(), minus_infinity()}, {0.0f, 0.0f}};
+  HalfWeights<Config> weights;
 
-  // Weights are made with the references of before; see online_softmax().
-  float shift[row_tiles][2], sum[row_tiles][2], c = 0;
-  auto const begin_weights = [&] {
-    c = exponent_factor();
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) shift[m][i] = rows[m].largest[i] * c, sum[m][i] = 0;
-  };
-  // Part `step` of `of` of the weights of a half.
-  auto const make_weights = [&](int half, int step, int of) {
-    constexpr int pairs = row_tiles * scores / 2;
-#pragma unroll
-    for (int w = step * pairs / of; w < (step + 1) * pairs / of; ++w) {
-      int const m = w % row_tiles, r = w / row_tiles * 2, i = r / 2 % 2;
-      float const x = power_of_2(fmaf(s[m][half][r], c, -shift[m][i]));
-      float const y = power_of_2(fmaf(s[m][half][r + 1], c, -shift[m][i]));
-      sum[m][i] += x + y;
-      weights[m][half][r / 2] = pack_pair<T>(x, y);
-    }
-  };
-  // Makes them anew where a sum shows, as NaN if there was none, that the references are too small,
-  // and scales what was summed so far to larger ones.
-  auto const end_weights = [&](int half) {
-    bool beyond = false;
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m)
-      beyond = beyond || !(sum[m][0] <= sum_limit) || !(sum[m][1] <= sum_limit);
-    if (__any_sync(0xffffffff, beyond)) {
-#pragma unroll
-      for (int m = 0; m < row_tiles; ++m) {
-        float seen[2], factor[2];
-        largest_score<scores>(s[m][half], seen);
-        raise_reference(seen, rows[m], c, factor);
-        weigh<T>(s[m][half], rows[m], c, weights[m][half], sum[m]);
-#pragma unroll
-        for (int r = 0; r < d / 2; ++r) o[m][r] *= factor[r / 2 % 2];
-      }
-    }
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) rows[m].sum[i] += sum[m][i];
-  };
-  // Products with features 16 step ... 16 step + 15 of the keys.
-  auto const multiply_keys = [&](std::uint32_t keys, std::uint32_t queries, int step) {
-    if constexpr (!Config::q_in_registers)
-#pragma unroll
-      for (int m = 0; m < row_tiles; ++m)
-        load_matrices(q[m][0], chunk_at(queries + m * 16 * d * 2, step * 32));
-#pragma unroll
-    for (int b = 0; b < tile_n / 8; b += 2) {
-      std::uint32_t x[4];
-      load_matrices(x, 8 * b * d * 2 + chunk_at(keys, step * 32));
-      int const half = b / (half_n / 8), at = b % (half_n / 8) * 4;
-#pragma unroll
-      for (int m = 0; m < row_tiles; ++m) {
-        auto& a = q[m][Config::q_in_registers ? step : 0];
-        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at]), a, x[0], x[1]);
-        multiply_16<T>(reinterpret_cast<float(&)[4]>(s[m][half][at + 4]), a, x[2], x[3]);
-      }
-    }
-  };
-  // Products with 16 columns of 16 keys of a half of the values: one of `products` such.
   constexpr int products = half_n / 16 * steps;
-  auto const multiply_values = [&](std::uint32_t values, int half, int product) {
-    int const b = product / steps, e = product % steps;
-    std::uint32_t x[4];
-    load_matrices<true>(x, (half * half_n + 16 * b) * d * 2 + chunk_at(values, e * 32));
-#pragma unroll
-    for (int m = 0; m < row_tiles; ++m) {
-      auto const& a = reinterpret_cast<std::uint32_t const(&)[4]>(weights[m][half][4 * b]);
-      multiply_16<T>(reinterpret_cast<float(&)[4]>(o[m][8 * e]), a, x[0], x[1]);
-      multiply_16<T>(reinterpret_cast<float(&)[4]>(o[m][8 * e + 4]), a, x[2], x[3]);
-    }
-  };
-
   bool const terms = has_terms<Config>(p, t), excludes = !Config::plain && p.excludes;
 #pragma unroll 1
   for (int n = uniform(t.end) - 1; n >= ring.loader.first; --n) {
@@ -309,35 +337,36 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
         for (int r = 0; r < scores; ++r) s[m][0][r] = s[m][1][r] = 0;
 #pragma unroll
-      for (int step = 0; step < steps; ++step) multiply_keys(keys, queries, step);
+      for (int step = 0; step < steps; ++step) multiply_keys<Config>(s, q, keys, queries, step);
       finish_scores<Config>(p, t, s, n, terms);
-      begin_weights();
-      make_weights(0, 0, 1);
-      end_weights(0);
+      weights.begin(exponent_factor());
+      weights.make(s, 0, 0, 1);
+      weights.end(s, o, 0);
     }
     bool pairwise;
     bool const masked = n >= t.whole_end || n < t.whole_from;
     std::uint32_t const value_block = ring.wait_for_values(masked || excludes, pairwise);
     if (active) {
-      begin_weights();
+      weights.begin(exponent_factor());
       if (!pairwise) {
         std::uint32_t const values = value_block + row_lane(static_cast<unsigned>(fresh_thread()));
 #pragma unroll
         for (int k = 0; k < products; ++k) {
-          multiply_values(values, 0, k);
-          make_weights(1, k, products);
+          multiply_values<Config>(o, weights.words, values, 0, k);
+          weights.make(s, 1, k, products);
         }
-        end_weights(1);
+        weights.end(s, o, 1);
 #pragma unroll
-        for (int k = 0; k < products; ++k) multiply_values(values, 1, k);
+        for (int k = 0; k < products; ++k) multiply_values<Config>(o, weights.words, values, 1, k);
       } else {
 #pragma unroll 1
         for (int half = 0; half < 2; ++half) {
           if (half == 1) {
-            make_weights(1, 0, 1);
-            end_weights(1);
+            weights.make(s, 1, 0, 1);
+            weights.end(s, o, 1);
           }
-          multiply_pairwise<Config>(g, t, o, weights, half, value_block + half * half_n * d * 2,
+          multiply_pairwise<Config>(g, t, o, weights.words, half,
+                                    value_block + half * half_n * d * 2,
                                     own_row<Config>(t, fresh_thread()), n * tile_n + half * half_n);
         }
       }
@@ -346,7 +375,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   }
 #pragma unroll
   for (int m = 0; m < row_tiles; ++m)
-    store_rows<Config>(p, t, o[m], rows[m], exponent_factor(),
+    store_rows<Config>(p, t, o[m], weights.rows[m], exponent_factor(),
                        own_row<Config>(t, fresh_thread()) - t.row0 + 16 * m, false);
 }
 
