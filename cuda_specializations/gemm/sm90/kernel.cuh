@@ -151,6 +151,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
     return static_cast<int>(part) * p.k_blocks / Config::splits;
   };
   std::uint32_t const part = Config::splits > 1 ? rank() : 0;
+  // One for all roles, which stand here and not in functions of their own: with those, tiles of 256
+  // columns and of promoted sums spill.
   RingPosition<Config::stages> at;
 
   if (group == 0) {
