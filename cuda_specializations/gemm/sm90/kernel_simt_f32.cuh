@@ -97,6 +97,47 @@ __device__ __forceinline__ void store_four(SimtParams const& p, float4 sums, int
   }
 }
 
+/// Adds the sums of all shares of K, each share's warps an equal part, and stores them. `own`: the
+/// thread's place in shared memory, where the stages were; `group`: its warps' share in the block.
+template <class Config>
+__device__ __forceinline__ void sum_shares(SimtParams const& p, float const (&acc)[8][16],
+                                           std::uint32_t own, int group, int z, int m, int n) {
+  int const splits = p.splits, rank = static_cast<int>(cluster_rank());
+  // Every share's sums in place of the stages, four rows of a column at a time and odd rows
+  // before even ones, which leaves the compiler the halves that it needs above. Each share's
+  // warps then add an equal part.
+  constexpr int bytes = 32 * Config::places * 16;      // of four sums of each thread of a share
+  named_barrier_sync(1, 32 * Config::consumer_warps);  // no warp reads the stages any more
+#pragma unroll
+  for (int v = 0; v < 32; ++v)
+    store_shared(own + (group * 32 + v) * bytes,
+                 make_float4(acc[v / 16 * 4 + 1][v % 16], acc[v / 16 * 4][v % 16],
+                             acc[v / 16 * 4 + 3][v % 16], acc[v / 16 * 4 + 2][v % 16]));
+  cluster_sync();
+#pragma unroll 1
+  for (int part = rank * Config::groups + group; part < 8; part += splits * Config::groups) {
+    float sums[4][4] = {};  // of rows 4 (part / 4) and on, columns 4 (part % 4) and on
+#pragma unroll 1
+    for (int r = 0; r < splits; ++r) {
+#pragma unroll
+      for (int g = 0; g < Config::groups; ++g) {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) {
+          float4 const share =
+              load_cluster_four(own + (g * 32 + part / 4 * 16 + part % 4 * 4 + j) * bytes, r);
+          sums[0][j] += share.y, sums[1][j] += share.x;
+          sums[2][j] += share.w, sums[3][j] += share.z;
+        }
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      store_four(p, make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]), z,
+                 m + part / 4 * 32 + i, n + part % 4 * 16);
+  }
+  cluster_sync();  // the others may still read this block's sums
+}
+
 /// `Split`: p.splits blocks of a cluster share out one tile's K. Otherwise blocks go through tiles.
 template <class Config, bool Split>
 __global__ void __launch_bounds__(Config::threads, 1)
@@ -234,40 +275,8 @@ __global__ void __launch_bounds__(Config::threads, 1)
         at.next();
       }
       if constexpr (Split) {
-        // Every share's sums in place of the stages, four rows of a column at a time and odd rows
-        // before even ones, which leaves the compiler the halves that it needs above. Each share's
-        // warps then add an equal part.
-        constexpr int bytes = 32 * Config::places * 16;  // of four sums of each thread of a share
-        std::uint32_t const own = shared_address(shared) + (place * 32 + lane) * 16;
-        named_barrier_sync(1, 32 * Config::consumer_warps);  // no warp reads the stages any more
-#pragma unroll
-        for (int v = 0; v < 32; ++v)
-          store_shared(own + (group * 32 + v) * bytes,
-                       make_float4(acc[v / 16 * 4 + 1][v % 16], acc[v / 16 * 4][v % 16],
-                                   acc[v / 16 * 4 + 3][v % 16], acc[v / 16 * 4 + 2][v % 16]));
-        cluster_sync();
-#pragma unroll 1
-        for (int part = rank * Config::groups + group; part < 8; part += splits * Config::groups) {
-          float sums[4][4] = {};  // of rows 4 (part / 4) and on, columns 4 (part % 4) and on
-#pragma unroll 1
-          for (int r = 0; r < splits; ++r) {
-#pragma unroll
-            for (int g = 0; g < Config::groups; ++g) {
-#pragma unroll
-              for (int j = 0; j < 4; ++j) {
-                float4 const share =
-                    load_cluster_four(own + (g * 32 + part / 4 * 16 + part % 4 * 4 + j) * bytes, r);
-                sums[0][j] += share.y, sums[1][j] += share.x;
-                sums[2][j] += share.w, sums[3][j] += share.z;
-              }
-            }
-          }
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            store_four(p, make_float4(sums[i][0], sums[i][1], sums[i][2], sums[i][3]), z,
-                       m + part / 4 * 32 + i, n + part % 4 * 16);
-        }
-        cluster_sync();  // the others may still read this block's sums
+        sum_shares<Config>(p, acc, shared_address(shared) + (place * 32 + lane) * 16, group, z, m,
+                           n);
       } else {
 #pragma unroll
         for (int v = 0; v < 32; ++v)
