@@ -36,7 +36,8 @@ struct Sm80Lists {
 };
 
 /// How the tiles of C are numbered: in bands of `band` tiles along M, so that what runs at one time
-/// shares rows of A and columns of B in L2. At most 2^30 of them.
+/// shares rows of A and columns of B in L2. At most 2^30 of them. Each block divides once, so the
+/// divisors need not come prepared as Sm90Tiles' do, whose blocks go through many tiles.
 struct Sm80Tiles {
   unsigned m, n, band;
   __device__ __forceinline__ void locate(unsigned tile, int& z, int& at_m, int& at_n) const {
