@@ -313,7 +313,7 @@ struct BackwardConsumer {
               if (signaller) pass_dq(n - 2);
             }
           bool const masked = m < masked_before || m >= masked_from;
-          float const scale = p.scale_log2;
+          [[maybe_unused]] float const scale = p.scale_log2;
           std::uint32_t weights[tile_q / 4], slopes[tile_q / 4];
           if constexpr (Config::terms) {
             weigh_terms(t, m, q.stage, s, slopes);
