@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The companion's gradients of attention as a C function; see companion_call.hpp.
+#include <algorithm>
 #include <attikos/abi/attention_backward_cuda.hpp>
 #include <cmath>
 
@@ -32,14 +33,18 @@ extern "C" int attikos_perf_attention_backward(char const* type, void* const* te
   g.lse_stride[0] = g.heads_q * g.seqlen_q, g.lse_stride[1] = g.seqlen_q, g.lse_stride[2] = 1;
   g.softmax_scale = 1 / std::sqrt(static_cast<double>(g.head_dim));
   g.causal = causal != 0, a.ordered = unordered == 0;
-  auto const run_kernel = [&]<class Kernel>(List<Kernel> kernel) {
-    if (workspace == nullptr) {
-      *workspace_bytes = static_cast<std::int64_t>(Kernel::workspace_bytes(a, device));
+  auto const run_kernels = [&]<class... Kernels>(List<Kernels...> kernels) {
+    if (workspace == nullptr) {  // as much as any of them may ask for
+      *workspace_bytes = static_cast<std::int64_t>(
+          std::max({std::size_t{0}, Kernels::workspace_bytes(a, device)...}));
       return 0;
     }
     a.workspace = workspace;
-    return run(kernel, a, device, wanted, stream, reason);
+    return run(kernels, a, device, wanted, stream, reason);
   };
-  if (g.type == DType::float16) return run_kernel(List<abi::AttentionBackwardSm90WgmmaF16>{});
-  return run_kernel(List<abi::AttentionBackwardSm90WgmmaBf16>{});
+  if (g.type == DType::float16)
+    return run_kernels(
+        List<abi::AttentionBackwardSm90WgmmaF16, abi::AttentionBackwardSm80MmaF16>{});
+  return run_kernels(
+      List<abi::AttentionBackwardSm90WgmmaBf16, abi::AttentionBackwardSm80MmaBf16>{});
 }
