@@ -20,6 +20,8 @@ COLUMNS = {
     "gemm": "kernel | cards | A, B → C | products | A, B in memory | takes beside alpha, beta and scale",
     "gated_mlp": "kernel | cards | x, weights → out | x, weights in memory | activations",
     "attention": ATTENTION,
+    "attention_backward": "kernel | cards | q, k, v, dout → gradients | head_dim | of v | q, k, v, dout in memory"
+    " | does not take",
     "decode": ATTENTION,
     "append_kv": "kernel | cards | new → cache | head_dim | new in memory | does not take",
 }

@@ -12,8 +12,8 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
-/// What all kernels of attention's gradients take: every option of attention() but a boolean mask,
-/// a bias, pages, float8 factors and attention_chunk.
+/// What Hopper's kernels of attention's gradients take: every option of attention() but a boolean
+/// mask, a bias, pages, float8 factors and attention_chunk. Those of sm_80 take the first two, too.
 inline constexpr AttentionOptionSet sm90_backward_options{
     AttentionOption::lse,          AttentionOption::softcap,
     AttentionOption::causal,       AttentionOption::causal_alignment,
@@ -30,9 +30,10 @@ inline constexpr AttentionOptionSet sm80_backward_options =
 /// - head_dim and head_dim_v from 1 to 256; the kernel works with the next of 64, 128 and 256.
 /// - Any strides. Rows with a unit stride along head_dim, whose address and other strides are
 /// multiples of 16 bytes, are read and written faster.
-/// - Every option but pages and float8 factors: causal masks, windows, sinks and their gradient,
-/// lengths, packed sequences, grouped heads, softcap, ALiBi, a bias of 16 or 32 bits, boolean
-/// masks, any scale. The gradient of a bias that is not broadcast, of any floating-point type.
+/// - Every option but pages, float8 factors and attention_chunk: causal masks, windows, sinks and
+/// their gradient, lengths, packed sequences, grouped heads, softcap, ALiBi, a bias of 16 or 32
+/// bits, boolean masks, any scale. The gradient of a bias that is not broadcast, of any
+/// floating-point type.
 /// - Scores, weights and sums are float32; weights and the gradients of scores are rounded to the
 /// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
 /// infinity in q, k, v or dout reaches the gradients of all that the tensor cores multiply together
@@ -68,7 +69,7 @@ struct AttentionBackwardSm80MmaBf16 {
 /// alone. All tensors are float16, lse is float32.
 ///
 /// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 32, 64, 96 and 128,
-/// or of 64 and 128 with softcap or ALiBi.
+/// but not 96 with softcap or ALiBi.
 /// - q, k, v and dout have a unit stride along head_dim; their addresses and other strides are
 /// multiples of 16 bytes (those of heads and batches may be 0). The rest may have any strides; rows
 /// whose address and strides are multiples of 16 bytes are read and written faster.

@@ -111,18 +111,21 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 ///
 /// On Hopper, float16 and bfloat16 go to `attention_backward/sm90_wgmma_*` where head dims are up
 /// to 128, q, k, v and dout have contiguous features and strides of whole 16 bytes, the scale is
-/// positive, and the call has no softcap, bias, mask, ALiBi or functor. These round weights and
-/// gradients of scores to the element type, whose range holds for them too. They take tiles of 64
-/// queries and 128 keys as a whole: a NaN or an infinity within a sequence also reaches gradients
-/// of positions that do not see it, where its tile has pairs that are seen.
+/// positive, and the call has no bias, mask, attention_chunk or functor; else, and on every card
+/// from sm_80 on, to `attention_backward/sm80_mma_*` where head dims are up to 256 and the call has
+/// no attention_chunk, functor, bias of another type than float, float16 and bfloat16, or gradient
+/// of a bias that is broadcast. These round weights and gradients of scores to the element type,
+/// whose range holds for them too. They take tiles of up to 128 queries and 128 keys as a whole: a
+/// NaN or an infinity within a sequence also reaches gradients of positions that do not see it,
+/// where its tile has pairs that are seen.
 ///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
-/// beyond the outputs is one sum for each query, and for `sm90_wgmma_*` one number for each of dq
-/// (the caller's, or the instance's pool). Determinism: run to run, and for any number of host
-/// threads; `determinism` unordered lets `sm90_wgmma_*` add up dq in the order in which blocks get
-/// there. Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is
-/// launched or written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
+/// beyond the outputs is one sum for each query, and for the compiled kernels one number for each
+/// of dq (the caller's, or the instance's pool). Determinism: run to run, and for any number of
+/// host threads; `determinism` unordered lets the compiled kernels add up dq in the order in which
+/// blocks get there. Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before
+/// anything is launched or written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           detail::AttentionBackwardExtra... Extras>

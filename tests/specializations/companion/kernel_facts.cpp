@@ -5,11 +5,14 @@
 // build leaves out it prints `left out: name`.
 #include "kernel_facts.hpp"
 
+#include <algorithm>
+
 #include "all_kernels.hpp"
 
 namespace {
 
-using abi::AppendKvArgs, abi::AttentionArgs, abi::DecodeArgs, abi::GatedMlpArgs, abi::GemmArgs;
+using abi::AppendKvArgs, abi::AttentionArgs, abi::AttentionBackwardArgs, abi::DecodeArgs,
+    abi::GatedMlpArgs, abi::GemmArgs;
 
 // ---- attention and decode -----------------------------------------------------------------------
 
@@ -117,6 +120,55 @@ void attention_rows() {
 void decode_rows() {
   rows<test::DecodeKernels, DecodeArgs>(
       []<class Kernel>() { attention_row<Kernel, DecodeArgs>({attention<DecodeArgs>(4096, 1)}); });
+}
+
+// ---- attention's gradients ----------------------------------------------------------------------
+
+/// Kernel, cards, types, head_dim, that of v, memory, what it refuses.
+void attention_backward_rows() {
+  using Args = AttentionBackwardArgs;
+  Args call;
+  call.forward = attention<AttentionArgs>(2048, 2048);
+  AttentionArgs& g = call.forward;
+  call.dout = call.dq = call.dk = call.dv = g.lse = somewhere;
+  g.lse_stride[0] = g.heads_q * g.seqlen_q, g.lse_stride[1] = g.seqlen_q, g.lse_stride[2] = 1;
+  for (int r = 0; r < 4; ++r)
+    call.dout_stride[r] = call.dq_stride[r] = call.dk_stride[r] = call.dv_stride[r] = g.q_stride[r];
+  std::vector<Asked<Args>> const beside = {
+      {"gradient of a bias",
+       [](Args& a) {
+         std::int64_t const extent[] = {a.forward.batch, a.forward.heads_q, a.forward.seqlen_q,
+                                        a.forward.seqlen_kv};
+         std::copy_n(extent, 4, a.d_bias_extent);
+         a.forward.bias = a.d_bias = somewhere;
+       }},
+      {"gradient of sinks", [](Args& a) { a.forward.sinks = a.d_sinks = somewhere; }},
+      {"scale of 0 or less", [](Args& a) { a.forward.softmax_scale = -0.5; }},
+      {"any order of sums", [](Args& a) { a.ordered = false; }}};
+  rows<test::AttentionBackwardKernels, Args>([&]<class Kernel>() {
+    auto const set_types = [](Args& a, DType in, DType out, Compute) {
+      a.forward.type = in, a.forward.type_out = out;
+    };
+    Args const known = taken<Kernel, Args>({call}, set_types);
+    Words refused;
+    for (auto const& [name, change] : attention_options<AttentionArgs>())
+      if (!takes<Kernel>(changed(known, [&](Args& a) { change(a.forward); })))
+        refused.push_back(name);
+    if (std::string const more = options<Kernel>(known, beside, false); !more.empty())
+      refused.push_back(more);
+    print<Kernel>(
+        {cards_of<Kernel>(known), types_of<Kernel>(known, set_types),
+         extents<Kernel>(known, 1024, [](Args& a, int d) { a.forward.head_dim = d; }),
+         extents<Kernel>(known, 1024, [](Args& a, int d) { a.forward.head_dim_v = d; }),
+         memory<Kernel>(known, known.forward.type,
+                        [](Args& a, int unit, std::int64_t leading, std::int64_t offset) {
+                          AttentionArgs& of = a.forward;
+                          a.dout = of.q = of.k = of.v = pointer<char>() + offset;
+                          for (auto* s : {&of.q_stride, &of.k_stride, &of.v_stride, &a.dout_stride})
+                            (*s)[3] = unit, (*s)[2] = leading;
+                        }),
+         joined(refused)});
+  });
 }
 
 // ---- append_kv ----------------------------------------------------------------------------------
@@ -352,6 +404,7 @@ int main() {
     gemm_rows();
     gated_mlp_rows();
     attention_rows();
+    attention_backward_rows();
     decode_rows();
     append_kv_rows();
   } catch (std::exception const& error) {

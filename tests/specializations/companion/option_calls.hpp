@@ -72,6 +72,19 @@ struct Asking {
   void operator()(abi::GemmTile& x) const { x.m = 128; }
 };
 
+/// Arguments among which a call's options are.
+template <class Args>
+Args& with_options(Args& g) {
+  return g;
+}
+inline abi::AttentionArgs& with_options(abi::AttentionBackwardArgs& a) { return a.forward; }
+inline abi::AttentionArgs const& with_options(abi::AttentionBackwardArgs const& a) {
+  return a.forward;
+}
+
+/// Where a second gradient, and those of terms, begin in a region of results.
+constexpr std::size_t second_gradient = std::size_t{1} << 20, more_gradients = second_gradient * 2;
+
 /// What has to change with an option for a call to make sense.
 inline void complete(abi::AttentionArgs& g, std::string_view name, Regions const& at) {
   std::int64_t const sequences = std::max<std::int64_t>(g.batch, 1);
@@ -86,6 +99,15 @@ inline void complete(abi::AttentionArgs& g, std::string_view name, Regions const
   if (name == "cu_seqlens_q" || name == "cu_seqlens_kv") pack(g.seqlen_q, g.q_stride, g.out_stride);
   if (name == "lengths_q" && g.lengths_kv == nullptr)
     g.lengths_kv = reinterpret_cast<std::int32_t const*>(at.few);
+}
+inline void complete(abi::AttentionBackwardArgs& a, std::string_view name, Regions const& at) {
+  complete(a.forward, name, at);
+  std::int64_t const sequences = std::max<std::int64_t>(a.forward.batch, 1);
+  auto const pack = [&](std::int64_t(&stride)[4]) { stride[0] = 0, stride[1] *= sequences; };
+  if (name == "cu_seqlens_kv") pack(a.dk_stride), pack(a.dv_stride);
+  if (name == "cu_seqlens_q" || name == "cu_seqlens_kv") pack(a.dout_stride), pack(a.dq_stride);
+  // What sinks do to weights is in the log-sum-exp already.
+  if (name == "sinks") a.d_sinks = reinterpret_cast<void*>(at.more_results + more_gradients);
 }
 inline void complete(abi::AppendKvArgs& g, std::string_view name, Regions const& at) {
   if (name == "cos" || name == "sin") g.cos = g.sin = reinterpret_cast<void const*>(at.floats);
@@ -108,7 +130,8 @@ struct Question {
 };
 #define ATTIKOS_TEST_QUESTION(member, reason)                \
   {#member, Option::member, [](Args& g, Regions const& at) { \
-     Asking<Args>{g, #member, at}(g.member);                 \
+     auto& asking = with_options(g);                         \
+     Asking{asking, #member, at}(asking.member);             \
      complete(g, #member, at);                               \
    }},
 #define ATTIKOS_TEST_LATER_QUESTION(kind, name, initial, meaning) ATTIKOS_TEST_QUESTION(name, )
@@ -178,6 +201,28 @@ inline std::vector<abi::AttentionArgs> plain_calls(std::type_identity<abi::Atten
   std::vector<abi::AttentionArgs> calls;
   add_attention_calls(calls, at, 96, 96, false);
   add_attention_calls(calls, at, 64, 96, true);
+  return calls;
+}
+/// Of gradients of terms the first begins behind two others.
+inline std::vector<abi::AttentionBackwardArgs> plain_calls(
+    std::type_identity<abi::AttentionBackwardArgs>, Regions const& at) {
+  std::vector<abi::AttentionBackwardArgs> calls;
+  for (auto& g : plain_calls(std::type_identity<abi::AttentionArgs>{}, at)) {
+    abi::AttentionBackwardArgs a;
+    g.out = static_cast<char*>(at.matrix(g.type, 3)) + (1 << 16);
+    g.lse = reinterpret_cast<void*>(at.floats);
+    a.forward = g, a.dout = at.matrix(g.type, 3);
+    a.dq = reinterpret_cast<void*>(at.results);
+    a.dk = reinterpret_cast<void*>(at.more_results);
+    a.dv = reinterpret_cast<void*>(at.more_results + second_gradient);
+    for (int r = 0; r < 4; ++r) {
+      a.dout_stride[r] = a.dq_stride[r] = g.q_stride[r];
+      a.dk_stride[r] = a.dv_stride[r] = g.k_stride[r];
+    }
+    a.d_sinks_stride = 1;
+    a.workspace = reinterpret_cast<void*>(at.workspace);
+    calls.push_back(a);
+  }
   return calls;
 }
 inline std::vector<abi::DecodeArgs> plain_calls(std::type_identity<abi::DecodeArgs>,

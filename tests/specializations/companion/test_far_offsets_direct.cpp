@@ -281,6 +281,8 @@ TEST_F(FarRuns, Gradients) {
   for (int dimension : {1, 2}) {
     gradients<abi::AttentionBackwardSm90WgmmaF16, __half>(dimension);
     gradients<abi::AttentionBackwardSm90WgmmaBf16, __nv_bfloat16>(dimension);
+    gradients<abi::AttentionBackwardSm80MmaF16, __half>(dimension);
+    gradients<abi::AttentionBackwardSm80MmaBf16, __nv_bfloat16>(dimension);
   }
 }
 

@@ -148,8 +148,10 @@ TEST(NewerCards, AttentionBackward) {
   for (auto* s : {&a.dout_stride, &a.dq_stride, &a.dk_stride, &a.dv_stride})
     for (int r = 0; r < 4; ++r) (*s)[r] = a.forward.q_stride[r];
   refused<abi::AttentionBackwardSm90WgmmaF16>(a);
+  accepted<abi::AttentionBackwardSm80MmaF16>(a);
   a.forward.type = a.forward.type_out = DType::bfloat16;
   refused<abi::AttentionBackwardSm90WgmmaBf16>(a);
+  accepted<abi::AttentionBackwardSm80MmaBf16>(a);
 }
 
 TEST(NewerCards, DecodeAndGatedMlp) {

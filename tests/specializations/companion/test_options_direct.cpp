@@ -54,18 +54,19 @@ void expect_listed(std::vector<Args> const& all, Regions const& at) {
     auto const listed = Kernel::takes.has(option);
     bool taken = false;
     for (Args g : calls) {
-      if (abi::options_of(g).has(option)) {
+      if (abi::options_of(test::with_options(g)).has(option)) {
         taken = true;  // a call that was taken has it
         continue;
       }
       ask(g, at);
-      ASSERT_TRUE(abi::options_of(g).has(option));
+      auto const& asking = test::with_options(g);
+      ASSERT_TRUE(abi::options_of(asking).has(option));
       choose_tile<Kernel>(g);
       abi::Verdict const verdict = Kernel::accepts(g, hopper);
       taken = taken || verdict.ok;
       if (listed) continue;
       ASSERT_FALSE(verdict.ok);
-      char const* const reason = abi::beyond(g, abi::options_of(g).without(option));
+      char const* const reason = abi::beyond(asking, abi::options_of(asking).without(option));
       ASSERT_STREQ(verdict.reason, reason);
     }
     EXPECT_EQ(taken, listed);
@@ -80,10 +81,51 @@ void expect_all_listed() {
 }
 
 TEST(OptionsRefuse, Attention) { expect_all_listed<test::AttentionKernels, abi::AttentionArgs>(); }
+TEST(OptionsRefuse, AttentionBackward) {
+  expect_all_listed<test::AttentionBackwardKernels, abi::AttentionBackwardArgs>();
+}
 TEST(OptionsRefuse, Decode) { expect_all_listed<test::DecodeKernels, abi::DecodeArgs>(); }
 TEST(OptionsRefuse, AppendKv) { expect_all_listed<test::AppendKvKernels, abi::AppendKvArgs>(); }
 TEST(OptionsRefuse, Gemm) { expect_all_listed<test::GemmKernels, abi::GemmArgs>(); }
 TEST(OptionsRefuse, GatedMlp) { expect_all_listed<test::GatedMlpKernels, abi::GatedMlpArgs>(); }
+
+/// Asks for the gradient of a bias that has all extents of the scores.
+void ask_d_bias(abi::AttentionBackwardArgs& a, Regions const& at) {
+  abi::AttentionArgs& g = a.forward;
+  std::int64_t const extent[] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
+  g.bias = reinterpret_cast<void const*>(at.floats);
+  test::lay_out(g.bias_stride, g.heads_q, g.seqlen_q, g.seqlen_kv);
+  test::lay_out(a.d_bias_stride, g.heads_q, g.seqlen_q, g.seqlen_kv);
+  std::copy_n(extent, 4, a.d_bias_extent);
+  a.d_bias = reinterpret_cast<void*>(at.more_results + test::more_gradients);
+}
+
+// What gradients have beside the options of attention().
+TEST(OptionsRefuse, GradientsOfTerms) {
+  using Args = abi::AttentionBackwardArgs;
+  Regions const at = nowhere();
+  auto const all = test::plain_calls(std::type_identity<Args>{}, at);
+  test::AttentionBackwardKernels::each([&]<class Kernel>() {
+    SCOPED_TRACE(Kernel::name);
+    if (first_left_out<Kernel>(nullptr) != nullptr) return;
+    bool const has_bias = Kernel::takes.has(abi::AttentionOption::bias);
+    for (Args const& plain : test::taken_calls<Kernel>(all, hopper)) {
+      Args g = plain;
+      ask_d_bias(g, at);
+      EXPECT_STREQ(Kernel::accepts(g, hopper).reason, has_bias ? "" : "it has no bias");
+      g.forward.bias_stride[0] = 0, g.d_bias_extent[0] = 1;
+      EXPECT_STREQ(
+          Kernel::accepts(g, hopper).reason,
+          has_bias ? "the bias is broadcast, and its gradient a sum of many" : "it has no bias");
+      g.forward.bias = nullptr;
+      EXPECT_FALSE(Kernel::accepts(g, hopper).ok);
+      g = plain;
+      g.forward.sinks = reinterpret_cast<void const*>(at.floats);
+      test::complete(g, "sinks", at);
+      EXPECT_STREQ(Kernel::accepts(g, hopper).reason, "");
+    }
+  });
+}
 
 /// Memory of the device behind the regions.
 class DeviceRegions {
@@ -194,6 +236,9 @@ class DeviceRegions {
 std::size_t written_bytes(abi::AttentionArgs const& g) {
   return static_cast<std::size_t>(g.batch * g.heads_q * g.seqlen_q * g.head_dim_v * 8);
 }
+std::size_t written_bytes(abi::AttentionBackwardArgs const&) {
+  return test::more_gradients + (std::size_t{4} << 20);
+}
 std::size_t written_bytes(abi::AppendKvArgs const&) { return Regions::bytes / 2 + (1u << 20); }
 std::size_t written_bytes(abi::GemmArgs const& g) {
   return std::min(Regions::bytes, static_cast<std::size_t>(g.m * g.n * g.batch * 8));
@@ -229,11 +274,13 @@ void expect_followed(std::vector<Args> const& all, Regions const& at, abi::Devic
     SCOPED_TRACE(name);
     // Who works on what, not what comes out of it; and a call of its own in GemmDirect's tests.
     if (!Kernel::takes.has(option) || name == "tile" || name == "outer") continue;
+    // Gradients always have it.
+    if (std::is_same_v<Args, abi::AttentionBackwardArgs> && name == "lse") continue;
     bool asked = false, follows = false;
     for (Args const& plain : calls) {
       if (follows || testing::Test::HasFailure()) break;
       Args g = plain;
-      if (abi::options_of(plain).has(option)) continue;
+      if (abi::options_of(test::with_options(plain)).has(option)) continue;
       ask(g, at);
       if (!Kernel::accepts(g, device).ok) continue;
       asked = true;
@@ -261,6 +308,9 @@ void expect_all_followed() {
 }
 
 TEST(OptionsRuns, Attention) { expect_all_followed<test::AttentionKernels, abi::AttentionArgs>(); }
+TEST(OptionsRuns, AttentionBackward) {
+  expect_all_followed<test::AttentionBackwardKernels, abi::AttentionBackwardArgs>();
+}
 TEST(OptionsRuns, Decode) { expect_all_followed<test::DecodeKernels, abi::DecodeArgs>(); }
 TEST(OptionsRuns, AppendKv) { expect_all_followed<test::AppendKvKernels, abi::AppendKvArgs>(); }
 TEST(OptionsRuns, Gemm) { expect_all_followed<test::GemmKernels, abi::GemmArgs>(); }
