@@ -132,7 +132,9 @@ class OnTheDevice(unittest.TestCase):
                     told = attikos.explain("attention_backward", *x, *state, g, **settings)
                     self.assertEqual(told, f"runs attention_backward/sm90_wgmma_{suffix}")
                     told = attikos.explain("attention_backward", *x, *state, g, softcap=20.0, **settings)
-                    self.assertRegex(told, "^runs portable\n.*: it has no softcap$")
+                    self.assertEqual(told, f"runs attention_backward/sm90_wgmma_{suffix}")
+                    told = attikos.explain("attention_backward", *x, *state, g, scale=-0.5, **settings)
+                    self.assertRegex(told, f"^runs attention_backward/sm80_mma_{suffix}\n.*: its scale is positive$")
 
     def test_wide_types(self):
         for name, kernel in (("float32", "attention/sm80_simt_f32"), ("float64", "attention/sm80_mma_f64")):
