@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// Kernels of attention's gradients called directly: a case with what the forward pass would have
-/// written, and the comparison of a kernel's gradients with float64.
+/// written. compare_gradients.hpp runs it.
 #pragma once
 
 #include <attikos/abi/attention_backward_cuda.hpp>
 #include <memory>
+#include <optional>
 
 #include "attention/direct_attention.hpp"
 
@@ -13,10 +14,23 @@ namespace {
 
 using abi::AttentionBackwardArgs;
 
-template <class T>
-using BackwardFor =
-    std::conditional_t<std::is_same_v<T, __half>, abi::AttentionBackwardSm90WgmmaF16,
-                       abi::AttentionBackwardSm90WgmmaBf16>;
+/// The element type of a kernel's tensors.
+template <class Kernel>
+using ElementOf = std::conditional_t<std::is_same_v<Kernel, abi::AttentionBackwardSm90WgmmaF16> ||
+                                         std::is_same_v<Kernel, abi::AttentionBackwardSm80MmaF16>,
+                                     __half, __nv_bfloat16>;
+
+/// What calls for gradients have beside a case of attention.
+struct Beside {
+  bool ordered = true;
+  /// A boolean mask: 1 of queries and keys, 2 of all, 3 of batch and keys. It hides all keys from
+  /// some queries.
+  int mask = 0;
+  std::optional<DType> d_bias =
+      {};                 ///< the type of the gradient of the bias, which has all extents
+  bool unscaled = false;  ///< the scale is 0
+  int shared_bytes = 0;   ///< the most that a block may have; 0: as on the real device
+};
 
 /// As for attention.
 inline void mislead(AttentionBackwardArgs& a) {
@@ -25,11 +39,13 @@ inline void mislead(AttentionBackwardArgs& a) {
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
   std::int64_t const q[] = {packed_q ? 0 : g.batch, g.heads_q, g.seqlen_q, g.head_dim};
   std::int64_t const kv[] = {packed_kv ? 0 : g.batch, g.heads_kv, g.seqlen_kv, g.head_dim};
+  std::int64_t const pairs[] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
   for (int r = 0; r < 4; ++r) {
     mislead(q[r], {&a.dq_stride[r]});
     mislead(kv[r], {&a.dk_stride[r]});
     mislead(r == 3 ? g.head_dim_v : q[r], {&a.dout_stride[r]});
     mislead(r == 3 ? g.head_dim_v : kv[r], {&a.dv_stride[r]});
+    mislead(pairs[r], {&a.d_bias_stride[r]});
   }
 }
 
@@ -60,28 +76,99 @@ class DirectWorkspace {
   unsigned char* memory_ = nullptr;
 };
 
+/// The gradient of a bias, of one of four types, or none.
+struct BiasGradient {
+  std::optional<Tensor4<float>> f32;
+  std::optional<Tensor4<__half>> f16;
+  std::optional<Tensor4<__nv_bfloat16>> bf16;
+  std::optional<Tensor4<double>> f64;
+
+  BiasGradient(Case const& t, std::optional<DType> type, std::int64_t batch) {
+    auto const make = [&](auto& x, DType of) {
+      if (type != of) return;
+      x.emplace(batch, t.heads, t.len_q, t.len_kv, t.order_out, 11, 1);
+      x->forget(), x->upload();
+    };
+    make(f32, DType::float32), make(f16, DType::float16), make(bf16, DType::bfloat16);
+    make(f64, DType::float64);
+  }
+  /// Calls `f` with the one there is, if any.
+  template <class F>
+  void visit(F const& f) const {
+    auto const call = [&](auto const& x) {
+      if (x) f(*x);
+    };
+    call(f32), call(f16), call(bf16), call(f64);
+  }
+};
+
+/// Which pairs a boolean mask leaves, anything but 0 in one byte each; what lies around is not 0.
+struct MaskTensor {
+  int kind;
+  std::optional<Tensor4<std::int8_t>> bytes;
+
+  MaskTensor(Case const& t, int which, std::int64_t batch) : kind(which) {
+    if (kind == 0) return;
+    Order const order = kind == 1 ? Order::odd : Order::padded;
+    auto& x = bytes.emplace(kind == 1 ? 1 : batch, kind == 2 ? t.heads : 1, kind == 3 ? 1 : t.len_q,
+                            t.len_kv, order, 12, 0);
+    std::uint32_t n = 0;
+    for (std::int64_t b = 0; b < x.extent[0]; ++b)
+      for (std::int64_t h = 0; h < x.extent[1]; ++h)
+        for (std::int64_t i = 0; i < x.extent[2]; ++i)
+          for (std::int64_t j = 0; j < t.len_kv; ++j) {
+            std::uint32_t const random = mix(++n + 77);
+            bool const out = random % 4 == 0 || (kind != 3 && i % 41 == 3);
+            x.at(b, h, i, j) = static_cast<std::int8_t>(out ? 0 : 1 + random % 100);
+          }
+    x.upload();
+  }
+  bool leaves(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    return kind == 0 ||
+           bytes->value(kind == 1 ? 0 : b, kind == 2 ? h : 0, kind == 3 ? 0 : i, j) != 0;
+  }
+  void pass_to(AttentionArgs& g) const {
+    if (!bytes) return;
+    g.mask = reinterpret_cast<std::uint8_t const*>(bytes->begin());
+    for (int r = 0; r < 4; ++r)
+      g.mask_stride[r] = bytes->extent[r] == 1 && r < 3 ? 0 : bytes->stride[r];
+  }
+};
+
+/// A score as the oracle has it: how large the numbers are that it comes of, and its derivative by
+/// scale times q·k.
+struct Score {
+  double value, terms, derivative;
+};
+
 /// A case of which out and lse are what the forward pass stores. `order` is that of q, k, v and
 /// dout, `order_out` that of out, lse and the gradients.
 template <class T>
 struct BackwardProblem {
   Case t;
+  Beside beside;
   bool packed_q, packed_kv;
   std::int64_t batch;
   std::vector<Sequence> all;
-  std::vector<float> sinks;
+  std::vector<float> sinks, slopes;
   Tensor4<T> q, k, v, dout, out, dq, dk, dv;
   Tensor4<float> lse, d_sinks;
-  DeviceArray<float> sink;
+  BiasTensor bias;
+  BiasGradient d_bias;
+  MaskTensor mask;
+  DeviceArray<float> sink, alibi;
   DeviceArray<int> lengths_q, lengths_kv, cu_q, cu_kv;
   DeviceArray<std::int64_t> wide_q, wide_kv;
 
-  explicit BackwardProblem(Case const& problem)
+  explicit BackwardProblem(Case const& problem, Beside const& more = {})
       : t(problem),
+        beside(more),
         packed_q(!t.cu_q.empty()),
         packed_kv(!t.cu_kv.empty()),
         batch(packed_q ? static_cast<std::int64_t>(t.cu_q.size()) - 1 : t.batch),
         all(sequences(t)),
         sinks(some_sinks(t.heads)),
+        slopes(some_slopes(t.heads)),
         q(packed_q ? 1 : batch, t.heads, t.len_q, t.d, t.order, 1, t.amplitude),
         k(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.d, t.order, 2, 1),
         v(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order, 3, 1),
@@ -92,7 +179,11 @@ struct BackwardProblem {
         dv(packed_kv ? 1 : batch, t.heads_kv, t.len_kv, t.dv, t.order_out, 8, 1),
         lse(packed_q ? 1 : batch, t.heads, t.len_q, 1, t.order_out, 9, 1),
         d_sinks(1, 1, t.heads, 1, t.order_out, 10, 1),
+        bias(t, batch),
+        d_bias(t, beside.d_bias, batch),
+        mask(t, beside.mask, batch),
         sink(sinks),
+        alibi(slopes),
         lengths_q(t.lengths_q),
         lengths_kv(t.lengths_kv),
         cu_q(t.cu_q),
@@ -115,6 +206,11 @@ struct BackwardProblem {
     for (std::int64_t h = 0; h < heads; ++h) all.push_back(static_cast<float>(h % 3) * 2.5f - 1.0f);
     return all;
   }
+  static std::vector<float> some_slopes(std::int64_t heads) {
+    std::vector<float> all;
+    for (std::int64_t h = 0; h < heads; ++h) all.push_back(0.25f / static_cast<float>(h + 1));
+    return all;
+  }
 
   void keep(Tensor4<T>& x, bool packed, bool of_q) const {
     for (std::int64_t b = 0; b < x.extent[0]; ++b)
@@ -131,11 +227,37 @@ struct BackwardProblem {
       }
   }
 
-  double scale() const { return t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale; }
-  bool sees(Sequence const& e, std::int64_t i, std::int64_t j) const {
-    std::int64_t const ahead = j - i - (t.top_left ? 0 : e.len_kv - e.len_q);
-    return !(t.causal && ahead > 0) && !(t.left >= 0 && ahead < -t.left) &&
-           !(t.right >= 0 && ahead > t.right);
+  double scale() const {
+    if (beside.unscaled) return 0;
+    return t.scale == 0 ? 1 / std::sqrt(static_cast<double>(t.d)) : t.scale;
+  }
+  std::int64_t ahead(Sequence const& e, std::int64_t i, std::int64_t j) const {
+    return j - i - (t.top_left ? 0 : e.len_kv - e.len_q);
+  }
+  bool sees(Sequence const& e, std::int64_t h, std::int64_t i, std::int64_t j) const {
+    std::int64_t const by = ahead(e, i, j);
+    return !(t.causal && by > 0) && !(t.left >= 0 && by < -t.left) &&
+           !(t.right >= 0 && by > t.right) && mask.leaves(e.batch, h, i, j) &&
+           (t.bias == 0 || bias.value(e.batch, h, i, j) != -infinity);
+  }
+  /// Of a pair that is seen, whose product times the scale is `x`.
+  Score score(Sequence const& e, std::int64_t h, std::int64_t i, std::int64_t j, double x) const {
+    Score s{x, 0, 1};
+    if (t.softcap > 0) {
+      double const capped = std::tanh(x / t.softcap);
+      s = {t.softcap * capped, 0, 1 - capped * capped};
+    }
+    s.terms = std::abs(s.value);
+    if (t.bias != 0) {
+      double const b = bias.value(e.batch, h, i, j);
+      s.value += b, s.terms += std::abs(b);
+    }
+    if (t.alibi) {
+      double const away =
+          slopes[static_cast<std::size_t>(h)] * std::abs(static_cast<double>(ahead(e, i, j)));
+      s.value -= away, s.terms += away;
+    }
+    return s;
   }
 
   /// Rows [begin, begin + count) of a head, one after the other.
@@ -173,9 +295,10 @@ struct BackwardProblem {
           std::vector<double> weights(static_cast<std::size_t>(e.len_kv), -infinity);
           double top = -infinity, sum = 0;
           for (std::int64_t j = 0; j < e.len_kv; ++j)
-            if (sees(e, i, j))
-              top = std::max(top, weights[static_cast<std::size_t>(j)] =
-                                      dot(qs, i, ks, j, t.d).first * scale());
+            if (sees(e, h, i, j))
+              top = std::max(top,
+                             weights[static_cast<std::size_t>(j)] =
+                                 score(e, h, i, j, dot(qs, i, ks, j, t.d).first * scale()).value);
           bool const empty = top == -infinity;
           for (double& w : weights) sum += w = empty ? 0 : std::exp(w - top);
           if (t.sinks && !empty) sum += std::exp(sinks[static_cast<std::size_t>(h)] - top);
@@ -209,7 +332,7 @@ struct BackwardProblem {
     if (packed_q)
       g.q_stride[0] = g.out_stride[0] = g.lse_stride[0] = a.dout_stride[0] = a.dq_stride[0] = 0;
     if (packed_kv) g.k_stride[0] = g.v_stride[0] = a.dk_stride[0] = a.dv_stride[0] = 0;
-    g.softmax_scale = scale(), g.causal = t.causal;
+    g.softmax_scale = scale(), g.softcap = t.softcap, g.causal = t.causal;
     g.causal_alignment = t.top_left ? CausalAlignment::top_left : CausalAlignment::bottom_right;
     g.window_left = t.left, g.window_right = t.right;
     g.lengths_q = lengths_q.data, g.lengths_kv = lengths_kv.data;
@@ -220,10 +343,18 @@ struct BackwardProblem {
       g.sinks = sink.data, g.sinks_stride = 1;
       a.d_sinks = d_sinks.begin(), a.d_sinks_stride = d_sinks.stride[2];
     }
+    if (t.alibi) g.alibi = alibi.data, g.alibi_stride[1] = 1;
+    bias.pass_to(g), mask.pass_to(g);
+    d_bias.visit([&](auto const& x) {
+      a.d_bias = x.begin(), a.type_d_bias = *beside.d_bias;
+      for (int r = 0; r < 4; ++r)
+        a.d_bias_extent[r] = x.extent[r], a.d_bias_stride[r] = x.stride[r];
+    });
+    a.ordered = beside.ordered;
     return a;
   }
 
-  /// Gradients as they lie on the device, dq, dk, dv and d_sinks one after the other.
+  /// Gradients as they lie on the device, dq, dk, dv, d_sinks and d_bias one after the other.
   std::vector<std::vector<unsigned char>> results() const {
     std::vector<std::vector<unsigned char>> all;
     auto const get = [&](auto const& x) {
@@ -232,192 +363,17 @@ struct BackwardProblem {
                 cudaSuccess);
     };
     get(dq), get(dk), get(dv), get(d_sinks);
+    d_bias.visit(get);
     return all;
   }
-  void forget_results() { dq.upload(), dk.upload(), dv.upload(), d_sinks.upload(); }
-};
-
-/// A number and how far off a kernel's may be.
-struct Inexact {
-  double value, error;
-};
-
-/// One element of a gradient as the oracle adds it up.
-struct GradientSum {
-  double value = 0, magnitude = 0, inherited = 0, terms = 0;
-  void add(Inexact const& a, double b) {
-    value += a.value * b, magnitude += std::abs(a.value * b), inherited += a.error * std::abs(b);
-    terms += 1;
+  void forget_results() {
+    auto const forget = [](auto const& x) {
+      EXPECT_EQ(cudaMemcpy(x.device, x.host.data(), x.host.size(), cudaMemcpyHostToDevice),
+                cudaSuccess);
+    };
+    forget(dq), forget(dk), forget(dv), forget(d_sinks);
+    d_bias.visit(forget);
   }
 };
-
-double worst_backward_ratio = 0;
-
-/// Compares results() with float64.
-///
-/// With u = 2^-24, u_T half the spacing of T at 1 and t_T half its smallest number: scores have an
-/// error of (d + 13) u sum|scale||q||k|, as tensor cores cut off at most 10.5 u for each 16
-/// products that they begin with; the exponent s - lse, in units of log2(e), 3 u |lse| + u |s -
-/// lse| more, and exp2 with its argument 12 u. Weights p and then p (dout·v - dout·out) are rounded
-/// to T, an error of u_T and t_T each, on top of those of the sums, (dv + 10) u sum|dout||v| and
-/// (dv + 10) u sum|dout||out|, and of the difference and the product, u each. A gradient of n terms
-/// inherits their errors, adds (n + 10) u of their magnitudes, 3 u for the scale, and is rounded.
-template <class T>
-void compare_gradients(BackwardProblem<T> const& x,
-                       std::vector<std::vector<unsigned char>> const& got) {
-  Case const& t = x.t;
-  double const u = 0x1p-24, unit = rounding<T>(),
-               smallest = std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-134, tiny = 0x1p-126;
-  double const scale = x.scale(), d = static_cast<double>(t.d), dv = static_cast<double>(t.dv);
-  auto const at = [](auto const& tensor, std::int64_t b, std::int64_t h, std::int64_t s) {
-    return static_cast<std::size_t>(((b * tensor.extent[1] + h) * tensor.extent[2] + s) *
-                                    tensor.extent[3]);
-  };
-  auto const sums_of = [](auto const& tensor) {
-    std::size_t n = 1;
-    for (auto e : tensor.extent) n *= static_cast<std::size_t>(e);
-    return std::vector<GradientSum>(n);
-  };
-  auto dq = sums_of(x.dq), dk = sums_of(x.dk), dv_sums = sums_of(x.dv),
-       d_sinks = sums_of(x.d_sinks);
-  auto const round = [&](Inexact a) {
-    return Inexact{a.value, a.error + unit * (std::abs(a.value) + a.error) + smallest};
-  };
-  for (auto const& e : x.all)
-    for (std::int64_t h = 0; e.batch >= 0 && h < t.heads; ++h) {
-      std::int64_t const bq = x.packed_q ? 0 : e.batch, bk = x.packed_kv ? 0 : e.batch;
-      std::int64_t const hk = h / (t.heads / t.heads_kv);
-      auto const q = x.rows(x.q, bq, h, e.begin_q, e.len_q),
-                 dout = x.rows(x.dout, bq, h, e.begin_q, e.len_q),
-                 out = x.rows(x.out, bq, h, e.begin_q, e.len_q),
-                 k = x.rows(x.k, bk, hk, e.begin_kv, e.len_kv),
-                 v = x.rows(x.v, bk, hk, e.begin_kv, e.len_kv);
-      for (std::int64_t i = 0; i < e.len_q; ++i) {
-        double const lse = x.lse.value(bq, h, e.begin_q + i, 0);
-        if (lse == -infinity) continue;
-        auto const [delta, delta_size] = x.dot(dout, i, out, i, t.dv);
-        double const delta_error = (dv + 10) * u * delta_size;
-        if (t.sinks) {
-          double const s = x.sinks[static_cast<std::size_t>(h)], p = std::exp(s - lse);
-          double const error =
-              p * std::expm1(3 * u * (std::abs(s) + std::abs(lse) + std::abs(s - lse)) + 12 * u);
-          d_sinks[static_cast<std::size_t>(h)].add({-p, error + tiny}, delta);
-          d_sinks[static_cast<std::size_t>(h)].inherited += (p + error) * delta_error;
-        }
-        for (std::int64_t j = 0; j < e.len_kv; ++j) {
-          if (!x.sees(e, i, j)) continue;
-          auto const [raw, size] = x.dot(q, i, k, j, t.d);
-          auto const [product, product_size] = x.dot(dout, i, v, j, t.dv);
-          double const s = raw * scale, p = std::exp(s - lse);
-          double const exponent = (d + 13) * u * std::abs(scale) * size + 3 * u * std::abs(lse) +
-                                  u * std::abs(s - lse) + 12 * u;
-          Inexact const weight = round({p, p * std::expm1(exponent) + tiny});
-          double const difference = product - delta;
-          double off = (dv + 10) * u * product_size + delta_error;
-          off += u * (std::abs(difference) + off);
-          double error = p * off + weight.error * (std::abs(difference) + off);
-          error += u * (std::abs(p * difference) + error) + tiny;
-          Inexact const gradient = round({p * difference, error});
-          std::size_t const row = static_cast<std::size_t>(i * t.d),
-                            col = static_cast<std::size_t>(j * t.d);
-          GradientSum* const to_q = &dq[at(x.dq, bq, h, e.begin_q + i)];
-          GradientSum* const to_k = &dk[at(x.dk, bk, hk, e.begin_kv + j)];
-          for (std::size_t c = 0; c < static_cast<std::size_t>(t.d); ++c)
-            to_q[c].add(gradient, k[col + c]), to_k[c].add(gradient, q[row + c]);
-          GradientSum* const to_v = &dv_sums[at(x.dv, bk, hk, e.begin_kv + j)];
-          for (std::size_t c = 0; c < static_cast<std::size_t>(t.dv); ++c)
-            to_v[c].add(weight, dout[static_cast<std::size_t>(i * t.dv) + c]);
-        }
-      }
-    }
-  auto const check = [&](auto const& tensor, std::vector<GradientSum> const& sums,
-                         std::vector<unsigned char> const& bytes, double factor, double unit_out,
-                         double smallest_out, char const* what) {
-    using Element = std::remove_cvref_t<decltype(*tensor.begin())>;
-    auto untouched = tensor.host;
-    std::size_t n = 0;
-    for (std::int64_t b = 0; b < tensor.extent[0]; ++b)
-      for (std::int64_t h = 0; h < tensor.extent[1]; ++h)
-        for (std::int64_t s = 0; s < tensor.extent[2]; ++s)
-          for (std::int64_t c = 0; c < tensor.extent[3]; ++c) {
-            GradientSum const& sum = sums[n++];
-            std::size_t const place = tensor.offset(b, h, s, c) * sizeof(Element);
-            Element stored;
-            std::memcpy(static_cast<void*>(&stored), &bytes[place], sizeof stored);
-            std::memcpy(&untouched[place], &bytes[place], sizeof stored);
-            double const value = wide(stored), expected = sum.value * factor;
-            double bound =
-                sum.inherited + (sum.terms + 10) * u * (sum.magnitude + sum.inherited) + tiny;
-            bound = std::abs(factor) * (bound + 3 * u * (std::abs(sum.value) + bound));
-            bound += unit_out * (std::abs(expected) + bound) + smallest_out;
-            if (sum.terms == 0) bound = 0;
-            double const off = std::abs(value - expected);
-            double const ratio = off == 0 ? 0 : bound == 0 ? infinity : off / bound;
-            if (!(ratio <= 1) && !testing::Test::HasFailure())
-              ADD_FAILURE() << what << " [" << b << ", " << h << ", " << s << ", " << c << "] is "
-                            << value << ", expected " << expected << " ± " << bound;
-            if (!(ratio <= worst_backward_ratio))
-              worst_backward_ratio = std::isnan(ratio) ? infinity : ratio;
-          }
-    EXPECT_EQ(untouched == bytes, true) << "memory around " << what << " was written";
-  };
-  check(x.dq, dq, got[0], scale, unit, smallest, "dq");
-  check(x.dk, dk, got[1], scale, unit, smallest, "dk");
-  check(x.dv, dv_sums, got[2], 1, unit, smallest, "dv");
-  if (t.sinks)
-    check(x.d_sinks, d_sinks, got[3], 1, u, tiny, "d_sinks");
-  else
-    EXPECT_EQ(got[3] == x.d_sinks.host, true) << "d_sinks was written";
-}
-
-inline std::string describe(Case const& t) {
-  std::ostringstream text;
-  text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
-       << t.len_kv << " d" << t.d << "/" << t.dv << " causal" << t.causal << t.top_left
-       << " window " << t.left << ' ' << t.right << " scale " << t.scale << " sinks" << t.sinks
-       << " order " << static_cast<int>(t.order) << static_cast<int>(t.order_out) << " lengths "
-       << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed " << t.cu_q.size() << ' '
-       << t.cu_kv.size() << (t.wide ? " wide" : "");
-  return text.str();
-}
-
-/// Runs a case for devices of all multiprocessors, of 1 and of 3, and once more with strides of no
-/// account that no kernel could use, and compares every element with float64. Ordered, all bits
-/// must agree.
-template <class T, class Kernel = BackwardFor<T>>
-void run_backward(Case const& t, bool ordered = true) {
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const real = abi::query_device(abi::current_device());
-  ASSERT_EQ(real.compute_major, 9) << "this suite needs a Hopper card";
-  SCOPED_TRACE(describe(t) + (std::is_same_v<T, __half> ? " half" : " bfloat16") +
-               (ordered ? "" : " unordered"));
-  BackwardProblem<T> x(t);
-  AttentionBackwardArgs a = x.arguments();
-  a.ordered = ordered;
-  DirectWorkspace memory(Kernel::workspace_bytes(a, real));
-  a.workspace = memory.begin();
-  std::vector<std::vector<unsigned char>> first;
-  for (int sm_count : {real.sm_count, 1, 3, real.sm_count}) {
-    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
-    Device d = real;
-    d.sm_count = sm_count;
-    if (sm_count == 3) mislead(a);
-    x.forget_results();
-    memory.forget();
-    poison_shared_memory();
-    ASSERT_STREQ(Kernel::accepts(a, d).reason, "");
-    ASSERT_EQ(Kernel::workspace_bytes(a, d), Kernel::workspace_bytes(a, real));
-    ASSERT_EQ(Kernel::launch(a, d, nullptr), cudaSuccess);
-    ASSERT_CUDA(cudaDeviceSynchronize());
-    auto const results = x.results();
-    EXPECT_TRUE(memory.is_kept()) << "memory behind the workspace was written";
-    if (first.empty() || !ordered) compare_gradients(x, results);
-    if (first.empty()) first = results;
-    if (ordered) {
-      ASSERT_EQ(results == first, true) << "bits depend on the device, or on the run";
-    }
-    if (testing::Test::HasFailure()) return;
-  }
-}
 
 }  // namespace

@@ -1,410 +1,143 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // attention_backward/sm90_wgmma_* called directly over memory of cudaMalloc. The suite fails
 // without a Hopper card.
-#include <array>
-
-#include "attention/attention_cases.hpp"
-#include "companion/direct_replay.hpp"
-#include "direct_attention_backward.hpp"
+#include "attention_backward_cases.hpp"
 
 namespace {
 
-template <class T>
-void shapes(std::int64_t d, std::int64_t dv) {
-  std::int64_t const lengths[][2] = {{1, 1},     {1, 300},   {300, 1},   {7, 13},    {63, 65},
-                                     {64, 128},  {65, 129},  {127, 127}, {128, 64},  {129, 255},
-                                     {113, 203}, {192, 256}, {193, 257}, {385, 144}, {192, 320}};
-  for (auto const& l : lengths)
-    for (int mask = 0; mask < 3; ++mask) {
-      run_backward<T>({.batch = 1 + l[0] % 2,
-                       .heads = 2,
-                       .heads_kv = 2 - l[1] % 2,
-                       .len_q = l[0],
-                       .len_kv = l[1],
-                       .d = d,
-                       .dv = dv,
-                       .causal = mask != 0,
-                       .top_left = mask == 2});
-      STOP_AT_FAILURE;
-    }
-}
-TEST(AttentionBackwardSm90Runs, HeadDim64) { shapes<__nv_bfloat16>(64, 64); }
-TEST(AttentionBackwardSm90Runs, HeadDim128) { shapes<__nv_bfloat16>(128, 128); }
-TEST(AttentionBackwardSm90Runs, HeadDim64Float16) { shapes<__half>(64, 64); }
-TEST(AttentionBackwardSm90Runs, HeadDim128Float16) { shapes<__half>(128, 128); }
+using F16 = abi::AttentionBackwardSm90WgmmaF16;
+using Bf16 = abi::AttentionBackwardSm90WgmmaBf16;
 
-TEST(AttentionBackwardSm90Runs, OtherHeadDims) {
-  std::int64_t const dims[][2] = {{1, 1},   {8, 8},    {24, 24},  {40, 40},   {65, 65},
-                                  {72, 72}, {80, 80},  {96, 96},  {104, 104}, {127, 127},
-                                  {40, 24}, {128, 64}, {64, 128}, {100, 99},  {1, 3},
-                                  {20, 12}, {16, 120}, {120, 8}};
-  for (auto const& e : dims)
-    for (bool causal : {false, true}) {
-      Case const t{.batch = 2,
-                   .heads = 2,
-                   .heads_kv = 2,
-                   .len_q = 130,
-                   .len_kv = 203,
-                   .d = e[0],
-                   .dv = e[1],
-                   .causal = causal,
-                   .order = causal ? Order::padded : Order::heads_first,
-                   .order_out = causal ? Order::heads_first : Order::padded};
-      run_backward<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-      run_backward<__half>(t);
-      STOP_AT_FAILURE;
-    }
+TEST(AttentionBackwardSm90Runs, HeadDim32) { each_length<Bf16>(32, 32); }
+TEST(AttentionBackwardSm90Runs, HeadDim64) { each_length<Bf16>(64, 64); }
+TEST(AttentionBackwardSm90Runs, HeadDim96) { each_length<Bf16>(96, 96); }
+TEST(AttentionBackwardSm90Runs, HeadDim128) { each_length<Bf16>(128, 128); }
+TEST(AttentionBackwardSm90Runs, HeadDim32Float16) { each_length<F16>(32, 32); }
+TEST(AttentionBackwardSm90Runs, HeadDim64Float16) { each_length<F16>(64, 64); }
+TEST(AttentionBackwardSm90Runs, HeadDim96Float16) { each_length<F16>(96, 96); }
+TEST(AttentionBackwardSm90Runs, HeadDim128Float16) { each_length<F16>(128, 128); }
+
+template <class Kernel>
+void other_head_dims() {
+  head_dims<Kernel>({{1, 1},     {8, 8},   {24, 24},  {31, 32},  {40, 40},  {65, 65},
+                     {72, 72},   {80, 80}, {95, 96},  {96, 32},  {97, 90},  {104, 104},
+                     {127, 127}, {40, 24}, {32, 96},  {128, 64}, {64, 128}, {100, 99},
+                     {1, 3},     {20, 12}, {16, 120}, {120, 8}});
+}
+TEST(AttentionBackwardSm90Runs, OtherHeadDims) { other_head_dims<Bf16>(); }
+TEST(AttentionBackwardSm90Runs, OtherHeadDimsFloat16) { other_head_dims<F16>(); }
+
+// Softcap and ALiBi have shapes of tiles of their own.
+TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
+  for (std::int64_t d : {1, 32, 33, 64, 80, 96, 100, 128})
+    for (int which = 0; which < 3; ++which)
+      for (Order order_out : {Order::heads_first, Order::padded, Order::odd}) {
+        Case const t{.batch = 2,
+                     .heads = 4,
+                     .heads_kv = 2,
+                     .len_q = 150,
+                     .len_kv = 270,
+                     .d = d,
+                     .dv = d,
+                     .causal = which == 1,
+                     .softcap = which == 0 ? 0 : 3.0,
+                     .alibi = which != 1,
+                     .order_out = order_out};
+        run_backward<Bf16>(t);
+        STOP_AT_FAILURE;
+        run_backward<F16>(t);
+        STOP_AT_FAILURE;
+      }
 }
 
 // Everything but q, k, v and dout in any order, at any address.
 TEST(AttentionBackwardSm90Runs, OutputsOfAnyStrides) {
-  for (std::int64_t d : {40, 64, 100, 128})
+  for (std::int64_t d : {32, 40, 64, 96, 100, 128})
     for (Order order : {Order::heads_first, Order::positions_first, Order::padded})
       for (Order order_out :
            {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
-        Case const t{.batch = 2,
-                     .heads = 4,
-                     .heads_kv = 2,
-                     .len_q = 70,
-                     .len_kv = 150,
-                     .d = d,
-                     .dv = d,
-                     .causal = true,
-                     .sinks = true,
-                     .order = order,
-                     .order_out = order_out};
-        run_backward<__nv_bfloat16>(t);
+        run_backward<Bf16>({.batch = 2,
+                            .heads = 4,
+                            .heads_kv = 2,
+                            .len_q = 70,
+                            .len_kv = 150,
+                            .d = d,
+                            .dv = d,
+                            .causal = true,
+                            .sinks = true,
+                            .order = order,
+                            .order_out = order_out});
         STOP_AT_FAILURE;
       }
 }
 
-template <class T>
-void options() {
-  for (std::int64_t d : {64, 128})
-    for (int which = 0; which < 11; ++which) {
-      Case t{.batch = 2, .heads = 4, .heads_kv = 2, .len_q = 200, .len_kv = 333, .d = d, .dv = d};
-      if (which == 0) t.left = 40;
-      if (which == 1) t.left = 100, t.right = 30;
-      if (which == 2) t.right = t.left = 0;
-      if (which == 3) t.causal = true, t.left = 150;
-      if (which == 4) t.sinks = t.causal = true;
-      if (which == 5) t.sinks = true, t.top_left = true, t.right = 7;
-      if (which == 6) t.scale = 1.5, t.amplitude = 8;
-      if (which == 7) t.scale = 1e-3;
-      if (which == 8) t.len_q = 400, t.causal = t.sinks = true;  // the first rows see nothing
-      if (which == 9) t.top_left = t.causal = true, t.left = 64, t.len_q = 130;
-      if (which == 10)
-        t.right = 128, t.top_left = true, t.order = t.order_out = Order::positions_first;
-      run_backward<T>(t);
-      STOP_AT_FAILURE;
-    }
-}
-TEST(AttentionBackwardSm90Runs, Options) { options<__nv_bfloat16>(); }
-TEST(AttentionBackwardSm90Runs, OptionsFloat16) { options<__half>(); }
+TEST(AttentionBackwardSm90Runs, Options) { gradient_options<Bf16>(64); }
+TEST(AttentionBackwardSm90Runs, OptionsOf96) { gradient_options<F16>(96); }
+TEST(AttentionBackwardSm90Runs, OptionsOf128) { gradient_options<F16>(128); }
+TEST(AttentionBackwardSm90Runs, OptionsOf32) { gradient_options<Bf16>(32); }
 
-// Sinks and their gradients have types of their own.
-template <class Sink, class Gradient>
-void sinks_of() {
-  using T = __nv_bfloat16;
-  using Kernel = BackwardFor<T>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  SCOPED_TRACE(testing::Message() << static_cast<int>(dtype_of<Sink>()) << ' '
-                                  << static_cast<int>(dtype_of<Gradient>()));
-  Device const device = abi::query_device(abi::current_device());
-  BackwardProblem<T> x(
-      {.batch = 2, .heads = 3, .heads_kv = 1, .len_q = 100, .len_kv = 70, .sinks = true});
-  AttentionBackwardArgs a = x.arguments();
-  DirectWorkspace const memory(Kernel::workspace_bytes(a, device));
-  a.workspace = memory.begin();
-  ASSERT_EQ(Kernel::launch(a, device, nullptr), cudaSuccess);
-  ASSERT_CUDA(cudaDeviceSynchronize());
-  std::vector<double> expected;
-  auto const bytes = x.results()[3];
-  for (std::int64_t h = 0; h < 3; ++h) {
-    float value;
-    std::memcpy(&value, &bytes[x.d_sinks.offset(0, 0, h, 0) * sizeof value], sizeof value);
-    expected.push_back(value);
-  }
-  std::vector<Sink> sinks;
-  for (float sink : x.sinks) sinks.insert(sinks.end(), {Sink(sink), Sink(100.0f)});
-  DeviceArray<Sink> const given(sinks);
-  DeviceArray<Gradient> const gradients(std::vector<Gradient>(6, Gradient(7.0f)));
-  a.forward.sinks = given.data, a.forward.type_sinks = dtype_of<Sink>(), a.forward.sinks_stride = 2;
-  a.d_sinks = gradients.data, a.type_d_sinks = dtype_of<Gradient>(), a.d_sinks_stride = 2;
-  ASSERT_STREQ(Kernel::accepts(a, device).reason, "");
-  ASSERT_EQ(Kernel::launch(a, device, nullptr), cudaSuccess);
-  std::vector<Gradient> got(6);
-  ASSERT_CUDA(cudaMemcpy(got.data(), gradients.data, 6 * sizeof(Gradient), cudaMemcpyDeviceToHost));
-  for (std::size_t h = 0; h < 3; ++h) {  // sinks are the same numbers in every type
-    EXPECT_EQ(wide(got[2 * h]), wide(Gradient(static_cast<float>(expected[h]))));
-    EXPECT_EQ(wide(got[2 * h + 1]), 7);
-  }
-}
-TEST(AttentionBackwardSm90Runs, SinksOfEveryType) {
-  sinks_of<float, __half>();
-  sinks_of<__half, __nv_bfloat16>();
-  sinks_of<__nv_bfloat16, double>();
-  sinks_of<double, float>();
-}
+TEST(AttentionBackwardSm90Runs, SinksOfEveryType) { sinks_of_every_type<Bf16>(); }
 
 TEST(AttentionBackwardSm90Runs, HeadsThatShareKeys) {
-  for (std::int64_t d : {64, 128})
-    for (std::int64_t group : {1, 2, 4, 8})
-      for (bool causal : {false, true}) {
-        Case const t{.batch = 2,
-                     .heads = 8,
-                     .heads_kv = 8 / group,
-                     .len_q = 70,
-                     .len_kv = 140,
-                     .d = d,
-                     .dv = d,
-                     .causal = causal,
-                     .sinks = causal};
-        run_backward<__nv_bfloat16>(t);
-        STOP_AT_FAILURE;
-      }
+  for (std::int64_t d : {32, 64, 96, 128}) {
+    heads_that_share_keys<Bf16>(d);
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPadding) {
-  for (std::int64_t d : {40, 64, 128})
-    for (int mask = 0; mask < 4; ++mask) {
-      Case t = ragged_case<Case>(d, mask % 3);
-      if (mask == 3) t.left = 50, t.sinks = true;
-      t.infinite = mask % 2 != 0;
-      run_backward<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-      run_backward<__half>(t);
-      STOP_AT_FAILURE;
-    }
-}
-
-/// Packed sequences, some of them empty, with positions outside all of them. Keys of two sequences
-/// would get a gradient from either.
-Case packed_gradients(std::int64_t d, int mask) {
-  Case t = packed_case<Case>(4, 2, d, mask);
-  t.cu_kv = {2, 9, 230, 430, 430, 580, 700, 700, 990};
-  return t;
+  for (std::int64_t d : {32, 40, 64, 96, 128}) {
+    ragged_gradients<Bf16>(d);
+    STOP_AT_FAILURE;
+    ragged_gradients<F16>(d);
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm90Runs, PackedSequences) {
-  for (std::int64_t d : {40, 64, 128})
-    for (int mask = 0; mask < 4; ++mask) {
-      Case t = packed_gradients(d, mask % 3);
-      if (mask == 3) t.left = 70, t.sinks = true;
-      t.wide = mask % 2 != 0;
-      run_backward<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-      t.order_out = Order::odd, t.infinite = true;
-      t.cu_kv = {0, 128, 208, 400, 401, 529, 700, 800, 1000};
-      run_backward<__half>(t);
-      STOP_AT_FAILURE;
-      // Packed queries against padded keys.
-      t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
-      run_backward<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-    }
+  for (std::int64_t d : {32, 40, 64, 96, 128}) {
+    packed_sequences<F16, Bf16>(d);
+    STOP_AT_FAILURE;
+  }
 }
-
-// More sequences than one step of the search for one has lanes, most of them of few positions.
-TEST(AttentionBackwardSm90Runs, ManyPackedSequences) {
-  for (int count : {31, 32, 33, 1025, 1500})
-    for (bool causal : {false, true}) {
-      Case t{.heads = 2,
-             .heads_kv = 1,
-             .causal = causal,
-             .order = Order::positions_first,
-             .order_out = Order::positions_first,
-             .cu_q = {3},
-             .cu_kv = {1}};
-      for (int n = 0; n < count; ++n) {
-        t.cu_q.push_back(t.cu_q.back() + (n % 251 == 7 ? 140 : n * 7 % 3));
-        t.cu_kv.push_back(t.cu_kv.back() + (n % 301 == 7 ? 260 : n * 5 % 4));
-      }
-      t.len_q = t.cu_q.back() + 70, t.len_kv = t.cu_kv.back();
-      run_backward<__nv_bfloat16>(t);
-      STOP_AT_FAILURE;
-    }
-}
-
-// What comes of boundaries that make no sense is not said, but it ends, and within the gradients.
-TEST(AttentionBackwardSm90Runs, BoundariesThatGoBack) {
-  using T = __nv_bfloat16;
-  using Kernel = BackwardFor<T>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const device = abi::query_device(abi::current_device());
-  DeviceArray<int> const boundaries({0, 800, 100, 900, -50, 5000, 300, 899});
-  DeviceArray<int> const ascending({0, 100, 300, 301, 301, 500, 800, 900});
-  for (int which = 0; which < 3; ++which)
-    for (bool ordered : {false, true}) {
-      SCOPED_TRACE(which);
-      BackwardProblem<T> x({.len_q = 900,
-                            .len_kv = 900,
-                            .causal = ordered,
-                            .order = Order::padded,
-                            .order_out = Order::padded});
-      AttentionBackwardArgs a = x.arguments();
-      a.forward.batch = 7, a.ordered = ordered;
-      a.forward.cu_seqlens_q.data = which == 1 ? ascending.data : boundaries.data;
-      a.forward.cu_seqlens_kv.data = which == 2 ? ascending.data : boundaries.data;
-      DirectWorkspace const memory(Kernel::workspace_bytes(a, device));
-      a.workspace = memory.begin();
-      ASSERT_EQ(Kernel::launch(a, device, nullptr), cudaSuccess);
-      ASSERT_CUDA(cudaDeviceSynchronize());
-      EXPECT_TRUE(memory.is_kept()) << "memory behind the workspace was written";
-      auto const got = x.results();
-      std::size_t n = 0;
-      for (auto* tensor : {&x.dq, &x.dk, &x.dv}) {
-        auto untouched = got[n];
-        for (std::int64_t h = 0; h < tensor->extent[1]; ++h)
-          for (std::int64_t i = 0; i < 900; ++i)
-            std::memset(&untouched[tensor->offset(0, h, i, 0) * sizeof(T)], 0xFF, 64 * sizeof(T));
-        EXPECT_EQ(untouched == tensor->host, true) << "memory around a gradient was written";
-        ++n;
-      }
-    }
-}
+TEST(AttentionBackwardSm90Runs, ManyPackedSequences) { many_packed_sequences<Bf16>(); }
+TEST(AttentionBackwardSm90Runs, BoundariesThatGoBack) { boundaries_that_go_back<Bf16>(); }
 
 TEST(AttentionBackwardSm90Runs, Unordered) {
-  for (std::int64_t d : {64, 128})
-    for (int mask = 0; mask < 3; ++mask) {
-      Case const t{.batch = 2,
-                   .heads = 4,
-                   .heads_kv = 2,
-                   .len_q = 200,
-                   .len_kv = 600,
-                   .d = d,
-                   .dv = d,
-                   .causal = mask != 0,
-                   .top_left = mask == 2};
-      run_backward<__nv_bfloat16>(t, false);
-      STOP_AT_FAILURE;
-      run_backward<__half>(packed_gradients(d, mask), false);
-      STOP_AT_FAILURE;
-    }
+  for (std::int64_t d : {32, 64, 96, 128}) {
+    unordered<F16, Bf16>(d);
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm90Runs, RandomCases) {
   Draws below(20251125);
-  for (int round = 0; round < 100; ++round) {
-    Case t;
-    t.batch = 1 + below(3), t.heads_kv = 1 + below(2), t.heads = t.heads_kv * (1 + below(3));
-    t.len_q = 1 + below(300), t.len_kv = 1 + below(400);
-    t.d = 1 + below(128), t.dv = below(2) == 0 ? t.d : 1 + below(128);
-    t.causal = below(2) == 0, t.top_left = below(2) == 0, t.sinks = below(4) == 0;
-    draw_window(t, below, 300);
-    t.amplitude = 1 + below(4);
-    t.order = static_cast<Order>(below(3)), t.order_out = static_cast<Order>(below(4));
-    draw_lengths(t, below);
+  for (int round = 0; round < 150; ++round) {
+    Case const t = random_gradients(below, 128);
     if (round % 2 == 0)
-      run_backward<__nv_bfloat16>(t, round % 4 != 0);
+      run_backward<Bf16>(t, {.ordered = round % 4 != 0});
     else
-      run_backward<__half>(t, round % 8 != 1);
+      run_backward<F16>(t, {.ordered = round % 8 != 1});
     STOP_AT_FAILURE;
   }
 }
 
-/// The same bits again and again, beside other work that disturbs what runs when; on several
-/// streams at once, each with a workspace of its own.
-template <class T>
-void repeat(std::int64_t d, bool causal) {
-  using Kernel = BackwardFor<T>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const device = abi::query_device(abi::current_device());
-  constexpr std::size_t streams = 3;
-  Case const t{.batch = 1,
-               .heads = 6,
-               .heads_kv = 3,
-               .len_q = 1000,
-               .len_kv = 1100,
-               .d = d,
-               .dv = d,
-               .causal = causal};
-  std::vector<std::unique_ptr<BackwardProblem<T>>> problems;
-  std::vector<std::unique_ptr<DirectWorkspace>> memory;
-  std::array<cudaStream_t, streams> stream{};
-  for (auto& one : stream) {
-    ASSERT_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
-    problems.push_back(std::make_unique<BackwardProblem<T>>(t));
-    memory.push_back(std::make_unique<DirectWorkspace>(
-        Kernel::workspace_bytes(problems.back()->arguments(), device)));
-  }
-  std::vector<std::vector<unsigned char>> first;
-  for (int round = 0; round < 100; ++round) {
-    Device d_ = device;
-    d_.sm_count = round % 4 == 3 ? 97 : device.sm_count;
-    for (auto& x : problems) x->forget_results();
-    for (std::size_t n = 0; n < streams; ++n) {
-      AttentionBackwardArgs a = problems[n]->arguments();
-      a.workspace = memory[n]->begin();
-      ASSERT_EQ(Kernel::launch(a, d_, stream[n]), cudaSuccess);
-    }
-    ASSERT_CUDA(cudaDeviceSynchronize());
-    for (std::size_t n = 0; n < streams; ++n) {
-      auto const results = problems[n]->results();
-      if (first.empty()) first = results;
-      ASSERT_EQ(results == first, true) << "round " << round << ", stream " << n;
-    }
-  }
-  compare_gradients(*problems[0], first);
-  for (auto& one : stream) cudaStreamDestroy(one);
-}
 TEST(AttentionBackwardSm90Runs, SameBitsEveryTime) {
-  for (std::int64_t d : {64, 128})
+  for (std::int64_t d : {32, 64, 96, 128})
     for (bool causal : {false, true}) {
       SCOPED_TRACE(d);
-      repeat<__nv_bfloat16>(d, causal);
+      repeat<Bf16>(d, causal);
       STOP_AT_FAILURE;
-      repeat<__half>(d, causal);
+      repeat<F16>(d, causal);
       STOP_AT_FAILURE;
     }
 }
 
-// Captured into a graph and replayed while queries and lengths change on the device.
 TEST(AttentionBackwardSm90Runs, Replays) {
-  using T = __nv_bfloat16;
-  using Kernel = BackwardFor<T>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const device = abi::query_device(abi::current_device());
-  for (std::int64_t d : {64, 128}) {
-    Case const t{.batch = 3,
-                 .heads = 4,
-                 .heads_kv = 2,
-                 .len_q = 300,
-                 .len_kv = 400,
-                 .d = d,
-                 .dv = d,
-                 .causal = true,
-                 .lengths_q = {300, 200, 1},
-                 .lengths_kv = {400, 300, 129}};
-    BackwardProblem<T> x(t);
-    AttentionBackwardArgs a = x.arguments();
-    DirectWorkspace const memory(Kernel::workspace_bytes(a, device));
-    a.workspace = memory.begin();
-    captured_equals(
-        {{x.dq.device, x.dq.host.size()},
-         {x.dk.device, x.dk.host.size()},
-         {x.dv.device, x.dv.host.size()}},
-        [&](cudaStream_t stream) { return Kernel::launch(a, device, stream); },
-        [&](int round) {
-          Tensor4<T> const next(t.batch, t.heads, t.len_q, d, t.order,
-                                100 + static_cast<std::uint32_t>(round), t.amplitude);
-          ASSERT_CUDA(
-              cudaMemcpy(x.q.device, next.host.data(), next.host.size(), cudaMemcpyHostToDevice));
-          std::vector<int> const lengths{300 - 50 * round, 64 * round, 300};
-          ASSERT_CUDA(cudaMemcpy(x.lengths_q.data, lengths.data(), 12, cudaMemcpyHostToDevice));
-        });
+  for (std::int64_t d : {32, 64, 96, 128}) {
+    replay_gradients<Bf16>(d);
     STOP_AT_FAILURE;
   }
 }
-
-class WorstBackwardRatio : public testing::Environment {
-  void TearDown() override {
-    if (worst_backward_ratio > 0)
-      std::printf("attention_backward: largest error / bound %.3f\n", worst_backward_ratio);
-  }
-};
-[[maybe_unused]] auto* const worst_backward_reporter =
-    testing::AddGlobalTestEnvironment(new WorstBackwardRatio);
 
 }  // namespace

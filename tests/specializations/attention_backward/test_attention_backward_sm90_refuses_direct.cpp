@@ -1,47 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // What attention_backward/sm90_wgmma_* refuse, and how much memory they ask for. Needs no GPU.
-#include <attikos/abi/attention_backward_cuda.hpp>
-#include <string>
-
-#include "gemm/direct_matrix.hpp"
+#include "plain_backward_call.hpp"
 
 namespace {
-
-using abi::AttentionArgs;
-using abi::AttentionBackwardArgs;
-
-Device const hopper{0, 9, 0, abi::Architecture::hopper, 132, 232448};
-
-AttentionBackwardArgs plain_call() {
-  alignas(16) static float somewhere[4];
-  AttentionBackwardArgs a;
-  AttentionArgs& g = a.forward;
-  g.q = g.k = g.v = a.dout = somewhere;
-  g.out = g.lse = a.dq = a.dk = a.dv = somewhere;
-  g.type = g.type_out = DType::bfloat16;
-  g.batch = 2, g.heads_q = g.heads_kv = 4, g.seqlen_q = g.seqlen_kv = 16;
-  g.head_dim = g.head_dim_v = 64, g.softmax_scale = 0.125;
-  for (auto* s : {&g.q_stride, &g.k_stride, &g.v_stride, &g.out_stride, &a.dout_stride,
-                  &a.dq_stride, &a.dk_stride, &a.dv_stride})
-    (*s)[0] = 4096, (*s)[1] = 1024, (*s)[2] = 64, (*s)[3] = 1;
-  g.lse_stride[0] = 64, g.lse_stride[1] = 16, g.lse_stride[2] = 1;
-  return a;
-}
 
 TEST(AttentionBackwardSm90Refuses, WhatItCannotDo) {
   using Kernel = abi::AttentionBackwardSm90WgmmaBf16;
   SKIP_IF_LEFT_OUT(Kernel);
-  auto const with = [](auto change, int major = 9) -> std::string {
-    AttentionBackwardArgs a = plain_call();
-    change(a.forward, a);
+  auto const with = [](auto change, int major = 9) {
     Device d = hopper;
     d.compute_major = major;
-    abi::Verdict const verdict = Kernel::accepts(a, d);
-    EXPECT_EQ(verdict.ok, verdict.reason[0] == '\0');
-    if (!verdict.ok) {
-      EXPECT_NE(Kernel::launch(a, d, nullptr), cudaSuccess) << verdict.reason;
-    }
-    return verdict.reason;
+    return refusal<Kernel>(change, d);
   };
   using Args = AttentionArgs;
   using Back = AttentionBackwardArgs;
@@ -55,10 +24,10 @@ TEST(AttentionBackwardSm90Refuses, WhatItCannotDo) {
             "it takes out in the element type of q only");
   EXPECT_EQ(with([](Args& g, Back&) { g.mask = static_cast<std::uint8_t const*>(g.q); }),
             "it has no boolean mask");
-  EXPECT_EQ(with([](Args& g, Back&) { g.softcap = 30; }), "it has no softcap");
   EXPECT_EQ(with([](Args& g, Back&) { g.bias = g.q; }), "it has no bias");
-  EXPECT_EQ(with([](Args& g, Back&) { g.alibi = static_cast<float const*>(g.q); }),
-            "it has no ALiBi");
+  EXPECT_EQ(with([](Args& g, Back&) { g.attention_chunk = 8; }), "it has no attention_chunk");
+  EXPECT_EQ(with([](Args& g, Back&) { g.softcap = 30; }), "");
+  EXPECT_EQ(with([](Args& g, Back&) { g.alibi = static_cast<float const*>(g.q); }), "");
   EXPECT_NE(with([](Args& g, Back&) {
               g.page_table = static_cast<int const*>(g.q), g.page_size = 16, g.num_pages = 4;
             }),
@@ -133,7 +102,7 @@ TEST(AttentionBackwardSm90Refuses, WorkspaceFollowsFromTheProblem) {
             plain);
   EXPECT_GT(bytes([](Args& g, Back&) { g.head_dim_v = 72; }), plain);
   EXPECT_EQ(bytes([](Args& g, Back&) { g.head_dim = 136; }), 0u);
-  EXPECT_EQ(bytes([](Args& g, Back&) { g.softcap = 1; }), 0u);
+  EXPECT_EQ(bytes([](Args& g, Back&) { g.attention_chunk = 1; }), 0u);
   EXPECT_EQ(bytes([](Args& g, Back&) { g.type = g.type_out = DType::float16; }), 0u);
   EXPECT_EQ(bytes([](Args& g, Back&) { g.seqlen_q = 0; }), 0u);
 }

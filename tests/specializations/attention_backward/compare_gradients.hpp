@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Runs a kernel of attention's gradients on a case and compares what it writes with float64.
+#pragma once
+
+#include "direct_attention_backward.hpp"
+
+namespace {
+
+/// A number and how far off a kernel's may be.
+struct Inexact {
+  double value, error;
+};
+
+/// One element of a gradient as the oracle adds it up.
+struct GradientSum {
+  double value = 0, magnitude = 0, inherited = 0, terms = 0;
+  void add(Inexact const& a, double b) {
+    value += a.value * b, magnitude += std::abs(a.value * b), inherited += a.error * std::abs(b);
+    terms += 1;
+  }
+};
+
+double worst_backward_ratio = 0;
+
+/// Compares results() with float64.
+///
+/// With u = 2^-24, u_T half the spacing of T at 1 and t_T half its smallest number: scores have an
+/// error of (d + 13) u sum|scale||q||k|, as tensor cores cut off at most 10.5 u for each 16
+/// products that they begin with; the exponent s - lse, in units of log2(e), 3 u |lse| + u |s -
+/// lse| more, and exp2 with its argument 12 u. Softcap's tanh, 1 - 2/(e^2x + 1), is off by 12 u in
+/// addition to what its argument is off by: the exponential by a rounded argument and 4 u, which
+/// 2e/(e + 1)² <= 1/2 takes down, the reciprocal, the sum and the difference 2 u or less of at most
+/// 2 each. A capped score, a bias and ALiBi are rounded, converted to log2(e) and added, 4 u of the
+/// largest of the sums.
+///
+/// Weights p and then p (dout·v - dout·out), times softcap's derivative 1 - h², are rounded to T,
+/// an error of u_T and t_T each, on top of those of the sums, (dv + 10) u sum|dout||v| and (dv +
+/// 10) u sum|dout||out|, of the difference and the products, u each, and of the derivative, 2 |h|
+/// that of the tanh. The gradient of a bias is p (dout·v - dout·out) rounded to its own type. A
+/// gradient of n terms inherits their errors, adds (n + 10) u of their magnitudes, 3 u for the
+/// scale, and is rounded.
+template <class T>
+void compare_gradients(BackwardProblem<T> const& x,
+                       std::vector<std::vector<unsigned char>> const& got) {
+  Case const& t = x.t;
+  double const u = 0x1p-24, unit = rounding<T>(),
+               smallest = std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-134, tiny = 0x1p-126;
+  bool const has_terms = t.softcap > 0 || t.alibi || t.bias != 0;
+  double const scale = x.scale(), d = static_cast<double>(t.d), dv = static_cast<double>(t.dv);
+  auto const at = [](auto const& tensor, std::int64_t b, std::int64_t h, std::int64_t s) {
+    return static_cast<std::size_t>(((b * tensor.extent[1] + h) * tensor.extent[2] + s) *
+                                    tensor.extent[3]);
+  };
+  auto const sums_of = [](auto const& tensor) {
+    std::size_t n = 1;
+    for (auto e : tensor.extent) n *= static_cast<std::size_t>(e);
+    return std::vector<GradientSum>(n);
+  };
+  auto dq = sums_of(x.dq), dk = sums_of(x.dk), dv_sums = sums_of(x.dv),
+       d_sinks = sums_of(x.d_sinks);
+  std::vector<GradientSum> d_bias;
+  x.d_bias.visit([&](auto const& tensor) { d_bias = sums_of(tensor); });
+  auto const round = [&](Inexact a) {
+    return Inexact{a.value, a.error + unit * (std::abs(a.value) + a.error) + smallest};
+  };
+  for (auto const& e : x.all)
+    for (std::int64_t h = 0; e.batch >= 0 && h < t.heads; ++h) {
+      std::int64_t const bq = x.packed_q ? 0 : e.batch, bk = x.packed_kv ? 0 : e.batch;
+      std::int64_t const hk = h / (t.heads / t.heads_kv);
+      auto const q = x.rows(x.q, bq, h, e.begin_q, e.len_q),
+                 dout = x.rows(x.dout, bq, h, e.begin_q, e.len_q),
+                 out = x.rows(x.out, bq, h, e.begin_q, e.len_q),
+                 k = x.rows(x.k, bk, hk, e.begin_kv, e.len_kv),
+                 v = x.rows(x.v, bk, hk, e.begin_kv, e.len_kv);
+      for (std::int64_t i = 0; i < e.len_q; ++i) {
+        double const lse = x.lse.value(bq, h, e.begin_q + i, 0);
+        if (lse == -infinity) continue;
+        auto const [delta, delta_size] = x.dot(dout, i, out, i, t.dv);
+        double const delta_error = (dv + 10) * u * delta_size;
+        if (t.sinks) {
+          double const s = x.sinks[static_cast<std::size_t>(h)], p = std::exp(s - lse);
+          double const error =
+              p * std::expm1(3 * u * (std::abs(s) + std::abs(lse) + std::abs(s - lse)) + 12 * u);
+          d_sinks[static_cast<std::size_t>(h)].add({-p, error + tiny}, delta);
+          d_sinks[static_cast<std::size_t>(h)].inherited += (p + error) * delta_error;
+        }
+        for (std::int64_t j = 0; j < e.len_kv; ++j) {
+          if (!x.sees(e, h, i, j)) continue;
+          auto const [raw, size] = x.dot(q, i, k, j, t.d);
+          auto const [product, product_size] = x.dot(dout, i, v, j, t.dv);
+          Score const score = x.score(e, h, i, j, raw * scale);
+          double const s = score.value, p = std::exp(s - lse);
+          double const raw_error = (d + 13) * u * std::abs(scale) * size;
+          double const cap_error = t.softcap > 0 ? 12 * u : 0;
+          double const exponent = raw_error + t.softcap * cap_error + 3 * u * std::abs(lse) +
+                                  u * std::abs(s - lse) + (has_terms ? 4 * u * score.terms : 0) +
+                                  12 * u;
+          Inexact const exact{p, p * std::expm1(exponent) + tiny};
+          Inexact const weight = round(exact);
+          double const difference = product - delta;
+          double off = (dv + 10) * u * product_size + delta_error;
+          off += u * (std::abs(difference) + off);
+          // The derivative, of which weights are a factor before or after they are rounded.
+          double const slope = score.derivative;
+          double const slope_error =
+              t.softcap > 0 ? 2 * (raw_error / t.softcap + cap_error) + 2 * u : 0;
+          Inexact const sloped =
+              round({p * slope, p * slope_error + exact.error * (slope + slope_error)});
+          double error = std::abs(sloped.value) * off + sloped.error * (std::abs(difference) + off);
+          error += 3 * u * (std::abs(sloped.value * difference) + error) + tiny;
+          Inexact const gradient = round({sloped.value * difference, error});
+          if (!d_bias.empty()) {
+            double const of_bias = p * off + exact.error * (std::abs(difference) + off);
+            auto const place = ((e.batch * t.heads + h) * t.len_q + i) * t.len_kv + j;
+            d_bias[static_cast<std::size_t>(place)].add({p * difference, of_bias + tiny}, 1);
+          }
+          std::size_t const row = static_cast<std::size_t>(i * t.d),
+                            col = static_cast<std::size_t>(j * t.d);
+          GradientSum* const to_q = &dq[at(x.dq, bq, h, e.begin_q + i)];
+          GradientSum* const to_k = &dk[at(x.dk, bk, hk, e.begin_kv + j)];
+          for (std::size_t c = 0; c < static_cast<std::size_t>(t.d); ++c)
+            to_q[c].add(gradient, k[col + c]), to_k[c].add(gradient, q[row + c]);
+          GradientSum* const to_v = &dv_sums[at(x.dv, bk, hk, e.begin_kv + j)];
+          for (std::size_t c = 0; c < static_cast<std::size_t>(t.dv); ++c)
+            to_v[c].add(weight, dout[static_cast<std::size_t>(i * t.dv) + c]);
+        }
+      }
+    }
+  auto const check = [&](auto const& tensor, std::vector<GradientSum> const& sums,
+                         std::vector<unsigned char> const& bytes, double factor, double unit_out,
+                         double smallest_out, char const* what) {
+    using Element = std::remove_cvref_t<decltype(*tensor.begin())>;
+    auto untouched = tensor.host;
+    std::size_t n = 0;
+    for (std::int64_t b = 0; b < tensor.extent[0]; ++b)
+      for (std::int64_t h = 0; h < tensor.extent[1]; ++h)
+        for (std::int64_t s = 0; s < tensor.extent[2]; ++s)
+          for (std::int64_t c = 0; c < tensor.extent[3]; ++c) {
+            GradientSum const& sum = sums[n++];
+            std::size_t const place = tensor.offset(b, h, s, c) * sizeof(Element);
+            Element stored;
+            std::memcpy(static_cast<void*>(&stored), &bytes[place], sizeof stored);
+            std::memcpy(&untouched[place], &bytes[place], sizeof stored);
+            double const value = wide(stored), expected = sum.value * factor;
+            double bound =
+                sum.inherited + (sum.terms + 10) * u * (sum.magnitude + sum.inherited) + tiny;
+            bound = std::abs(factor) * (bound + 3 * u * (std::abs(sum.value) + bound));
+            bound += unit_out * (std::abs(expected) + bound) + smallest_out;
+            if (sum.terms == 0) bound = 0;
+            double const off = std::abs(value - expected);
+            double const ratio = off == 0 ? 0 : bound == 0 ? infinity : off / bound;
+            if (!(ratio <= 1) && !testing::Test::HasFailure())
+              ADD_FAILURE() << what << " [" << b << ", " << h << ", " << s << ", " << c << "] is "
+                            << value << ", expected " << expected << " ± " << bound;
+            if (!(ratio <= worst_backward_ratio))
+              worst_backward_ratio = std::isnan(ratio) ? infinity : ratio;
+          }
+    EXPECT_EQ(untouched == bytes, true) << "memory around " << what << " was written";
+  };
+  check(x.dq, dq, got[0], scale, unit, smallest, "dq");
+  check(x.dk, dk, got[1], scale, unit, smallest, "dk");
+  check(x.dv, dv_sums, got[2], 1, unit, smallest, "dv");
+  if (t.sinks)
+    check(x.d_sinks, d_sinks, got[3], 1, u, tiny, "d_sinks");
+  else
+    EXPECT_EQ(got[3] == x.d_sinks.host, true) << "d_sinks was written";
+  x.d_bias.visit([&](auto const& tensor) {
+    using Element = std::remove_cvref_t<decltype(*tensor.begin())>;
+    bool const half = std::is_same_v<Element, __half>;
+    check(tensor, d_bias, got[4], 1, rounding<Element>(), half ? 0x1p-25 : tiny, "d_bias");
+  });
+}
+
+inline std::string describe(Case const& t, Beside const& more) {
+  std::ostringstream text;
+  text << "batch" << t.batch << " heads" << t.heads << "/" << t.heads_kv << " q" << t.len_q << " kv"
+       << t.len_kv << " d" << t.d << "/" << t.dv << " causal" << t.causal << t.top_left
+       << " window " << t.left << ' ' << t.right << " scale " << (more.unscaled ? -0.0 : t.scale)
+       << " cap " << t.softcap << " alibi" << t.alibi << " bias" << t.bias << " d_bias"
+       << (more.d_bias ? dtype_name(*more.d_bias) : "") << " mask" << more.mask << " sinks"
+       << t.sinks << " order " << static_cast<int>(t.order) << static_cast<int>(t.order_out)
+       << " lengths " << t.lengths_q.size() << ' ' << t.lengths_kv.size() << " packed "
+       << t.cu_q.size() << ' ' << t.cu_kv.size() << (t.wide ? " wide" : "")
+       << (more.ordered ? "" : " unordered") << " shared " << more.shared_bytes;
+  return text.str();
+}
+
+/// Runs a case for devices of all multiprocessors, of 1 and of 3, and once more with strides of no
+/// account that no kernel could use, and compares every element with float64. Ordered, all bits
+/// must agree.
+template <class Kernel>
+void run_backward(Case const& t, Beside const& more = {}) {
+  using T = ElementOf<Kernel>;
+  SKIP_IF_LEFT_OUT(Kernel);
+  Device real = abi::query_device(abi::current_device());
+  ASSERT_GE(real.compute_major, 8) << "this suite needs a card of compute capability 8.0";
+  if (more.shared_bytes != 0) real.shared_memory_per_block_optin = more.shared_bytes;
+  SCOPED_TRACE(describe(t, more) + ' ' + Kernel::name);
+  BackwardProblem<T> x(t, more);
+  AttentionBackwardArgs a = x.arguments();
+  DirectWorkspace memory(Kernel::workspace_bytes(a, real));
+  a.workspace = memory.begin();
+  std::vector<std::vector<unsigned char>> first;
+  for (int sm_count : {real.sm_count, 1, 3, real.sm_count}) {
+    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
+    Device d = real;
+    d.sm_count = sm_count;
+    if (sm_count == 3) mislead(a);
+    x.forget_results();
+    memory.forget();
+    poison_shared_memory();
+    ASSERT_STREQ(Kernel::accepts(a, d).reason, "");
+    ASSERT_EQ(Kernel::workspace_bytes(a, d), Kernel::workspace_bytes(a, real));
+    ASSERT_EQ(Kernel::launch(a, d, nullptr), cudaSuccess);
+    ASSERT_CUDA(cudaDeviceSynchronize());
+    auto const results = x.results();
+    EXPECT_TRUE(memory.is_kept()) << "memory behind the workspace was written";
+    if (first.empty() || !more.ordered) compare_gradients(x, results);
+    if (first.empty()) first = results;
+    if (more.ordered) {
+      ASSERT_EQ(results == first, true) << "bits depend on the device, or on the run";
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+}  // namespace
