@@ -46,14 +46,6 @@ inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t ti
   return s;
 }
 
-/// Whether rows of a tensor [batch, heads, positions, features] of 16-bit elements can be accessed
-/// 16 bytes at a time.
-inline bool in_vectors(void const* data, std::int64_t const (&stride)[4], std::int64_t width) {
-  return (width == 1 || stride[3] == 1) && width % 8 == 0 &&
-         reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && stride[0] % 8 == 0 &&
-         stride[1] % 8 == 0 && stride[2] % 8 == 0;
-}
-
 /// First reason for which no kernel that knows these options takes a call, wherever its tensors
 /// lie; null if one may.
 inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
@@ -85,11 +77,17 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
   p.scale_log2 = static_cast<float>(g.softmax_scale * 1.4426950408889634);
-  p.vectors_dq = in_vectors(a.dq, a.dq_stride, g.head_dim);
-  p.vectors_dk = in_vectors(a.dk, a.dk_stride, g.head_dim);
-  p.vectors_dv = in_vectors(a.dv, a.dv_stride, g.head_dim_v);
-  p.vectors_dout = in_vectors(a.dout, a.dout_stride, g.head_dim_v);
-  p.vectors_out = in_vectors(g.out, g.out_stride, g.head_dim_v);
+  StoredExtents const extents(g);
+  std::int64_t const out[4] = {extents.q[0], g.heads_q, g.seqlen_q, g.head_dim_v};
+  auto const in_vectors = [](void const* data, std::int64_t const(&extent)[4],
+                             std::int64_t const(&stride)[4]) {
+    return extent[3] % 8 == 0 && rows_in_groups<std::uint16_t>(data, extent, stride);
+  };
+  p.vectors_dq = in_vectors(a.dq, extents.q, a.dq_stride);
+  p.vectors_dk = in_vectors(a.dk, extents.k, a.dk_stride);
+  p.vectors_dv = in_vectors(a.dv, extents.v, a.dv_stride);
+  p.vectors_dout = in_vectors(a.dout, out, a.dout_stride);
+  p.vectors_out = in_vectors(g.out, out, g.out_stride);
   p.ordered = a.ordered;
   // In a fixed order, tiles of keys wait for each other at queries that they share, few under a
   // causal mask where each starts at the diagonal. Else those that take longest come first.

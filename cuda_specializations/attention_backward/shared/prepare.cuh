@@ -105,8 +105,14 @@ __global__ void __launch_bounds__(128)
           sum += dot_of_eight<T>(*reinterpret_cast<uint4 const*>(x + c),
                                  *reinterpret_cast<uint4 const*>(y + c));
       } else {
-        for (int c = lane; c < dv; c += 16)
-          sum = fmaf(widen(x[c * p.args.dout_stride[3]]), widen(y[c * g.out_stride[3]]), sum);
+        // In the order of the copies of eight: strides do not change the bits.
+        for (int c = lane * 8; c < dv; c += 128) {
+          float part = 0;
+          for (int i = 0; i < 8 && c + i < dv; ++i)
+            part = fmaf(widen(x[(c + i) * p.args.dout_stride[3]]),
+                        widen(y[(c + i) * g.out_stride[3]]), part);
+          sum += part;
+        }
       }
     }
 #pragma unroll

@@ -111,15 +111,6 @@ char const* refuse_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
   return nullptr;
 }
 
-/// Whether rows of a tensor [batch, heads, positions, features] can be copied 16 bytes at a time.
-inline bool in_chunks(void const* data, bool packed, std::int64_t batch, std::int64_t heads,
-                      std::int64_t rows, std::int64_t width, std::int64_t const (&stride)[4]) {
-  std::int64_t const extent[3] = {packed ? 1 : batch, heads, rows};
-  bool chunks = reinterpret_cast<std::uintptr_t>(data) % 16 == 0 && (width <= 1 || stride[3] == 1);
-  for (int r = 0; r < 3; ++r) chunks = chunks && (extent[r] <= 1 || stride[r] % 8 == 0);
-  return chunks;
-}
-
 template <class T, class Config>
 cudaError_t launch_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                                  CUstream_st* stream) {
@@ -130,11 +121,12 @@ cudaError_t launch_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
   p.from_last = true;  // the way its blocks go through queries
   p.lse_unit = 1;
   bool const packed_q = g.cu_seqlens_q.data != nullptr, packed_kv = g.cu_seqlens_kv.data != nullptr;
-  p.wide_q = in_chunks(g.q, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim, g.q_stride);
-  p.wide_dout =
-      in_chunks(a.dout, packed_q, g.batch, g.heads_q, g.seqlen_q, g.head_dim_v, a.dout_stride);
-  p.wide_k = in_chunks(g.k, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim, g.k_stride);
-  p.wide_v = in_chunks(g.v, packed_kv, g.batch, g.heads_kv, g.seqlen_kv, g.head_dim_v, g.v_stride);
+  StoredExtents const extents(g);
+  std::int64_t const dout[4] = {extents.q[0], g.heads_q, g.seqlen_q, g.head_dim_v};
+  p.wide_q = rows_in_groups<T>(g.q, extents.q, g.q_stride);
+  p.wide_dout = rows_in_groups<T>(a.dout, dout, a.dout_stride);
+  p.wide_k = rows_in_groups<T>(g.k, extents.k, g.k_stride);
+  p.wide_v = rows_in_groups<T>(g.v, extents.v, g.v_stride);
   std::int64_t const tiles = s.tiles_q * s.groups_q;
   AttentionBackwardParams const& shared = p;
   cudaError_t status = launch_behind(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>,
