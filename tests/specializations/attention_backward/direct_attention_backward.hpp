@@ -26,8 +26,8 @@ struct Beside {
   /// A boolean mask: 1 of queries and keys, 2 of all, 3 of batch and keys. It hides all keys from
   /// some queries.
   int mask = 0;
-  std::optional<DType> d_bias =
-      {};                 ///< the type of the gradient of the bias, which has all extents
+  /// The type of the gradient of the bias, which then has all extents of the scores.
+  std::optional<DType> d_bias = {};
   bool unscaled = false;  ///< the scale is 0
   int shared_bytes = 0;   ///< the most that a block may have; 0: as on the real device
 };

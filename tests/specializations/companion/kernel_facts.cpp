@@ -151,9 +151,9 @@ void attention_backward_rows() {
     };
     Args const known = taken<Kernel, Args>({call}, set_types);
     Words refused;
-    for (auto const& [name, change] : attention_options<AttentionArgs>())
-      if (!takes<Kernel>(changed(known, [&](Args& a) { change(a.forward); })))
-        refused.push_back(name);
+    for (auto const& asked : attention_options<AttentionArgs>())
+      if (!takes<Kernel>(changed(known, [&](Args& a) { asked.change(a.forward); })))
+        refused.push_back(asked.name);
     if (std::string const more = options<Kernel>(known, beside, false); !more.empty())
       refused.push_back(more);
     print<Kernel>(

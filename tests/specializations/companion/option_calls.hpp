@@ -72,6 +72,11 @@ struct Asking {
   void operator()(abi::GemmTile& x) const { x.m = 128; }
 };
 
+template <class Args, class Member>
+void ask(Args& g, std::string_view name, Regions const& at, Member& x) {
+  Asking<Args>{g, name, at}(x);
+}
+
 /// Arguments among which a call's options are.
 template <class Args>
 Args& with_options(Args& g) {
@@ -128,11 +133,10 @@ struct Question {
   Option option;
   std::function<void(Args&, Regions const&)> ask;
 };
-#define ATTIKOS_TEST_QUESTION(member, reason)                \
-  {#member, Option::member, [](Args& g, Regions const& at) { \
-     auto& asking = with_options(g);                         \
-     Asking{asking, #member, at}(asking.member);             \
-     complete(g, #member, at);                               \
+#define ATTIKOS_TEST_QUESTION(member, reason)                   \
+  {#member, Option::member, [](Args& g, Regions const& at) {    \
+     ask(with_options(g), #member, at, with_options(g).member); \
+     complete(g, #member, at);                                  \
    }},
 #define ATTIKOS_TEST_LATER_QUESTION(kind, name, initial, meaning) ATTIKOS_TEST_QUESTION(name, )
 
