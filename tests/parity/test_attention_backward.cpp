@@ -207,11 +207,13 @@ TYPED_TEST(AttentionBackward, PackedSequences) {
   check<TypeParam>(p);
 }
 
-// Keys that no query may see, and queries that may see no key, may hold anything.
+// Keys that no query may see, and queries that may see no key, may hold anything. Kernels on tensor
+// cores, which multiply what is hidden by 0, do not say so of NaN and infinity.
 TYPED_TEST(AttentionBackward, NanBehindTheMaskReachesNothing) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;
   BackwardOperands<Exec, T> o({.shape = {1, 2, 1, 31, 150, 8, 6},
+                               .options = {.kernel = "portable"},
                                .call = BackwardCall::terms,
                                .mask = true,
                                .mask_broadcast = 3});
@@ -235,13 +237,16 @@ TYPED_TEST(AttentionBackward, NanBehindTheMaskReachesNothing) {
 }
 
 // A key whose score is −∞ has no weight and no gradient, infinite as it is; a row of such keys has
-// none either. The same by way of the bias.
+// none either. The same by way of the bias. Infinite keys are as above.
 TYPED_TEST(AttentionBackward, ScoresOfMinusInfinity) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;
   double const infinity = std::numeric_limits<double>::infinity();
-  BackwardOperands<Exec, T> o(
-      {.shape = {1, 1, 1, 5, 71, 4, 6}, .call = BackwardCall::terms, .bias = true, .sinks = true});
+  BackwardOperands<Exec, T> o({.shape = {1, 1, 1, 5, 71, 4, 6},
+                               .options = {.kernel = "portable"},
+                               .call = BackwardCall::terms,
+                               .bias = true,
+                               .sinks = true});
   Random random(5);
   o.fill(random);
   o.q.fill_uniform(random, 0.5, 1);

@@ -23,6 +23,9 @@
 //   p            rounded to T before it goes into dv and into the gradient of the score
 //   that         rounded to T before it goes into dq and dk; the scale is applied to their sums
 //   lse·log2(e)  the constant and a product: 2u|lse| more in the exponent
+//   tanh         1 − 2/(e^2x + 1): 12u, of the exponential 4u and its argument's rounding, halved
+//   by
+//                its slope, of the sum, the reciprocal and the difference 2u of at most 2 each
 //   sums         tensor cores add up 16 products at once and cut off what does not fit: half a unit
 //                of the largest number for each of these and of the sum so far, two of the result.
 //                Such errors do not cancel: (n + 10) u in place of growth(n) u
@@ -106,7 +109,8 @@ struct PairBound {
     Approximate<Acc> cap{1, 0};
     if (model.softcap > 0) {
       double const c = model.softcap, t = std::abs(e.capped);
-      double const tanh_error = score / c + 3 * u * (base + score) / c + math_ulps * u * t;
+      double const tanh_error = score / c + 3 * u * (base + score) / c + math_ulps * u * t +
+                                (rounded.tensor_cores() ? 12 * u : 0);
       score = c * tanh_error + 2 * u * c * (t + tanh_error);
       base = c * t;
       cap = {1 - t * t, tanh_error * (2 * t + tanh_error) + 2 * u};
