@@ -29,7 +29,6 @@ __device__ __forceinline__ bool is_excluded(abi::AttentionArgs const& g, Attenti
          load_float(g.bias, g.type_bias, at(g.bias_stride)) == minus_infinity();
 }
 
-
 /// Brings the keys and values of one tile of queries, blocks from the last to the first, each
 /// block's keys first.
 template <class Config>

@@ -69,7 +69,7 @@ struct AttentionBackwardSm80MmaBf16 {
 /// alone. All tensors are float16, lse is float32.
 ///
 /// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 32, 64, 96 and 128,
-/// but not 96 with softcap or ALiBi.
+/// or of 64 and 128 with softcap or ALiBi.
 /// - q, k, v and dout have a unit stride along head_dim; their addresses and other strides are
 /// multiples of 16 bytes (those of heads and batches may be 0). The rest may have any strides; rows
 /// whose address and strides are multiples of 16 bytes are read and written faster.
