@@ -171,7 +171,7 @@ TEST(AttentionBackwardDispatch, LabelsAndExplanation) {
   auto const before = Kokkos::Tools::Experimental::get_callbacks();
   kernels_seen.clear();
   Kokkos::Tools::Experimental::set_begin_parallel_for_callback(
-      [](char const* name, std::uint32_t, std::uint64_t*) { kernels_seen.push_back(name); });
+      [](char const* name, std::uint32_t, std::uint64_t*) { kernels_seen.emplace_back(name); });
   call_attention_backward(Default(), o);
   Kokkos::Tools::Experimental::set_callbacks(before);
   std::size_t count = 0;

@@ -12,14 +12,6 @@
 namespace attikos::c {
 namespace {
 
-void add_line(std::string& lines, char const* kind, char const* name, std::size_t offset,
-              std::size_t size, std::string const& initial, char const* meaning) {
-  for (std::string const& cell : {std::string(kind), std::string(name), std::to_string(offset),
-                                  std::to_string(size), initial})
-    lines += cell + "\t";
-  lines += std::string(meaning) + "\n";
-}
-
 /// A default as text: 0 for null.
 template <class T>
 std::string written(T value) {
@@ -32,17 +24,27 @@ std::string written(T value) {
   }
 }
 
-#define ATTIKOS_DESCRIBE(kind, name, initial, meaning)                        \
-  add_line(lines, #kind, #name, offsetof(Struct, name), sizeof(Struct::name), \
-           written(defaults.name), meaning);
-#define ATTIKOS_DESCRIBE_STRUCT(type, table, table_init)                                   \
-  [] {                                                                                     \
-    using Struct = type;                                                                   \
-    Struct const defaults = table_init;                                                    \
-    std::string lines = std::to_string(sizeof(Struct)) + "\n";                             \
-    add_line(lines, "size", "struct_size", offsetof(Struct, struct_size),                  \
-             sizeof(Struct::struct_size), written(defaults.struct_size), "bytes of this"); \
-    table(ATTIKOS_DESCRIBE) return lines;                                                  \
+template <class T>
+void add_line(std::string& lines, char const* kind, char const* name, std::size_t offset,
+              T const& initial, char const* meaning) {
+  // Of a member that is a pointer, too, its own size is meant.
+  std::size_t const size = sizeof(T);  // NOLINT(bugprone-sizeof-expression)
+  for (std::string const& cell : {std::string(kind), std::string(name), std::to_string(offset),
+                                  std::to_string(size), written(initial)})
+    lines += cell + "\t";
+  lines += std::string(meaning) + "\n";
+}
+
+#define ATTIKOS_DESCRIBE(kind, name, initial, meaning) \
+  add_line(lines, #kind, #name, offsetof(Struct, name), defaults.name, meaning);
+#define ATTIKOS_DESCRIBE_STRUCT(type, table, table_init)                                        \
+  [] {                                                                                          \
+    using Struct = type;                                                                        \
+    Struct const defaults = table_init;                                                         \
+    std::string lines = std::to_string(sizeof(Struct)) + "\n";                                  \
+    add_line(lines, "size", "struct_size", offsetof(Struct, struct_size), defaults.struct_size, \
+             "bytes of this");                                                                  \
+    table(ATTIKOS_DESCRIBE) return lines;                                                       \
   }()
 
 std::string description(std::string_view operation) {

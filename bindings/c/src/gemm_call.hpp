@@ -17,7 +17,7 @@ static_assert(static_cast<int>(Accumulate::fast) == ATTIKOS_ACCUMULATE_FAST);
 attikos_gemm_options read_gemm_options(char const* operation, attikos_gemm_options const* options);
 
 /// What of them the library calls options too.
-GemmOptions gemm_options(attikos_gemm_options const& o);
+GemmOptions gemm_options(attikos_gemm_options const& from);
 
 /// A tensor that may be absent.
 struct OptionalTensor {

@@ -42,7 +42,7 @@ KOKKOS_INLINE_FUNCTION TeamAttentionProblem<T, Out> small_attention_problem(
   x.scale = head.scale;
   x.value_scale = head.value_scale;
   x.softcap = static_cast<Acc>(g.softcap);
-  static_cast<VisibleKeys&>(x) = head;
+  static_cast<VisibleKeys&>(x) = static_cast<VisibleKeys const&>(head);
   return x;
 }
 
