@@ -53,9 +53,7 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
   abi::AttentionArgs const& g = a.forward;
   if (g.type_out != g.type) return "it takes out in the element type of q only";
   if (char const* reason = abi::beyond(g, known)) return reason;
-  for (std::int64_t const extent :
-       {g.batch, g.heads_q, g.heads_kv, g.seqlen_q, g.seqlen_kv, g.head_dim, g.head_dim_v})
-    if (extent < 0) return "an extent is negative";
+  if (has_negative_extent(g)) return "an extent is negative";
   // What is left to do is to clear gradients, or nothing.
   if (is_empty(g) || g.seqlen_kv == 0 || g.heads_kv == 0 || g.batch == 0)
     return "there are no pairs of queries and keys";

@@ -11,6 +11,7 @@
 
 #include "attention_backward/shared/store.cuh"
 #include "common/descriptor_words.cuh"
+#include "common/elements.cuh"
 #include "params.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/thread_index.cuh"
@@ -37,15 +38,6 @@ __device__ __forceinline__ void clear_operand(unsigned char* operand, int length
   named_barrier_sync(2, 256);
 }
 
-/// Two packed 16-bit numbers as floats.
-template <class T>
-__device__ __forceinline__ float2 unpack_pair(std::uint32_t x) {
-  if constexpr (std::is_same_v<T, __half>)
-    return __half22float2(*reinterpret_cast<__half2 const*>(&x));
-  else
-    return make_float2(__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u));
-}
-
 template <class Config>
 struct BackwardConsumer {
   using T = typename Config::Element;
@@ -58,6 +50,7 @@ struct BackwardConsumer {
   Sm90BackwardSignals<Config>& signals;
   int const consumer;
   int const kept_thread;
+
   __device__ __forceinline__ BackwardConsumer(Sm90BackwardParams const& params, unsigned char* base,
                                               Sm90BackwardSignals<Config>& s, int number)
       : p(params),
@@ -352,7 +345,7 @@ struct BackwardConsumer {
           std::uint32_t gradients[tile_q / 4];
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r) {
-            float2 const w = unpack_pair<T>(Config::terms ? slopes[r] : weights[r]);
+            float2 const w = widen_pair<T>(Config::terms ? slopes[r] : weights[r]);
             dp[2 * r] *= w.x;
             dp[2 * r + 1] *= w.y;
           }
