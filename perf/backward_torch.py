@@ -7,9 +7,11 @@ import attikos
 import torch
 import torch.nn.functional as functional
 from companion_torch import in_graph, times
-from torch.nn.attention import sdpa_kernel
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-MOST_TOKENS = 16384
+TOKENS, HIDDEN = 16384, 2048
+SIXTEEN_BITS = torch.bfloat16, torch.float16
+SHORT = (512, 8, 64, 64), (256, 8, 128, 64), (128, 8, 256, 64), (16, 12, 197, 64)  # batch, heads, length, head_dim
 
 
 def gradients_of_peer(backend, q, k, v, dout, causal):
@@ -21,6 +23,16 @@ def gradients_of_peer(backend, q, k, v, dout, causal):
     return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
 
 
+def gradients_unfused(q, k, v, dout, causal):
+    """Products of whole matrices and the softmax's own gradient."""
+    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+    scores = q @ k.transpose(2, 3) * q.shape[3] ** -0.5
+    if causal:
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1), float("-inf"))
+    out = torch.softmax(scores, -1) @ v
+    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+
 def require_close(case, found, expected, most=0.03):
     """The largest difference beside the largest number of a gradient."""
     for name, mine, theirs in zip(("dq", "dk", "dv"), found, expected):
@@ -29,22 +41,55 @@ def require_close(case, found, expected, most=0.03):
             raise RuntimeError(f"{case}: {name} differs from PyTorch's by {error} of its largest number")
 
 
-def backward_case(peers, family, dtype, batch, heads, heads_kv, length, head_dim, causal, portable):
-    """Calls that PyTorch takes longer to launch than the device to run are captured, those of both sides."""
-    q, k, v, dout = (
-        torch.randn(batch, h, length, head_dim, device="cuda", dtype=dtype) for h in (heads, heads_kv, heads_kv, heads)
-    )
-    out, lse = attikos.attention(q, k, v, causal=causal, return_lse=True)
-    told = attikos.explain("attention_backward", q, k, v, out, lse, dout, causal=causal, check=False)
+def operations_of(batch, heads, length, head_dim, causal):
+    return 10 * batch * heads * length * length * head_dim * (0.5 if causal else 1)
+
+
+def tensors(dtype, batch, heads, heads_kv, length, head_dim):
+    """q, k, v, dout."""
+    counts = heads, heads_kv, heads_kv, heads
+    return [torch.randn(batch, n, length, head_dim, device="cuda", dtype=dtype) for n in counts]
+
+
+def ours(q, k, v, dout, *, unordered=False, kernel="", **options):
+    """A function that returns dq, dk, dv (and a gradient of a bias), and the kernel that it runs."""
+    out, lse = attikos.attention(q, k, v, return_lse=True, **options)
+    if unordered:
+        options["determinism"] = "unordered"
+    operands = q, k, v, out, lse, dout
+    told = attikos.explain("attention_backward", *operands, **options, kernel=kernel, check=False)
+    call = lambda: attikos.attention_backward(*operands, **options, kernel=kernel, check=False)  # noqa: E731
+    return call, told.split()[1] if told.startswith("runs") else told
+
+
+def rates_of(case, operations, calls):
+    """Adds to a case the rates of calls, captured so that launches do not count, and ours over the best other's."""
+    count = max(1, min(24, int(1e11 / operations)))
+    graphs = {name: in_graph(call, count, 2) for name, call in calls.items()}
+    uncaptured = [name for name, (_, captured) in graphs.items() if not captured]
+    case["timing"] = ", but not ".join(["graph", *uncaptured])
+    seconds = times([graph for graph, _ in graphs.values()])
+    rates = {name: count * operations / t * 1e-12 for name, t in zip(graphs, seconds)}
+    case.update({f"{name}:TFLOP/s": round(rate, 1) for name, rate in rates.items()})
+    others = [rate for name, rate in rates.items() if name not in ("attikos", "unordered")]
+    if others:
+        case["ratio"] = round(rates["attikos"] / max(others), 3)
+    if "unordered" in rates:
+        case["unordered ratio"] = round(rates["unordered"] / max(others), 3)
+        case["of unordered"] = round(rates["attikos"] / rates["unordered"], 3)
+    return rates
+
+
+def beside_peers(peers, family, dtype, batch, heads, heads_kv, length, head_dim, causal, portable, unordered=False):
+    q, k, v, dout = tensors(dtype, batch, heads, heads_kv, length, head_dim)
+    mine, kernel = ours(q, k, v, dout, causal=causal)
     case = {"family": family, "dtype": str(dtype)[6:], "batch": batch, "heads": heads, "heads_kv": heads_kv,
-            "length": length, "head_dim": head_dim, "causal": causal, "kernel": told.split()[1]}  # fmt: skip
-    if told.startswith("runs portable") and not portable:
+            "length": length, "head_dim": head_dim, "causal": causal, "kernel": kernel}  # fmt: skip
+    if kernel == "portable" and not portable:
         return case
-
-    def mine():
-        return attikos.attention_backward(q, k, v, out, lse, dout, causal=causal, check=False)
-
     calls, expected = {"attikos": mine}, None
+    if unordered:
+        calls["unordered"] = ours(q, k, v, dout, causal=causal, unordered=True)[0]
     for name, backend in peers.items():
         try:
             call = gradients_of_peer(backend, q, k, v, dout, causal)
@@ -54,51 +99,164 @@ def backward_case(peers, family, dtype, batch, heads, heads_kv, length, head_dim
         calls[name] = call
     if expected is not None:
         require_close(case, mine(), expected)
-    operations = 10 * batch * heads * length * length * head_dim * (0.5 if causal else 1)
-    count = max(1, min(24, int(1e11 / operations)))
-    graphs = {name: in_graph(call, count, 2) for name, call in calls.items()}
-    uncaptured = [name for name, (_, captured) in graphs.items() if not captured]
-    case["timing"] = ", but not ".join(["graph", *uncaptured])
-    seconds = times([graph for graph, _ in graphs.values()])
-    rates = {name: count * operations / t * 1e-12 for name, t in zip(graphs, seconds)}
-    case.update({f"{name}:TFLOP/s": round(rate, 1) for name, rate in rates.items()})
-    others = [rate for name, rate in rates.items() if name != "attikos"]
-    if others:
-        case["ratio"] = round(rates["attikos"] / max(others), 3)
+    rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
+    return case
+
+
+def types_case(dtype, head_dim, causal, length=4096):
+    """float32 beside our own IEEE product and PyTorch's memory-efficient kernel, whose products are of 3×TF32, as ours
+    of tf32x3 are; float64 beside PyTorch unfused."""
+    batch, heads = (1 if dtype == torch.float64 else TOKENS // length), HIDDEN // head_dim
+    q, k, v, dout = tensors(dtype, batch, heads, heads, length, head_dim)
+    mine, kernel = ours(q, k, v, dout, causal=causal)
+    case = {"family": str(dtype)[6:], "dtype": str(dtype)[6:], "batch": batch, "heads": heads, "heads_kv": heads,
+            "length": length, "head_dim": head_dim, "causal": causal, "kernel": kernel}  # fmt: skip
+    if kernel == "portable":
+        return case
+    calls = {"attikos": mine}
+    if dtype == torch.float64:
+        calls["unfused"] = gradients_unfused(q, k, v, dout, causal)
+        require_close(case, mine(), calls["unfused"](), 1e-6)
+        rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
+        return case
+    calls["tf32x3"] = ours(q, k, v, dout, causal=causal, compute="tf32x3")[0]
+    calls["efficient"] = gradients_of_peer(SDPBackend.EFFICIENT_ATTENTION, q, k, v, dout, causal)
+    require_close(case, mine(), calls["efficient"](), 1e-4)
+    require_close(case, calls["tf32x3"](), calls["efficient"](), 1e-4)
+    rates = rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
+    a, b = (torch.randn(4096, 4096, device="cuda") for _ in range(2))
+    product = 2e-12 * 4096**3 / times([lambda: attikos.gemm(a, b)])[0]
+    del case["ratio"]
+    case["product:TFLOP/s"] = round(product, 1)
+    case["of product"] = round(rates["attikos"] / product, 3)
+    case["tf32x3 ratio"] = round(rates["tf32x3"] / rates["efficient"], 3)
+    return case
+
+
+def packed_case(head_dim, causal, sequences=64, shortest=32, longest=4096):
+    """Beside as many tokens in sequences of one length that cost the same."""
+    draw = random.Random(1)
+    lengths = [draw.randint(shortest, longest) for _ in range(sequences)]
+    total, squares = sum(lengths), sum(n * n for n in lengths)
+    length = round(squares / total / 128) * 128
+    batch, heads = round(total / length), HIDDEN // head_dim
+    offsets = [0]
+    for n in lengths:
+        offsets.append(offsets[-1] + n)
+    cu_seqlens = torch.tensor(offsets, device="cuda", dtype=torch.int32)
+    rows = [torch.randn(total, heads, head_dim, device="cuda", dtype=torch.bfloat16).transpose(0, 1) for _ in range(4)]
+    packed, kernel = ours(*rows, causal=causal, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens)
+    dense, _ = ours(*tensors(torch.bfloat16, batch, heads, heads, length, head_dim), causal=causal)
+    factor = 10e-12 * heads * head_dim * (0.5 if causal else 1)
+    seconds = times([packed, dense])
+    rates = factor * squares / seconds[0], factor * batch * length * length / seconds[1]
+    return {"family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal, "sequences": sequences,
+            "length": length, "kernel": kernel, "attikos:TFLOP/s": round(rates[0], 1),
+            "dense:TFLOP/s": round(rates[1], 1), "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
+
+
+def options_case(head_dim, name, length=4096):
+    """A call with one option beside the same without. A window's operations are those of the 128-key blocks it
+    touches, of rows of 128 queries."""
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    if name == "window":
+        batch, length = 1, TOKENS
+    q, k, v, dout = tensors(torch.bfloat16, batch, heads, heads, length, head_dim)
+    causal = name == "window"
+    with_option, kernel = ours(q, k, v, dout, causal=causal, **{
+        "window": {"window": (1024, 0)},
+        "softcap": {"softcap": 30.0},
+        "alibi": {"alibi_slopes": torch.rand(heads, device="cuda")},
+        "bias and d_bias": {"bias": torch.randn(length, length, device="cuda", dtype=torch.bfloat16)},
+    }[name])  # fmt: skip
+    case = {"family": "options", "dtype": "bfloat16", "head_dim": head_dim, "option": name, "length": length,
+            "kernel": kernel}  # fmt: skip
+    if kernel == "portable":
+        return case
+    seconds = times([with_option, ours(q, k, v, dout, causal=causal)[0]])
+    factor = 10e-12 * batch * heads * head_dim
+    plain = factor * length * length * (0.5 if causal else 1)
+    share = plain
+    if name == "window":
+        blocks = sum(row + 1 - max(0, (row * 128 - 1024) // 128) for row in range(length // 128))
+        share = factor * blocks * 128 * 128
+    rates = share / seconds[0], plain / seconds[1]
+    case.update({"attikos:TFLOP/s": round(rates[0], 1), "plain:TFLOP/s": round(rates[1], 1),
+                 "ratio": round(rates[0] / rates[1], 3)})  # fmt: skip
+    return case
+
+
+def sm80_case(head_dim, length, causal):
+    """The kernels for any strides beside Flash."""
+    batch, heads = TOKENS // length, HIDDEN // head_dim
+    q, k, v, dout = tensors(torch.bfloat16, batch, heads, heads, length, head_dim)
+    mine, kernel = ours(q, k, v, dout, causal=causal, kernel="attention_backward/sm80_mma_bf16")
+    case = {"family": "sm80", "dtype": "bfloat16", "head_dim": head_dim, "length": length, "causal": causal,
+            "kernel": kernel}  # fmt: skip
+    calls = {"attikos": mine, "flash": gradients_of_peer(SDPBackend.FLASH_ATTENTION, q, k, v, dout, causal)}
+    require_close(case, mine(), calls["flash"]())
+    rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
     return case
 
 
 def random_shape(draw, head_dim):
-    """Batch, heads, heads of k and v, length, head_dim: as many positions in all as MOST_TOKENS, or fewer."""
+    """Batch, heads, heads of k and v, length, head_dim: as many positions in all as TOKENS, or fewer."""
     length = round(40 * 150 ** draw.random())
-    batch = draw.randint(1, max(1, min(16, MOST_TOKENS // length)))
+    batch = draw.randint(1, max(1, min(16, TOKENS // length)))
     group, heads_kv = draw.choice((1, 1, 1, 2, 4, 8)), draw.choice((1, 2, 3, 4, 6, 8, 12))
     return batch, group * heads_kv, heads_kv, length, head_dim
 
 
-def cases(peers, families, seed, portable, hidden=2048):
-    """Functions of the cases that make up the families `dense` and `random`. A backward pass runs on the stream of its
-    forward pass, which the default one cannot be where calls are captured."""
-    stream = torch.cuda.Stream()
+FAMILIES = "dense,random,short,packed,options,types,sm80"
 
-    def case(*shape):
+
+def cases(peers, families, seed, portable):
+    """Functions of the cases that make up the families. A backward pass runs on the stream of its forward pass, which
+    the default one cannot be where calls are captured."""
+    stream = torch.cuda.Stream()
+    both = False, True
+
+    def case(function, *arguments, **more):
         def run():
             with torch.cuda.stream(stream):
-                return backward_case(peers, *shape, portable)
+                return function(*arguments, **more)
 
         return run
 
     if "dense" in families:
-        for dtype in (torch.bfloat16, torch.float16):
-            for head_dim in (32, 64, 96, 128, 192, 256):
+        for dtype in SIXTEEN_BITS:
+            for head_dim in (32, 64, 96, 128, 192, 256) if dtype == torch.bfloat16 else (64, 128, 256):
                 for length in (512, 1024, 2048, 4096, 8192, 16384):
-                    for causal in (False, True):
-                        heads = hidden // head_dim
-                        yield case("dense", dtype, MOST_TOKENS // length, heads, heads, length, head_dim, causal)
+                    for causal in both:
+                        shape = TOKENS // length, HIDDEN // head_dim, HIDDEN // head_dim, length, head_dim
+                        yield case(beside_peers, peers, "dense", dtype, *shape, causal, portable, unordered=True)
     if "random" in families:
         draw = random.Random(seed)
         for number in range(35):
             odd = number >= 30  # apart: no copy engine takes such rows
             head_dim = draw.randrange(25, 128, 2) if odd else 8 * draw.randint(3, 32)
             shape, causal = random_shape(draw, head_dim), draw.random() < 0.5
-            yield case("odd" if odd else "random", torch.bfloat16, *shape, causal)
+            yield case(beside_peers, peers, "odd" if odd else "random", torch.bfloat16, *shape, causal, portable)
+    if "short" in families:
+        for batch, heads, length, head_dim in SHORT:
+            for causal in both:
+                shape = batch, heads, heads, length, head_dim
+                yield case(beside_peers, peers, "short", torch.bfloat16, *shape, causal, portable)
+    if "packed" in families:
+        for head_dim in (64, 128, 256):
+            for causal in both:
+                yield case(packed_case, head_dim, causal)
+    if "options" in families:
+        for head_dim in (64, 128, 256):
+            for name in ("window", "softcap", "alibi", "bias and d_bias"):
+                yield case(options_case, head_dim, name)
+    if "types" in families:
+        for dtype in (torch.float32, torch.float64):
+            for head_dim in (64, 128):
+                for causal in both:
+                    yield case(types_case, dtype, head_dim, causal)
+    if "sm80" in families:
+        for head_dim in (64, 128, 256):
+            for length in (1024, 4096, 16384):
+                for causal in both:
+                    yield case(sm80_case, head_dim, length, causal)

@@ -21,17 +21,19 @@ its clocks of the day. Families, all of them unless a list is given:
   apart    values with a head_dim of their own
   grouped  32 heads of queries, few of them each, that share 8 of keys, beside the back ends that take such
 
---backward measures gradients, ours through the Python package, in CUDA graphs. Ten operations count for a pair and a
-feature. Families: dense as above; random, 30 shapes of a seed and, reported apart, five of an odd head_dim. Calls that
-would run the portable kernel, which takes seconds, are listed; --portable measures them too.
+--backward measures gradients, ours through the Python package, deterministic unless "unordered" is said, in CUDA
+graphs. Ten operations count for a pair and a feature. Families: dense, short, packed, options, types and sm80 as above;
+random, 30 shapes of a seed and, reported apart, five of an odd head_dim. Calls that would run the portable kernel,
+which takes seconds, are listed; --portable measures them too.
+
+FILE is written anew after each case: a run that is ended early leaves what it measured.
 """
 
 import argparse
 import json
-import math
 import random
-import statistics
 
+import report_attention
 import torch
 import torch.nn.functional as functional
 from companion_torch import Companion, context, copy_call, in_graph, in_turn, times
@@ -408,35 +410,31 @@ def main():
     random.seed(1)
     report = {**context(), "cases": []}
     if arguments.backward:
-        from backward_torch import cases as backward_cases
+        from backward_torch import FAMILIES, cases as backward_cases
 
-        families = (arguments.families or "dense,random").split(",")
+        families = (arguments.families or FAMILIES).split(",")
         todo = backward_cases(PEERS, families, arguments.seed, arguments.portable)
-        report["seed"] = arguments.seed
+        report |= {"direction": "backward", "seed": arguments.seed}
     else:
         families = arguments.families or "dense,packed,short,types,sm80,options,pages,apart,grouped"
         todo = cases(Companion(arguments.companion), families.split(","), arguments.quick)
+
+    def write():
+        if arguments.out:
+            with open(arguments.out, "w", encoding="utf-8") as file:
+                json.dump(report, file, indent=1)
+                file.write("\n")
+
     before = product_rates()
+    report["r16"], report["r8"] = [before[0]], [before[1]]
     for case in todo:
         report["cases"].append(case())
         print(*(f"{key} {value}" for key, value in report["cases"][-1].items()), flush=True)
+        write()
     report["r16"], report["r8"] = (list(pair) for pair in zip(before, product_rates()))
+    write()
     print("r16", report["r16"], "r8", report["r8"])
-    if arguments.out:
-        with open(arguments.out, "w", encoding="utf-8") as file:
-            json.dump(report, file, indent=1)
-            file.write("\n")
-    for dtype in ("bfloat16", "float16"):
-        for head_dim in (32, 64, 96, 128, 192, 256):
-            ratios = [c["ratio"] for c in report["cases"] if "ratio" in c
-                      and (c["family"], c["head_dim"], c["dtype"]) == ("dense", head_dim, dtype)]  # fmt: skip
-            if ratios:
-                print(dtype, head_dim, f"mean {statistics.mean(ratios):.3f} least {min(ratios):.3f}")
-    for family in ("random", "odd"):
-        ratios = sorted(c["ratio"] for c in report["cases"] if c["family"] == family and "ratio" in c)
-        if ratios:
-            mean = math.exp(statistics.mean(map(math.log, ratios)))
-            print(family, len(ratios), f"geometric mean {mean:.3f} tenth percentile {ratios[len(ratios) // 10]:.3f}")
+    report_attention.summary(report)
 
 
 if __name__ == "__main__":
