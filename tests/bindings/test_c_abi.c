@@ -333,6 +333,23 @@ static void test_attention_backward(attikos_context* context) {
   CHECK(fabs(dv[0] - 1) < 1e-12 && dv[1] == 0 && fabs(dv[2] - 1) < 1e-12 && dv[3] == 0);
   CHECK(fabs(dk[0] + 1) < 1e-12 && dk[1] == 0 && fabs(dk[2] - 1) < 1e-12 && dk[3] == 0);
   CHECK(fabs(dq[0]) < 1e-12 && fabs(dq[1]) < 1e-12);
+  o.determinism = ATTIKOS_UNORDERED, dk[0] = -7;
+  CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(fabs(dk[0] + 1) < 1e-12);
+  dk[0] = -7;
+  o.determinism = ATTIKOS_BATCH_INVARIANT;
+  CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_UNSUPPORTED);
+  o.determinism = 3;
+  CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_INVALID_ARGUMENT);
+  CHECK(strstr(attikos_last_error(), "determinism is 3; expected an attikos_determinism") != NULL);
+  o.determinism = ATTIKOS_RUN_TO_RUN, o.reserved = 1;
+  CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_INVALID_ARGUMENT);
+  CHECK(strstr(attikos_last_error(), "reserved is 1; expected 0") != NULL);
+  o.struct_size = offsetof(attikos_attention_options, determinism); /* callers who do not know either */
+  o.determinism = 77;
+  CHECK(dk[0] == -7);
+  CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_SUCCESS);
+  CHECK(fabs(dk[0] + 1) < 1e-12);
 }
 
 static void test_quantize_and_float8_gemm(attikos_context* context) {

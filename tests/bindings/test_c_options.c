@@ -79,6 +79,7 @@ static void test_first_versions(void) {
   CHECK(offsetof(attikos_gemm_options, tile_k) == 160);
   CHECK(offsetof(attikos_gemm_gradients, d_c) == 32);
   CHECK(offsetof(attikos_attention_options, cu_seqlens_kv) == 80 && offsetof(attikos_attention_options, compute) == 160);
+  CHECK(offsetof(attikos_attention_options, determinism) == 176 && sizeof(attikos_attention_options) == 184);
   CHECK(offsetof(attikos_attention_gradients, d_sinks) == 40);
   CHECK(offsetof(attikos_decode_options, kernel) == 144 && offsetof(attikos_decode_options, cu_seqlens_kv) == 168);
   CHECK(offsetof(attikos_append_kv_options, rotary_dim) == 72 && offsetof(attikos_append_kv_options, kernel) == 104);

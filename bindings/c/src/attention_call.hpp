@@ -26,6 +26,9 @@ struct AttentionSetup {
   bool has_descale() const { return has_descale_q || has_descale_k || has_descale_v; }
 };
 
+/// The enumerator behind a number of the C interface, where the default is 0.
+Determinism read_determinism(char const* operation, std::int32_t given);
+
 /// `queries_alone`: queries may be packed where keys are padded.
 AttentionSetup read_attention_options(char const* operation,
                                       attikos_attention_options const* options,

@@ -46,27 +46,13 @@ struct DecodeCall {
   }
 };
 
-/// The enumerator behind a number of the C interface, where the default is 0.
-Determinism read_determinism(std::int32_t given) {
-  switch (given) {
-    case ATTIKOS_RUN_TO_RUN:
-      return Determinism::run_to_run;
-    case ATTIKOS_BATCH_INVARIANT:
-      return Determinism::batch_invariant;
-    case ATTIKOS_UNORDERED:
-      return Determinism::unordered;
-    default:
-      fail(ATTIKOS_INVALID_ARGUMENT, operation, ": determinism is ", given,
-           "; expected an attikos_determinism");
-  }
-}
-
 /// The options that decode has in common with attention, as attention takes them.
 attikos_attention_options attention_part(attikos_decode_options const& from) {
   attikos_attention_options to = ATTIKOS_ATTENTION_OPTIONS_INIT;
   ATTIKOS_DECODE_OPTIONS(ATTIKOS_COPY_OPTION)
-  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_DECODE_OPTIONS, attikos_attention_options) == 2,
-                "splits and determinism are decode's own");
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_DECODE_OPTIONS, attikos_attention_options) == 1,
+                "splits is decode's own");
+  to.determinism = ATTIKOS_RUN_TO_RUN;  // of decode more can be asked than of attention
   return to;
 }
 
@@ -78,7 +64,7 @@ DecodeOptions decode_options(attikos_decode_options const& from) {
                 "causal_top_left and check are read by hand");
   to.causal_alignment =
       from.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
-  to.determinism = read_determinism(from.determinism);
+  to.determinism = read_determinism(operation, from.determinism);
   return to;
 }
 

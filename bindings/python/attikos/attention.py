@@ -71,7 +71,7 @@ def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int,
 
 # The options of attention and decode by their names in the library, and those that go by another name here.
 _OPTIONS = {x.name: x for operation in ("attention", "decode") for x in _library.describe_options(operation)[1]}
-_RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check"}
+_RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check", "reserved"}
 _CHOICES = {"algorithm": _ALGORITHMS, "compute": COMPUTE, "determinism": _DETERMINISM}
 
 # Arrays that an option struct points at, by their names here and there.
@@ -211,6 +211,7 @@ def attention(
     cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
     descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, algorithm: str = "flash",
     compute: str = "ieee", kernel: str = "", return_lse: bool = False, check: bool = True, attention_chunk: int = 0,
+    determinism: str = "run_to_run",
 ) -> Any:  # fmt: skip
     """softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi and masks; dtype of q.
 
@@ -231,7 +232,7 @@ def attention(
 
     return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp
     have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
-    for one raise UnsupportedError.
+    for one raise UnsupportedError. determinism "unordered" is for them: it leaves the order of their sums to the device.
     """
     return differentiable_attention("attention", q, k, v, settings_of(locals()), return_lse)
 
@@ -317,11 +318,12 @@ def attention_backward(
     top_left: bool = False, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
     mask: Any = None, alibi_slopes: Any = None, sinks: Any = None, lengths_q: Any = None,
     lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, kernel: str = "",
-    check: bool = True, attention_chunk: int = 0,
+    check: bool = True, attention_chunk: int = 0, compute: str = "ieee", determinism: str = "run_to_run",
 ) -> tuple[Any, ...]:  # fmt: skip
     """Gradients of attention(): (dq, dk, dv), then that of bias and that of sinks where they were given.
 
-    q, k, v and the options are those of the forward call, out and lse what it returned with return_lse.
+    q, k, v and the options are those of the forward call, out and lse what it returned with return_lse. determinism
+    "unordered" leaves the order of sums to the device, which is faster on some; "run_to_run" repeats the bits.
     """
     found = _backward(q, k, v, out, lse, dout, settings_of(locals()), d_bias=True, d_sinks=True)
     return tuple(gradient for gradient in found if gradient is not None)

@@ -36,6 +36,9 @@
 #define ATTIKOS_OPTION_CAUSAL(X) \
   X(flag, causal, 0, "query i sees key j only if j <= i + offset, offset = len_kv - len_q")
 
+/* The partner of a row of 4 bytes until another one needs its place. */
+#define ATTIKOS_OPTION_RESERVED(X) X(number, reserved, 0, "expected 0")
+
 /* What came later: the last members of each struct, and what no compiled kernel takes before it says so. */
 #define ATTIKOS_LATER_SCORE_OPTIONS(X)                                                                             \
   X(integer, attention_chunk, 0, "c > 0: query i sees key j only if floor((i + offset) / c) = floor(j / c), keys"  \
@@ -92,7 +95,11 @@
   ATTIKOS_KERNEL(X)                                                      \
   ATTIKOS_FACTORS(X)                                                     \
   X(choice, compute, ATTIKOS_COMPUTE_IEEE, "an attikos_compute")         \
-  ATTIKOS_LATER_SCORE_OPTIONS(X)
+  ATTIKOS_LATER_SCORE_OPTIONS(X)                                         \
+  X(choice, determinism, ATTIKOS_RUN_TO_RUN,                             \
+    "an attikos_determinism, of gradients: unordered leaves the order"   \
+    " of sums to the device; batch-invariant is refused")                \
+  ATTIKOS_OPTION_RESERVED(X)
 
 #define ATTIKOS_ATTENTION_GRADIENTS(X)                                       \
   X(tensor, dq, NULL, "the shape and type of q; like dk and dv not null")    \

@@ -57,6 +57,20 @@ class Attention(unittest.TestCase):
                 function(q, k, v, attention_chunk=1.5)
             self.assertIn("attention_chunk: c > 0", function.__doc__)
 
+    def test_order_and_precision_of_gradients(self):
+        q, k, v = arrays(np.float32, (2, 4, 9, 24), (2, 2, 17, 24), (2, 2, 17, 24))
+        out, lse = attikos.attention(q, k, v, return_lse=True)
+        operands = q, k, v, out, lse, np.ones_like(out)
+        exact = attikos.attention_backward(*operands)
+        for options in (dict(determinism="unordered"), dict(compute="tf32x3"), dict(compute="tf32")):
+            for got, wanted in zip(attikos.attention_backward(*operands, **options), exact):
+                np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)  # a host ignores both
+        np.testing.assert_array_equal(attikos.attention(q, k, v, determinism="unordered"), out)
+        with self.assertRaisesRegex(attikos.UnsupportedError, "determinism is batch_invariant; expected run_to_run or"):
+            attikos.attention_backward(*operands, determinism="batch_invariant")
+        with self.assertRaisesRegex(attikos.ArgumentError, "determinism is 'sometimes'; expected one of"):
+            attikos.attention_backward(*operands, determinism="sometimes")
+
     def test_strides_and_scale(self):
         q, k, v = arrays(np.float32, (2, 11, 3, 16), (2, 13, 3, 16), (2, 13, 3, 16))
         q, k, v = (x.transpose(0, 2, 1, 3) for x in (q, k, v))

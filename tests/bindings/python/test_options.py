@@ -45,7 +45,7 @@ class Options(unittest.TestCase):
                         self.assertEqual(value, option.default)
 
     # Options that say how a result is found, or what is checked before: by rounding it may be the same.
-    MEANS = {"struct_size", "algorithm", "compute", "kernel", "check", "splits", "determinism"}
+    MEANS = {"struct_size", "algorithm", "compute", "kernel", "check", "splits", "determinism", "reserved"}
 
     def test_results_follow_every_option(self):
         """Of attention and decode: with an option the portable kernels give something else than without."""
