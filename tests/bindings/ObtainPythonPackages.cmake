@@ -6,8 +6,8 @@ include_guard(GLOBAL)
 include("${PROJECT_SOURCE_DIR}/cmake/ObtainArchive.cmake")
 
 function(attikos_obtain_python_packages out)
-  set(wanted "numpy>=1.26,<3" "ml_dtypes>=0.4,<1")
-  set(probe "import numpy, ml_dtypes; assert tuple(map(int, numpy.__version__.split('.')[:2])) >= (1, 26)")
+  set(wanted "numpy>=1.26,<3" "ml_dtypes>=0.4,<1" "apache-tvm-ffi>=0.1.15,<0.2")
+  set(probe "import numpy, ml_dtypes, tvm_ffi; assert tuple(map(int, numpy.__version__.split('.')[:2])) >= (1, 26)")
   set(${out} "" PARENT_SCOPE)
   execute_process(COMMAND "${Python3_EXECUTABLE}" -c "${probe}" RESULT_VARIABLE code OUTPUT_QUIET ERROR_QUIET)
   if(code EQUAL 0)
@@ -22,7 +22,7 @@ function(attikos_obtain_python_packages out)
       return()
     endif()
   endif()
-  message(STATUS "Attikos: downloading numpy and ml_dtypes for the tests")
+  message(STATUS "Attikos: downloading numpy, ml_dtypes and apache-tvm-ffi for the tests")
   file(REMOVE_RECURSE "${folder}" "${folder}.part")
   execute_process(
     COMMAND "${Python3_EXECUTABLE}" -I -m pip install --target "${folder}.part" --only-binary ":all:" --no-cache-dir
@@ -31,7 +31,7 @@ function(attikos_obtain_python_packages out)
   if(NOT code EQUAL 0)
     attikos_last_lines(reason "${log}")
     message(FATAL_ERROR
-      "Attikos: could not obtain numpy and ml_dtypes for the tests of the Python package. Install them for "
+      "Attikos: could not obtain numpy, ml_dtypes and apache-tvm-ffi for the tests of the Python package. Install them for "
       "${Python3_EXECUTABLE}, or build without it: -DATTIKOS_BUILD_C=OFF.\npip said: ${reason}")
   endif()
   file(RENAME "${folder}.part" "${folder}")

@@ -12,7 +12,7 @@ from typing import Any, Callable, Sequence
 
 import numpy as np
 
-from . import _autograd, _dlpack, _library
+from . import _autograd, _border, _dlpack, _library
 from ._arguments import in_callers_words, integer, spell
 from ._context import CPU, Context, Place, context_for, expect_stream_of_torch, stream_for
 from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
@@ -390,6 +390,7 @@ class Call:
         if self.kind is TORCH and self.place != CPU:
             expect_stream_of_torch(operation)
         self.context = context_for(self.place)
+        _border.meet(type(first.owner))
         self._results: list[Any] = []
 
     def __getitem__(self, name: str) -> Operand:

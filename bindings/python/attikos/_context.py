@@ -11,7 +11,7 @@ import threading
 import weakref
 from typing import Any, Iterator, NamedTuple
 
-from . import _library
+from . import _border, _library
 from .errors import DeviceError
 
 _lib = _library.library
@@ -108,11 +108,12 @@ def stream(stream: Any) -> Iterator[None]:
         in_torch = torch is not None and torch.cuda.is_available()
         if in_torch:
             scope.enter_context(torch.cuda.stream(_in_torch(torch, stream, pointer)))
-        token = _chosen.set(Chosen(pointer, in_torch))
+        token, short = _chosen.set(Chosen(pointer, in_torch)), _border.barred.set(not in_torch)
         try:
             yield
         finally:
             _chosen.reset(token)
+            _border.barred.reset(short)
 
 
 def expect_stream_of_torch(operation: str) -> None:

@@ -7,9 +7,10 @@ from typing import Any, Callable
 
 import numpy as np
 
-from . import _autograd, _library
+from . import _autograd, _border, _library
 from ._arguments import COMPUTE, INT32, Caller, choice, finite, flag, integer, real, spell, text, window
 from ._arrays import Call, Operand, operand_of, pointer_or_none, tensor_of
+from ._context import CPU
 from ._dtypes import FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_array
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
@@ -88,7 +89,7 @@ def _python_default(option: _library.Option) -> Any:
 
 _DEFAULTS: dict[str, Any] = {
     **{name: _python_default(option) for name, option in _OPTIONS.items() if name not in _RENAMED},
-    "scale": None, "window": (-1, -1), "top_left": False, "check": True, "out_dtype": None, "heads_last": False,
+    "scale": None, "window": (-1, -1), "top_left": False, "check": True, "check_device": True, "out_dtype": None, "heads_last": False,
 }  # fmt: skip
 
 
@@ -170,7 +171,8 @@ def prepare(
         if arrays[name] is not None:
             arrays[name] = float32_numbers(operation, name, arrays[name], oq)
     call = Call(operation, q=oq, k=ok, v=ov, **arrays, **more)
-    options.check = int(check and not call.context.capturing)
+    looks = check and (settings["check_device"] or call.place == CPU)
+    options.check = int(looks and not call.context.capturing)
     for name in _TENSORS:
         if call.get(name) is not None:
             setattr(options, name, pointer_or_none(call.get(name)))
@@ -234,6 +236,17 @@ def attention(
     have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
     for one raise UnsupportedError. determinism "unordered" is for them: it leaves the order of their sums to the device.
     """
+    if (
+        bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
+        and descale_k is None and descale_v is None and out_dtype is None
+    ):  # fmt: skip
+        done = _border.attention(
+            q, k, v, False, return_lse, scale, softcap, window, causal, top_left, compute, attention_chunk, check,
+            lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, algorithm, kernel,
+        )  # fmt: skip
+        if done is not None:
+            return done
+        del done
     return differentiable_attention("attention", q, k, v, settings_of(locals()), return_lse)
 
 
@@ -382,6 +395,10 @@ def flash_attention(
             raise ArgumentError(f"attikos.flash_attention: is_causal is {is_causal!r}; expected a bool")
         factor = _one_scale(("scale", scale), ("sm_scale", sm_scale))
         masked = _one_causal(is_causal, causal)
+    if seq_lens is None:
+        done = _border.attention(q, k, v, False, False, factor, 0.0, (-1, -1), masked)
+        if done is not None:
+            return done
     settings = attention_settings(scale=factor, causal=masked, lengths_q=seq_lens, lengths_kv=seq_lens, check=check)
     return differentiable_attention(_FLASH_ATTENTION, q, k, v, settings, False)
 

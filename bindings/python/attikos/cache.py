@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _autograd, _library
+from . import _autograd, _border, _library
 from ._arguments import Caller, flag, integer, spell, text
 from ._arrays import Call, Operand, explained, operand_of, pointer_or_none
 from ._host import int32_array
@@ -37,6 +37,17 @@ def decode(
     choice free, and bits repeat from call to call with either. Everything else means what it means for
     attention(). There are no gradients: where PyTorch records, an array that asks for one raises UnsupportedError.
     """
+    if (
+        bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
+        and descale_k is None and descale_v is None and out_dtype is None
+    ):  # fmt: skip
+        done = _border.decode(
+            q, k, v, return_lse, scale, softcap, window, causal, top_left, splits, determinism, attention_chunk, check,
+            lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, kernel,
+        )  # fmt: skip
+        if done is not None:
+            return done
+        del done
     settings = settings_of(locals())
     with_lse = flag("decode", "return_lse", return_lse)
     call, options = prepare("decode", q, k, v, settings, of_decode=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from . import _library, flash_attn
+from . import _border, _library, flash_attn
 from ._arrays import explained, text_of
 from .attention import attention, attention_backward, flash_attention, naive_attention, tiled_attention
 from .cache import append_kv, decode, merge_split_states, merge_states
@@ -45,11 +45,12 @@ def explain(function: str | Callable[..., Any], *arguments: Any, **named: Any) -
     if known is None or (not isinstance(function, str) and function is not known):
         raise ArgumentError(f"attikos.explain: function is {function!r}; expected one of {sorted(_EXPLAINED)}")
     answers: list[str] = []
-    token = explained.set(answers)
+    token, short = explained.set(answers), _border.barred.set(True)
     try:
         known(*arguments, **named)
     finally:
         explained.reset(token)
+        _border.barred.reset(short)
     return "\n".join(answers)
 
 

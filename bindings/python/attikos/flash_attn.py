@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _autograd
+from . import _autograd, _border
 from ._arguments import INT64, Caller, flag, integer, real, spell, window
 from ._arrays import TORCH, Call, Operand, operand_of
+from ._context import CPU
 from ._host import int32_array, integers, is_on_host, to_device, to_host
 from .attention import attention_settings, differentiable_attention, prepare, results
 from .cache import append_call, run_append
@@ -87,6 +88,12 @@ def flash_attn_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """q [batch, seqlen_q, heads_q, d], k and v [batch, seqlen_k, heads_k, d] -> [batch, seqlen_q, heads_q, d]."""
+    if alibi_slopes is None and return_attn_probs is False:
+        done = _border.attention(
+            q, k, v, True, False, softmax_scale, softcap, window_size, causal, dropout_p=dropout_p
+        )
+        if done is not None:
+            return done
     settings = _settings(_FUNC, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(_FUNC, q, k, v, settings, return_attn_probs)
 
@@ -131,20 +138,32 @@ def flash_attn_varlen_func(
     q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Any = None,
-    deterministic: bool = False, return_attn_probs: bool = False, block_table: Any = None,
+    deterministic: bool = False, return_attn_probs: bool = False, block_table: Any = None, *, check: bool = False,
 ) -> Any:  # fmt: skip
     """Packed sequences: q [total_q, heads_q, d], k and v [total_k, heads_k, d], offsets int32 [batch + 1]; with
-    a block_table [batch, max_blocks], k and v are [num_blocks, block_size, heads_k, d]."""
+    a block_table [batch, max_blocks], k and v are [num_blocks, block_size, heads_k, d]. Offsets and tables on a device
+    are not read: kernels clamp what is out of range. With check they are read and checked, which waits for the device,
+    unless a graph is captured."""
+    if (
+        alibi_slopes is None and block_table is None and return_attn_probs is False and cu_seqlens_q is not None
+        and cu_seqlens_k is not None
+    ):  # fmt: skip
+        done = _border.attention(
+            q, k, v, True, False, softmax_scale, softcap, window_size, causal, cu_seqlens_q=cu_seqlens_q,
+            cu_seqlens_kv=cu_seqlens_k, dropout_p=dropout_p, check=check or not getattr(q, "is_cuda", False),
+        )  # fmt: skip
+        if done is not None:
+            return done
     operation = Caller("flash_attn_varlen_func", **_SPELLED, lengths_kv="cu_seqlens_k")
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _packed(operation, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, block_table)
+    return _packed(operation, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check, block_table)
 
 
 def _packed(
     operation: Caller, q: Any, k: Any, v: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, numbers: tuple[Any, ...],
-    return_attn_probs: bool, block_table: Any = None,
+    return_attn_probs: bool, check: bool, block_table: Any = None,
 ) -> Any:  # fmt: skip
-    given: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q}
+    given: dict[str, Any] = {"cu_seqlens_q": cu_seqlens_q, "check_device": flag(operation, "check", check)}
     for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if offsets is None:
             raise ArgumentError(f"attikos.{operation}: {name} is None; expected the offsets of the sequences")
@@ -171,24 +190,26 @@ def flash_attn_varlen_kvpacked_func(
     q: Any, kv: Any, cu_seqlens_q: Any, cu_seqlens_k: Any, max_seqlen_q: int, max_seqlen_k: int,
     dropout_p: float = 0.0, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Any = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
+    deterministic: bool = False, return_attn_probs: bool = False, *,
+    check: bool = False,
 ) -> Any:  # fmt: skip
     """The same with keys and values in one array [total_k, 2, heads_k, d]."""
     operation, parts = _parts("flash_attn_varlen_kvpacked_func", kv, "kv", "total_k, 2, heads_k, head_dim", 2)
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _packed(operation, q, *parts, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs)
+    return _packed(operation, q, *parts, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check)
 
 
 def flash_attn_varlen_qkvpacked_func(
     qkv: Any, cu_seqlens: Any, max_seqlen: int, dropout_p: float = 0.0, softmax_scale: float | None = None,
     causal: bool = False, window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, alibi_slopes: Any = None,
-    deterministic: bool = False, return_attn_probs: bool = False,
+    deterministic: bool = False, return_attn_probs: bool = False, *,
+    check: bool = False,
 ) -> Any:  # fmt: skip
     """The same with queries, keys and values in one array [total, 3, heads, d]."""
     operation, parts = _parts("flash_attn_varlen_qkvpacked_func", qkv, "qkv", "total, 3, heads, head_dim", 3)
     operation.names.update(cu_seqlens_q="cu_seqlens", cu_seqlens_kv="cu_seqlens")
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _packed(operation, *parts, cu_seqlens, cu_seqlens, numbers, return_attn_probs)
+    return _packed(operation, *parts, cu_seqlens, cu_seqlens, numbers, return_attn_probs, check)
 
 
 def flash_attn_with_kvcache(
@@ -196,7 +217,8 @@ def flash_attn_with_kvcache(
     rotary_sin: Any = None, cache_seqlens: Any = None, cache_batch_idx: Any = None, cache_leftpad: Any = None,
     block_table: Any = None, softmax_scale: float | None = None, causal: bool = False,
     window_size: tuple[int, int] = (-1, -1), softcap: float = 0.0, rotary_interleaved: bool = True,
-    alibi_slopes: Any = None, num_splits: int = 0, return_softmax_lse: bool = False,
+    alibi_slopes: Any = None, num_splits: int = 0, return_softmax_lse: bool = False, *,
+    check: bool = False,
 ) -> Any:  # fmt: skip
     """Queries [batch, seqlen_q, heads_q, d] against a cache [batch_cache, seqlen_cache, heads_k, d], or, with a
     block_table int32 [batch, max_blocks], [num_blocks, block_size, heads_k, d].
@@ -210,17 +232,30 @@ def flash_attn_with_kvcache(
     position of the cache in use. num_splits: at most so many parts of the cache are worked on apart;
     given, up to 16 queries have the bits that they have in any other batch.
 
-    Lengths on a device are checked, which waits for it, unless a graph is captured. There are no gradients, as in
-    that package: where PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that
-    do not change arrays (JAX, ...), read-only ones and those that share memory with another argument take no new keys.
+    Lengths and tables on a device are not read: kernels clamp what is out of range. With check they are read and
+    checked, which waits for the device, unless a graph is captured. There are no gradients, as in that package: where
+    PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that do not change arrays (JAX, ...), read-only ones and those that share memory with another argument take no new keys.
     """
+    if (
+        cache_batch_idx is None and cache_leftpad is None and alibi_slopes is None and (k is None) == (v is None)
+        and (rotary_cos is None) == (rotary_sin is None)
+    ):  # fmt: skip
+        done = _border.with_kvcache(
+            q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, block_table, softmax_scale, softcap,
+            window_size, causal, rotary_interleaved, num_splits, return_softmax_lse, check,
+        )  # fmt: skip
+        if done is not None:
+            if k is not None:
+                _autograd.mark_written(k_cache, v_cache)
+            return done
     _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
                               "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip
     with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
     request = _CacheCall(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
+    checks = flag(_CACHE, "check", check) or request.q.place == CPU
     settings = _settings(
         _CACHE, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes,
-        splits=max(integer(_CACHE, "splits", num_splits), 0), **request.storage(k),
+        splits=max(integer(_CACHE, "splits", num_splits), 0), check=checks, **request.storage(k),
     )  # fmt: skip
     settings["heads_last"] = False  # the operands are turned already
     if k is None and v is None:
@@ -230,7 +265,7 @@ def flash_attn_with_kvcache(
     if k is None or v is None:
         raise ArgumentError(f"attikos.{_CACHE}: of k and v one is missing; expected both or none")
     local = causal or settings["window"] != (-1, -1)
-    append, options = request.append(k, v, rotary_cos, rotary_sin, rotary_interleaved, not local)
+    append, options = request.append(k, v, rotary_cos, rotary_sin, rotary_interleaved, not local, checks)
     queries = request.q
     if rotary_cos is not None:
         queries = append.scratch(request.q.swap(-3, -2).shape, request.q.dtype).swap(-3, -2)
@@ -345,8 +380,9 @@ class _CacheCall:
         return to_device((np.arange(self.capacity)[None] >= first[:, None])[:, None, None], self.q)
 
     def append(
-        self, k: Any, v: Any, rotary_cos: Any, rotary_sin: Any, interleaved: bool, queries_share_position: bool
-    ) -> tuple[Call, Any]:
+        self, k: Any, v: Any, rotary_cos: Any, rotary_sin: Any, interleaved: bool, queries_share_position: bool,
+        check: bool,
+    ) -> tuple[Call, Any]:  # fmt: skip
         """The step that writes k and v into the caches, and its options but for the queries."""
         new = {name: self._four(x, name) for name, x in (("k", k), ("v", v))}
         half = 0
@@ -357,7 +393,7 @@ class _CacheCall:
         return append_call(
             self.words, new["k"].swap(-3, -2), new["v"].swap(-3, -2), self.k_cache, self.v_cache,
             cache_lengths=self.seqlens, page_table=self.table, cos=rotary_cos, sin=rotary_sin, interleaved=interleaved,
-            rotary_dim=2 * half, queries_share_position=queries_share_position, check=True, q=self.q,
+            rotary_dim=2 * half, queries_share_position=queries_share_position, check=check, q=self.q,
         )  # fmt: skip
 
     def _half_width(self, cos: Operand) -> int:

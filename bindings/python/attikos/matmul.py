@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _autograd, _library
+from . import _autograd, _border, _library
 from ._arguments import COMPUTE, Caller, choice, flag, integer, real, spell, text
 from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
@@ -220,6 +220,15 @@ def gemm(
     bias and residual have gradients; beside scales, zero points and elements of 8 bits one that is asked for raises
     UnsupportedError.
     """
+    if (
+        c is None and out_dtype is None and scale_a is None and scale_b is None and zero_point_a is None
+        and zero_point_b is None and scale_out is None and return_pre_activation is False
+    ):  # fmt: skip
+        done = _border.gemm(
+            a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel
+        )
+        if done is not None:
+            return done
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
     return _differentiable_product(

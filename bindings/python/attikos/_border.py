@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The short way of a call: plain calls on tensors of PyTorch and arrays of NumPy go to libattikos through compiled
+functions, by apache-tvm-ffi, which costs a tenth of the way through Python.
+
+Each function here returns what the public function of its name returns, or None for a call that it does not take: one
+that records gradients, has a mode of PyTorch around it, other kinds of arrays, options that are seldom given, and every
+call that libattikos refuses. Such calls go the long way, by _arrays.Call, which takes them or says what is wrong; a call
+that was refused has written nothing, so that nothing is done twice."""
+
+from __future__ import annotations
+
+import contextvars
+import importlib.util
+import pathlib
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from ._arguments import COMPUTE
+
+# Set where every call has to go the long way.
+barred: contextvars.ContextVar[bool] = contextvars.ContextVar("attikos_barred", default=False)
+_is_barred = barred.get
+
+_LIBRARY = pathlib.Path(__file__).parent / "lib" / "libattikos_border.so"
+_ACTIVATIONS = {None: 0, "none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+_DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
+
+_lock = threading.Lock()
+_met: set[type] = set()
+_functions: dict[str, Any] = {}  # the compiled ones, once an array came that they take
+_tensors: dict[type, bool] = {}  # the types of PyTorch that they take
+_ndarrays: dict[type, bool] = {}
+
+LONG, FROM_ALLOCATOR, OF_NUMPY = 0, 1, 2
+_compiled_gemm: Any = None
+_compiled_attention: Any = None
+_compiled_decode: Any = None
+_compiled_with_kvcache: Any = None
+
+
+def _never() -> Any:
+    return False
+
+
+# What PyTorch says of the calling thread; set when its first tensor comes.
+_records = _has_modes = _has_function_mode = _never
+_level: Any = _never
+
+
+def meet(kind: type) -> None:
+    """Opens the short way for a type of arrays; every call that goes the long way comes by here."""
+    if kind in _met:
+        return
+    with _lock:
+        torch = sys.modules.get("torch")
+        tensors = () if torch is None else (torch.Tensor, torch.nn.Parameter)
+        if kind is np.ndarray or kind in tensors:
+            # apache-tvm-ffi imports PyTorch where it is installed, which takes seconds: it has to be there already.
+            if torch is None and importlib.util.find_spec("torch") is not None:
+                return
+            if not _functions:
+                _functions.update(_load())
+            if _functions:
+                _ndarrays[np.ndarray] = True
+                if kind is not np.ndarray and _watch(torch):
+                    _tensors.update(dict.fromkeys(tensors, True))
+        _met.add(kind)
+
+
+_NAMES = (
+    "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
+)  # fmt: skip
+
+
+def _load() -> dict[str, Any]:
+    """The compiled functions; none in a build without them."""
+    global _compiled_gemm, _compiled_attention, _compiled_decode, _compiled_with_kvcache
+    if not _LIBRARY.exists():
+        return {}
+    import tvm_ffi
+
+    module = tvm_ffi.load_module(str(_LIBRARY))
+    found = {name: module.get_function(name) for name in _NAMES}
+    _compiled_gemm, _compiled_attention = found["gemm"], found["attention"]
+    _compiled_decode, _compiled_with_kvcache = found["decode"], found["with_kvcache"]
+    return found
+
+
+def _watch(torch: Any) -> bool:
+    """Learns where this PyTorch says what _way() has to know; False of one that does not say it, or that does not
+    hand its tensors over without Python."""
+    global _records, _has_modes, _has_function_mode, _level
+    inside, transforms = torch._C, getattr(torch._C, "_functorch", None)
+    found = (
+        torch.is_grad_enabled,
+        getattr(inside, "_len_torch_dispatch_stack", None),
+        getattr(inside, "_is_torch_function_mode_enabled", None),
+        getattr(transforms, "maybe_current_level", None),
+    )
+    if None in found or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
+        return False
+    _records, _has_modes, _has_function_mode, _level = found
+    return True
+
+
+def _way(first: Any, *others: Any) -> int:
+    """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, or LONG."""
+    kind = type(first)
+    if kind in _tensors:
+        if _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
+            return LONG
+        records = _records()
+        if first.is_neg() or records and first.requires_grad:
+            return LONG
+        for x in others:
+            if type(x) in _tensors:
+                if x.is_neg() or records and x.requires_grad:
+                    return LONG
+            elif type(x) not in _ndarrays:
+                return LONG
+        return FROM_ALLOCATOR
+    if kind not in _ndarrays or _is_barred():
+        return LONG
+    for x in others:
+        if type(x) not in _ndarrays and _way(x) == LONG:
+            return LONG
+    return OF_NUMPY
+
+
+def _go_along(*arrays: Any) -> bool:
+    """Whether further arrays, None where there are none, let the call go the short way."""
+    return all(x is None or _way(x) != LONG for x in arrays)
+
+
+def _is_zero(number: Any) -> bool:
+    return type(number) is float and number == 0.0
+
+
+def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
+    """rms_norm, layer_norm, l2_normalize, softmax or log_softmax."""
+    way = _way(x, *vectors)
+    if way == LONG:
+        return None
+    try:
+        out = np.empty(x.shape, x.dtype) if way == OF_NUMPY else None
+        done = _functions[name](x, out, *vectors, number)
+    except Exception:  # noqa: BLE001: the long way says what it is
+        return None
+    return out if done is True else done
+
+
+def gemm(
+    a: Any, b: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
+    activation: Any, compute: Any, accumulate: Any, kernel: Any,
+) -> Any:  # fmt: skip
+    way = _way(a, b)
+    if way == LONG or not (bias is None and residual is None or _go_along(bias, residual)):
+        return None
+    try:
+        if accumulate != "promoted" or kernel != "" or not _is_zero(beta):
+            return None
+        out = None
+        if way == OF_NUMPY:
+            if a.ndim != 2 or b.ndim != 2:
+                return None
+            out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
+        done = _compiled_gemm(
+            a, b, out, bias, residual, alpha, scale, trans_a, trans_b, _ACTIVATIONS[activation], COMPUTE[compute]
+        )
+    except Exception:  # noqa: BLE001
+        return None
+    return out if done is True else done
+
+
+def _outputs(way: int, q: Any, v: Any, heads_last: bool, with_lse: Any) -> tuple[Any, Any]:
+    """NumPy's places for the output and the log-sum-exp."""
+    if way != OF_NUMPY:
+        return None, None
+    out = np.empty((*q.shape[:-1], v.shape[-1]), q.dtype)
+    if not with_lse:
+        return out, None
+    shape = (*q.shape[:-3], q.shape[-2], q.shape[-3]) if heads_last else q.shape[:-1]
+    return out, np.empty(shape, np.float64 if q.dtype == np.float64 else np.float32)
+
+
+def _answer(done: Any, with_lse: Any, out: Any, lse: Any) -> Any:
+    if done is None or out is None:
+        return tuple(done) if with_lse and done is not None else done
+    return (out, lse) if with_lse else out
+
+
+def attention(
+    q: Any, k: Any, v: Any, heads_last: bool, with_lse: Any, scale: Any, softcap: Any, window: Any, causal: Any,
+    top_left: Any = False, compute: Any = "ieee", attention_chunk: Any = 0, check: Any = False, lengths_q: Any = None,
+    lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None,
+    algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0,
+) -> Any:  # fmt: skip
+    way = _way(q, k, v)
+    if way == LONG:
+        return None
+    if not (
+        lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
+        and page_table is None or _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table)
+    ):  # fmt: skip
+        return None
+    try:
+        if algorithm != "flash" or kernel != "" or not (dropout_p is None or _is_zero(dropout_p)):
+            return None
+        out, lse = _outputs(way, q, v, heads_last, with_lse)
+        left, right = window
+        done = _compiled_attention(
+            q, k, v, out, lse, heads_last, with_lse, scale, softcap, left, right, causal, top_left, COMPUTE[compute],
+            attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table,
+        )  # fmt: skip
+        return _answer(done, with_lse, out, lse)
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def decode(
+    q: Any, k: Any, v: Any, with_lse: Any, scale: Any, softcap: Any, window: Any, causal: Any, top_left: Any,
+    splits: Any, determinism: Any, attention_chunk: Any, check: Any, lengths_q: Any, lengths_kv: Any,
+    cu_seqlens_q: Any, cu_seqlens_kv: Any, page_table: Any, kernel: Any,
+) -> Any:  # fmt: skip
+    way = _way(q, k, v)
+    if way == LONG:
+        return None
+    if not (
+        lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
+        and page_table is None or _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table)
+    ):  # fmt: skip
+        return None
+    try:
+        if kernel != "":
+            return None
+        out, lse = _outputs(way, q, v, False, with_lse)
+        left, right = window
+        done = _compiled_decode(
+            q, k, v, out, lse, False, with_lse, scale, softcap, left, right, causal, top_left, splits,
+            _DETERMINISM[determinism], attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv,
+            page_table,
+        )  # fmt: skip
+        return _answer(done, with_lse, out, lse)
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def with_kvcache(
+    q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, cos: Any, sin: Any, lengths: Any, table: Any, scale: Any,
+    softcap: Any, window: Any, causal: Any, interleaved: Any, splits: Any, with_lse: Any, check: Any,
+) -> Any:  # fmt: skip
+    """Tensors of PyTorch; who calls it says that the caches were written."""
+    if _way(q, k_cache, v_cache) != FROM_ALLOCATOR or not _go_along(k, v, cos, sin, lengths, table):
+        return None
+    try:
+        total = None if k is None else lengths + k.shape[1]
+        left, right = window
+        done = _compiled_with_kvcache(
+            q, k_cache, v_cache, k, v, cos, sin, lengths, total, table, scale, softcap, left, right, causal,
+            interleaved, splits, with_lse, check,
+        )  # fmt: skip
+        return _answer(done, with_lse, None, None)
+    except Exception:  # noqa: BLE001
+        return None

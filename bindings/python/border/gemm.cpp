@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Products of one floating type; sizes, shapes and the result as in matmul.py.
+#include <tvm/ffi/function.h>
+
+#include "call.hpp"
+
+namespace attikos::python {
+namespace {
+
+Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyView alpha,
+         AnyView scale, AnyView trans_a, AnyView trans_b, AnyView activation, AnyView compute) {
+  return unless_declined([&] {
+    Array const x(a);
+    Array const y(b);
+    Array const along(bias);
+    Array const added(residual);
+    expect_together(x, y, along, added);
+    expect(x.is_floating() && y.given() && y.dtype() == x.dtype());
+    attikos_gemm_options options = ATTIKOS_GEMM_OPTIONS_INIT;
+    options.alpha = real(alpha);
+    options.scale = real(scale);
+    options.trans_a = flag(trans_a);
+    options.trans_b = flag(trans_b);
+    options.activation = static_cast<std::int32_t>(integer(activation));
+    options.compute = static_cast<std::int32_t>(integer(compute));
+    options.bias = along.get();
+    options.residual = added.get();
+
+    auto const is_matrix = [](Array const& m) { return m.rank() == 2 || m.rank() == 3; };
+    expect(is_matrix(x) && is_matrix(y));
+    bool const ta = options.trans_a != 0;
+    bool const tb = options.trans_b != 0;
+    expect(x.extent(ta ? -2 : -1) == y.extent(tb ? -1 : -2));
+    std::int64_t const batch_x = x.rank() == 3 ? x.extent(0) : 1;
+    std::int64_t const batch_y = y.rank() == 3 ? y.extent(0) : 1;
+    expect(batch_x == batch_y || batch_x == 1 || batch_y == 1);
+    std::int64_t const shape[] = {batch_x != 1 ? batch_x : batch_y, x.extent(ta ? -1 : -2),
+                                  y.extent(tb ? -2 : -1)};
+    int const rank = x.rank() == 3 || y.rank() == 3 ? 3 : 2;
+    Result result(out, x.device(), x.type(), shape + 3 - rank, rank);
+    expect_success(attikos_gemm(context_of(x.device()), x.get(), y.get(), result.get(), &options));
+    return result.finish();
+  });
+}
+
+}  // namespace
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(gemm, gemm);
+
+}  // namespace attikos::python
