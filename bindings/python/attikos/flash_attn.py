@@ -234,7 +234,8 @@ def flash_attn_with_kvcache(
 
     Lengths and tables on a device are not read: kernels clamp what is out of range. With check they are read and
     checked, which waits for the device, unless a graph is captured. There are no gradients, as in that package: where
-    PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that do not change arrays (JAX, ...), read-only ones and those that share memory with another argument take no new keys.
+    PyTorch records, an array that asks for one raises UnsupportedError. Caches of libraries that do not change arrays
+    (JAX, ...), read-only ones and those that share memory with another argument take no new keys.
     """
     if (
         cache_batch_idx is None and cache_leftpad is None and alibi_slopes is None and (k is None) == (v is None)
