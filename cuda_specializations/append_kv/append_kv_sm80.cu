@@ -57,7 +57,8 @@ AppendKvParams make_params(abi::AppendKvArgs const& g, AppendKvCall const& call,
 
 cudaError_t launch_copies(AppendKvLaunch const& launch, int bytes) {
   auto const copy = [&]<int Bytes>(std::integral_constant<int, Bytes>) {
-    return launch.run<AppendKvConfig<AppendKvBytes<Bytes>, AppendKvBytes<Bytes>, 1>>();
+    return launch.run<
+        AppendKvConfig<AppendKvBytes<Bytes>, AppendKvBytes<Bytes>, append_kv_shapes::Copied>>();
   };
   switch (bytes) {
     case 16:

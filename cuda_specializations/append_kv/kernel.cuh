@@ -10,20 +10,18 @@
 #include "elements.cuh"
 #include "params.cuh"
 #include "ptx/dependent_launch.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Elements X become C in groups of N.
-template <class X, class C, int N>
-struct AppendKvConfig {
+/// Elements X become C in one of append_kv_shapes.
+template <class X, class C, class Shape>
+struct AppendKvConfig : Shape {
   using From = X;
   using To = C;
-  static constexpr int group = N;
-  /// Heads whose loads are under way together: more cost registers, and so blocks.
-  static constexpr int heads = 2;
   /// Blocks of a multiprocessor, whose registers hold all that without spilling. Before sm_89,
   /// conversions of float8 take many.
   static constexpr int blocks = sizeof(X) == 1 ? 2 : sizeof(C) == 1 ? 3 : 4;

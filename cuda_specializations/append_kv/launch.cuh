@@ -27,8 +27,10 @@ struct AppendKvLaunch {
   /// Converts or rotates.
   template <class X, class C>
   cudaError_t pair() const {
-    constexpr int most = append_kv_group(sizeof(X));
-    return group == most ? run<AppendKvConfig<X, C, most>>() : run<AppendKvConfig<X, C, 1>>();
+    using namespace append_kv_shapes;
+    using Most = std::conditional_t<sizeof(X) == 8, Pairs, Fours>;
+    return group == Most::group ? run<AppendKvConfig<X, C, Most>>()
+                                : run<AppendKvConfig<X, C, Singles>>();
   }
 };
 

@@ -10,9 +10,6 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// Threads of a block.
-constexpr int append_kv_threads = 256;
-
 /// Keys, values or queries: tensors [outer, heads, tokens, elements] that rows come from and go to.
 /// Strides count bytes.
 ///

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "params.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -84,10 +85,6 @@ struct AppendKvCall {
   }
 };
 
-/// Elements that a thread moves at once where it rotates or converts and can: 16 bytes, at most 4,
-/// since each takes four entries of the tables into registers.
-constexpr int append_kv_group(int bytes_from) { return bytes_from == 8 ? 2 : 4; }
-
 /// How a call is cut up.
 struct AppendKvPlan {
   bool copies;  ///< nothing is rotated or converted
@@ -105,14 +102,14 @@ struct AppendKvPlan {
       group = 16 / bytes;
       while (group > 1 && !call.allows(group)) group /= 2;
     } else {
-      group = append_kv_group(bytes);
+      group = bytes == 8 ? append_kv_shapes::Pairs::group : append_kv_shapes::Fours::group;
       if (rotary % (2 * group) != 0 || !call.allows(group)) group = 1;
     }
-    // Tokens are found, and entries of the tables read, once for as many heads as leave enough
-    // threads to fill the device. From <H200 700 W, CUDA 13.0, bfloat16, 131072 rows of keys and of
-    // values, head_dim 128>: 35.7 µs with 2 heads, 36.2 with 4; rotated 41.8 with 8, 43.5 with 4.
+    // As many heads to an item as leave enough threads to fill the device.
     std::int64_t const wanted = std::int64_t{device.sm_count} * 2048;
-    for (std::int64_t heads = copies ? 2 : 8;; heads /= 2) {
+    for (std::int64_t heads = copies ? append_kv_shapes::Copied::item_heads
+                                     : append_kv_shapes::Fours::item_heads;
+         ; heads /= 2) {
       std::int64_t threads = 0;
       fits = true, blocks = 0;
       for (int part = 0; part < 3; ++part) {

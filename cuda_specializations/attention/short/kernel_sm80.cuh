@@ -14,6 +14,7 @@
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "sequences/row_epilogue.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -25,14 +26,13 @@ struct Sm80ShortParams : ShortParams {
   int q_pitch, k_pitch, v_pitch;  ///< bytes from position to position
 };
 
-/// A kernel's shape, for head dimensions up to `D`. Teams are as large as a call's sequences want
-/// them. Three instantiations for an element type.
-template <class T, int D>
-struct Sm80ShortConfig : ShortRows<T, D> {
+/// What follows from one of sm80_short_shapes. Three instantiations for an element type.
+template <class T, class Shape>
+struct Sm80ShortConfig : ShortRows<T, Shape::d> {
   static constexpr bool stores_matrices = false;
   static constexpr int most_warps = 8, most_teams = 4;
-  static constexpr int blocks = 2;                ///< of most_warps on a multiprocessor
-  static constexpr int step = D == 32 ? 64 : 32;  ///< keys of which a warp has the scores at once
+  static constexpr int blocks = 2;  ///< of most_warps on a multiprocessor
+  static constexpr int step = Shape::step;
   /// Of the tiles of a block's teams, in front of what those share; to align that, 128 more.
   static constexpr int tile_bytes = most_teams * 48;
 };

@@ -19,6 +19,7 @@
 #include "ptx/tma_4d.cuh"
 #include "ptx/wgmma_rs.cuh"
 #include "scores.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -32,15 +33,15 @@ struct Sm90ShortParams {
   int stage_bytes;
 };
 
-/// A kernel's shape, for head dimensions up to `D`. Teams are as large as a call's sequences
-/// want them, and `s.keys` is a multiple of 64. Three instantiations for an element type.
-template <class T, int D>
-struct Sm90ShortConfig : ShortRows<T, D> {
+/// What follows from one of sm90_short_shapes; `s.keys` is a multiple of 64. Three instantiations
+/// for an element type.
+template <class T, class Shape>
+struct Sm90ShortConfig : ShortRows<T, Shape::d> {
   static constexpr bool stores_matrices = true;
-  static constexpr int warpgroups = D == 128 ? 2 : 4;     ///< of a block, at most
+  static constexpr int warpgroups = Shape::warpgroups;
   static constexpr int threads = 128 * warpgroups + 128;  ///< behind them a producer warp to a team
-  static constexpr int producer_registers = 32, consumer_registers = D == 128 ? 208 : 112;
-  static constexpr int panels = (D + 63) / 64;  ///< of 64 features, 128 bytes a row
+  static constexpr int producer_registers = 32, consumer_registers = Shape::registers;
+  static constexpr int panels = (Shape::d + 63) / 64;  ///< of 64 features, 128 bytes a row
   static constexpr int block_bytes = 64 * panels * 128;
   static constexpr int signal_bytes = 1024;
 };

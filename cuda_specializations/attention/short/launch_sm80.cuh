@@ -37,7 +37,8 @@ struct Sm80ShortPlan {
   /// Shared memory of a team and of a block for a kernel's head dimension.
   int team_bytes(int d) const { return (16 * warps + 2 * keys) * 2 * d; }
   int shared_bytes(int d) const {
-    return Sm80ShortConfig<__half, 64>::tile_bytes + 128 + teams * team_bytes(d);
+    return Sm80ShortConfig<__half, sm80_short_shapes::D64>::tile_bytes + 128 +
+           teams * team_bytes(d);
   }
 };
 
@@ -85,9 +86,10 @@ int run_short(abi::AttentionArgs const& g, abi::Device const& device,
                          (std::int64_t{p.units} + plan.teams - 1) / plan.teams,
                          32 * plan.warps * plan.teams, plan.shared_bytes(d), device, stream, p);
   };
-  return d == 32   ? launch(Sm80ShortConfig<T, 32>{})
-         : d == 64 ? launch(Sm80ShortConfig<T, 64>{})
-                   : launch(Sm80ShortConfig<T, 128>{});
+  using namespace sm80_short_shapes;
+  return d == 32   ? launch(Sm80ShortConfig<T, D32>{})
+         : d == 64 ? launch(Sm80ShortConfig<T, D64>{})
+                   : launch(Sm80ShortConfig<T, D128>{});
 }
 
 }  // namespace

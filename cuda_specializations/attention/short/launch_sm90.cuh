@@ -22,7 +22,9 @@ struct Sm90ShortPlan {
 
   explicit Sm90ShortPlan(abi::AttentionArgs const& g) {
     ShortLengths const lengths(g);
-    int const d = short_head_dim(g), most = d == 128 ? 2 : 4;
+    int const d = short_head_dim(g);
+    int const most =
+        d == 128 ? sm90_short_shapes::D128::warpgroups : sm90_short_shapes::D64::warpgroups;
     std::int64_t const rows = std::max<std::int64_t>(lengths.queries, 1), tile = 64 * most;
     std::int64_t const tiles = (rows + tile - 1) / tile;
     warpgroups = static_cast<int>((rows + 64 * tiles - 1) / (64 * tiles));
@@ -38,12 +40,11 @@ struct Sm90ShortPlan {
 
 /// Why another kernel is faster; null if none is.
 ///
-/// From <H200 700 W, CUDA 13.0, bfloat16>, microseconds by this kernel, sm80_short and sm90_wgmma,
-/// 32768 tokens of 8 heads, head_dim 64: length 16, 108, 38 and 264; 32, 53, 37 and 139; 64, 36, 45
-/// and 77; 128, 38, 64 and 38; 256, 52 and 56 of sm90_wgmma. Packed, 2048 sequences of 1 to 128:
-/// 330, 355 and 651. head_dim 128, length 64, 71 and 107 of sm90_wgmma; 128, 73 and 78; 16384
-/// tokens of 16 heads, 256, 104 and 90. 16384 tokens of 32 heads, head_dim 64: length 512, 174 and
-/// 184, causal 166 and 140; 1024, 330 and 334.
+/// shapes.cuh has times by length. Others from <H200 700 W, CUDA 13.0, bfloat16>, microseconds by
+/// this kernel and sm90_wgmma: head_dim 128, length 64, 71 and 107, 128, 73 and 78; 16384 tokens of
+/// 16 heads, 256, 104 and 90. 16384 tokens of 32 heads, head_dim 64: length 512, 174 and 184,
+/// causal 166 and 140; 1024, 330 and 334. Packed, 2048 sequences of 1 to 128, by this kernel,
+/// sm80_short and sm90_wgmma: 330, 355 and 651.
 inline char const* refuse_lengths(abi::AttentionArgs const& g, abi::Device const& device) {
   ShortLengths const lengths(g);
   if (lengths.queries <= 32 && lengths.keys <= 64)
@@ -113,9 +114,10 @@ int run_short(abi::AttentionArgs const& g, abi::Device const& device,
     return launch_clusters(sm90_short_kernel<Config>, blocks, 1, Config::threads,
                            2 * p.teams * p.stage_bytes + Config::signal_bytes, stream, p);
   };
-  return d == 32   ? launch(Sm90ShortConfig<T, 32>{})
-         : d == 64 ? launch(Sm90ShortConfig<T, 64>{})
-                   : launch(Sm90ShortConfig<T, 128>{});
+  using namespace sm90_short_shapes;
+  return d == 32   ? launch(Sm90ShortConfig<T, D32>{})
+         : d == 64 ? launch(Sm90ShortConfig<T, D64>{})
+                   : launch(Sm90ShortConfig<T, D128>{});
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the kernels for short sequences are told, the shapes that they come in, and which queries
-/// are whose.
+/// What the kernels for short sequences are told, how their rows lie in shared memory, and which
+/// queries are whose.
 #pragma once
 
 #include "sequences/row_params.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm75_wmma_f16: what it accepts, which configuration it takes, and its launch.
+// gemm/sm75_wmma_f16: what it accepts, which shape it takes, and its launch.
 #include <cassert>
 #include <type_traits>
 
@@ -11,10 +11,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-// <GPU, power, CUDA, shape, median TFLOP/s, commit>: guesses, not yet tuned.
-// Large: two blocks an SM by registers; on sm_75, whose SM has 64 KiB of shared memory, one.
-using Large = WmmaConfig<128, 128, 32, 64, 32, 2>;
-using Small = WmmaConfig<64, 64, 32, 32, 32, 4>;
+using Large = WmmaConfig<sm75_gemm_shapes::M128N128>;
+using Small = WmmaConfig<sm75_gemm_shapes::M64N64>;
 
 constexpr std::int64_t max_blocks_x = 2147483647, max_blocks_z = 65535;
 
@@ -99,7 +97,7 @@ char const* refuse(abi::GemmArgs const& g, abi::Device const& device) {
     return "C has a zero stride, so its elements overlap";
   }
   // The smaller tiles need the most blocks.
-  if (tiles(g.m, g.n, Small::policy.tile_m, Small::policy.tile_n) > max_blocks_x) {
+  if (tiles(g.m, g.n, Small::tile_m, Small::tile_n) > max_blocks_x) {
     return "C is too large for one launch";
   }
   if (g.k == 0) return nullptr;  // A and B are empty
@@ -155,8 +153,8 @@ WmmaParams make_params(abi::GemmArgs const& g) {
 /// small ones but loads half the bytes per product, which the factor 13/10 (a guess) stands for.
 bool prefer_small(abi::GemmArgs const& g, abi::Device const& device) {
   std::int64_t const sms = device.sm_count > 0 ? device.sm_count : 1;
-  auto const rounds = [&](WmmaPolicy const& policy) {
-    double const blocks = static_cast<double>(tiles(g.m, g.n, policy.tile_m, policy.tile_n)) *
+  auto const rounds = [&]<class Config>(Config) {
+    double const blocks = static_cast<double>(tiles(g.m, g.n, Config::tile_m, Config::tile_n)) *
                           static_cast<double>(g.batch);
     double const whole = blocks / static_cast<double>(sms);
     return whole < 1e15 ? static_cast<double>(
@@ -164,7 +162,7 @@ bool prefer_small(abi::GemmArgs const& g, abi::Device const& device) {
                               (static_cast<double>(static_cast<std::int64_t>(whole)) < whole))
                         : whole;
   };
-  return rounds(Small::policy) * 13 < rounds(Large::policy) * 40;
+  return rounds(Small{}) * 13 < rounds(Large{}) * 40;
 }
 
 template <class Config>
@@ -176,7 +174,7 @@ cudaError_t launch_config(abi::GemmArgs const& g, CUstream_st* stream) {
       {wmma_f16_kernel<Config, true, false>, wmma_f16_kernel<Config, true, true>}};
   Kernel const kernel = kernels[a_unit(g) == 1][b_unit(g) == 1];
   WmmaParams params = make_params(g);
-  auto const blocks = tiles(g.m, g.n, Config::policy.tile_m, Config::policy.tile_n);
+  auto const blocks = tiles(g.m, g.n, Config::tile_m, Config::tile_n);
   for (; params.first_batch < g.batch; params.first_batch += max_blocks_z) {
     std::int64_t const left = g.batch - params.first_batch;
     dim3 const grid(static_cast<unsigned>(blocks), 1,

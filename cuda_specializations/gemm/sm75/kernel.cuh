@@ -18,28 +18,23 @@
 #include <attikos/epilogue/activation.hpp>
 
 #include "common/limits.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// Tile sizes of a block and of one of its warps, and how many blocks an SM should hold.
-struct WmmaPolicy {
-  int tile_m, tile_n, tile_k, warp_m, warp_n, blocks_per_sm;
-};
-
-/// A policy as a type, because nvcc 13.0 cannot take a class value as an argument of a kernel
-/// template.
-template <int TileM, int TileN, int TileK, int WarpM, int WarpN, int BlocksPerSm>
-struct WmmaConfig {
-  static constexpr WmmaPolicy policy{TileM, TileN, TileK, WarpM, WarpN, BlocksPerSm};
-  static constexpr int warps_m = TileM / WarpM;
-  static constexpr int warps_n = TileN / WarpN;
+/// What follows from one of sm75_gemm_shapes.
+template <class Shape>
+struct WmmaConfig : Shape {
+  static constexpr int warps_m = Shape::tile_m / Shape::warp_m;
+  static constexpr int warps_n = Shape::tile_n / Shape::warp_n;
   static constexpr int warps = warps_m * warps_n;
   static constexpr int threads = 32 * warps;
-  static_assert(TileM % WarpM == 0 && TileN % WarpN == 0 && TileK % 16 == 0,
+  static_assert(Shape::tile_m % Shape::warp_m == 0 && Shape::tile_n % Shape::warp_n == 0 &&
+                    Shape::tile_k % 16 == 0,
                 "tiles are whole warps");
-  static_assert(WarpM % 32 == 0 && WarpN % 32 == 0,
+  static_assert(Shape::warp_m % 32 == 0 && Shape::warp_n % 32 == 0,
                 "the epilogue stages 32 × 32 pieces of a warp's tile");
 };
 
@@ -163,14 +158,13 @@ __device__ __forceinline__ void wmma_finish(WmmaParams const& p, std::int64_t ba
 }
 
 /// AInnerK: A's unit stride is along k (else along m). BInnerN: B's is along n (else along k).
-/// Instantiations: 2 × 2 × the number of configurations.
+/// Instantiations: 2 × 2 × the number of shapes.
 template <class Config, bool AInnerK, bool BInnerN>
-__global__ void __launch_bounds__(Config::threads, Config::policy.blocks_per_sm)
+__global__ void __launch_bounds__(Config::threads, Config::blocks)
     wmma_f16_kernel(__grid_constant__ WmmaParams const p) {
   namespace wmma = nvcuda::wmma;
-  constexpr WmmaPolicy policy = Config::policy;
-  constexpr int tile_m = policy.tile_m, tile_n = policy.tile_n, tile_k = policy.tile_k;
-  constexpr int fragments_m = policy.warp_m / 16, fragments_n = policy.warp_n / 16;
+  constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
+  constexpr int fragments_m = Config::warp_m / 16, fragments_n = Config::warp_n / 16;
   using TileA = WmmaTile<AInnerK ? tile_m : tile_k, AInnerK ? tile_k : tile_m, Config::threads>;
   using TileB = WmmaTile<BInnerN ? tile_k : tile_n, BInnerN ? tile_n : tile_k, Config::threads>;
   using LayoutA = std::conditional_t<AInnerK, wmma::row_major, wmma::col_major>;
@@ -216,8 +210,8 @@ __global__ void __launch_bounds__(Config::threads, Config::policy.blocks_per_sm)
   }
 
   int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-  int const warp_m = warp / Config::warps_n * policy.warp_m;
-  int const warp_n = warp % Config::warps_n * policy.warp_n;
+  int const warp_m = warp / Config::warps_n * Config::warp_m;
+  int const warp_n = warp % Config::warps_n * Config::warp_n;
 
   wmma::fragment<wmma::accumulator, 16, 16, 16, float> sums[fragments_m][fragments_n];
 #pragma unroll

@@ -20,6 +20,7 @@
 #include "params.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/tma.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -30,23 +31,24 @@ struct SimtParams : Sm90Params {
   float alpha;  ///< instead of the epilogue's, which is 1
 };
 
-/// A block's tile; warps that it has no place for share out k.
-template <int TileM, int TileN, int Stages>
+/// What follows from a SimtShape; warps that its tile has no place for share out k.
+template <class Shape>
 struct SimtConfig {
   using A = float;
   using B = float;
-  static constexpr int tile_m = TileM, tile_n = TileN, stages = Stages;
+  static constexpr int tile_m = Shape::rows, tile_n = Shape::columns, stages = Shape::stages;
+  static constexpr int cycles = Shape::cycles;  ///< of a k
   static constexpr int tile_k = 32;
   static constexpr int consumer_warps = 8, transposing_warps = 3;
-  static constexpr int warps_m = TileM / 64, warps_n = TileN / 64, places = warps_m * warps_n;
+  static constexpr int warps_m = tile_m / 64, warps_n = tile_n / 64, places = warps_m * warps_n;
   static constexpr int groups = consumer_warps / places;  ///< that share out k
   static constexpr int threads = 128 + 32 * consumer_warps;
-  static constexpr int a_bytes = TileM * 128, b_bytes = TileN * 128;
+  static constexpr int a_bytes = tile_m * 128, b_bytes = tile_n * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes;
-  static constexpr int shared_bytes = 1024 + Stages * stage_bytes + 3 * 8 * Stages;
+  static constexpr int shared_bytes = 1024 + stages * stage_bytes + 3 * 8 * stages;
   static constexpr int sums = 128;  ///< of a thread
   static_assert(shared_bytes <= sm90_shared_bytes && consumer_warps % places == 0 && groups <= 4);
-  static_assert(consumer_warps * 32 * sums * 4 <= Stages * stage_bytes);
+  static_assert(consumer_warps * 32 * sums * 4 <= stages * stage_bytes);
 };
 
 namespace {

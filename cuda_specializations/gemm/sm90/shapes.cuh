@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// The shapes that the kernels of gemm/sm90_wgmma_* and gated_mlp/sm90_wgmma_* come in.
+/// The shapes that the kernels of gemm/sm90_wgmma_*, gated_mlp/sm90_wgmma_* and gemm/sm90_simt_f32
+/// come in.
 /// launch_many.cuh and launch_few.cuh say which calls have the choice of which, params.cuh and
 /// kernel_split_k.cuh what follows from a shape. Kernels' symbols carry the shapes' names, and so
 /// does ptxas_allowances.txt.
@@ -93,6 +94,22 @@ struct Few128Deep      : FewShape< 128, 1>             {};
 struct Few16Gated      : FewShape<  16, 2, 1, 2, true> {};
 struct Few32Gated      : FewShape<  32, 2, 1, 2, true> {};
 struct Few64Gated      : FewShape<  64, 2, 1, 2, true> {};
+// clang-format on
+
+/// Tiles of gemm/sm90_simt_f32, whose eight warps have 64 × 64 elements each and share out k where
+/// a tile is smaller. `Cycles`: what a k costs a tile.
+template <int Rows, int Columns, int Stages, int Cycles>
+struct SimtShape {
+  static constexpr int rows = Rows, columns = Columns, stages = Stages, cycles = Cycles;
+};
+
+// clang-format off
+// Cycles from <H200 700 W, CUDA 13.0, 256³ ... 8192³, 512 × 512 × 8192, 2048 × 2048 × 256, 1024 ×
+// 1024 × 64>, up to 15 % more where an operand is transposed.
+//                            rows columns stages cycles
+struct M128N256Simt    : SimtShape<128, 256, 4, 307> {};
+struct M128N128Simt    : SimtShape<128, 128, 6, 168> {}; // by 1, 2 or 4 blocks
+struct M64N128Simt     : SimtShape< 64, 128, 8,  86> {}; // by 1, 2, 4 or 8 blocks
 // clang-format on
 
 }  // namespace sm90_gemm_shapes

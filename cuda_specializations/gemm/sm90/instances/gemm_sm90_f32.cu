@@ -31,24 +31,18 @@ cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int s
                          Split ? splits : 1, Config::threads, Config::shared_bytes, stream, p);
 }
 
-using SimtLarge = SimtConfig<128, 256, 4>;
-using SimtMiddle = SimtConfig<128, 128, 6>;
-using SimtSmall = SimtConfig<64, 128, 8>;
+using SimtLarge = SimtConfig<sm90_gemm_shapes::M128N256Simt>;
+using SimtMiddle = SimtConfig<sm90_gemm_shapes::M128N128Simt>;
+using SimtSmall = SimtConfig<sm90_gemm_shapes::M64N128Simt>;
 
 /// Cycles that a call takes: rounds of blocks over the device times what a block costs. `splits`: 0
-/// for large tiles.
-///
-/// From <H200 700 W, CUDA 13.0, 256³ ... 8192³, 512 × 512 × 8192, 2048 × 2048 × 256, 1024 × 1024 ×
-/// 64>: a k costs a tile of 128 × 256 307 cycles, of 128 × 128 168, of 64 × 128 86, and up to 15 %
-/// more if it is transposed; clusters of 4 and 8 leave a tenth of the device idle.
+/// for large tiles. Figures from where those in shapes.cuh are from; clusters of 4 and 8 leave a
+/// tenth of the device idle.
 template <class Config>
 double simt_cost(abi::GemmArgs const& g, abi::Device const& device, int splits) {
-  bool const small = Config::tile_m == 64, large = splits == 0;
-  double const per_k = (large   ? 307
-                        : small ? 86
-                                : 168) +
-                       (major_a(g) == Major::k ? 4 : 0) + (major_b(g) == Major::k ? 8 : 0);
-  double const fixed = large         ? 8e3
+  double const per_k =
+      Config::cycles + (major_a(g) == Major::k ? 4 : 0) + (major_b(g) == Major::k ? 8 : 0);
+  double const fixed = splits == 0   ? 8e3
                        : splits == 1 ? 12e3
                        : splits == 2 ? 13e3
                        : splits == 4 ? 18e3
