@@ -24,6 +24,9 @@ GemmOptions gemm_options(attikos_gemm_options const& from) {
   ATTIKOS_GEMM_OPTIONS(ATTIKOS_COPY_OPTION)
   static_assert(ATTIKOS_UNCOPIED(ATTIKOS_GEMM_OPTIONS, GemmOptions) == 1,
                 "bias_along_rows is read by hand");
+  static_assert(
+      ATTIKOS_ACTIVATION_NONE == 0 && ATTIKOS_COMPUTE_IEEE == 0 && ATTIKOS_ACCUMULATE_PROMOTED == 0,
+      "members of C++ that are choices begin as their enumerator 0");
   to.bias_along = from.bias_along_rows != 0 ? BiasAlong::m : BiasAlong::n;
   return to;
 }

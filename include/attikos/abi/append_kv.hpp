@@ -53,7 +53,7 @@ struct AppendKvArgs {
   std::int64_t heads_q = 0, seqlen_q = 0;
   std::int64_t q_stride[4] = {}, q_out_stride[4] = {};
   Offsets cu_seqlens_q = {};
-  bool queries_share_position = false;  ///< all are rotated as the first
+  ATTIKOS_OPTION_QUERIES_SHARE_POSITION(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
 /// What a call may ask for beyond new keys and values at the beginning of a cache. See options.hpp.

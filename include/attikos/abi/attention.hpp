@@ -52,7 +52,7 @@ struct AttentionArgs {
   CausalAlignment causal_alignment = CausalAlignment::bottom_right;
   ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
   /// What the caller allows; a kernel may be more precise than that.
-  Compute compute = Compute::ieee;
+  ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
 
   // Optional from here on.
 

@@ -5,7 +5,7 @@
 
 #include <attikos/abi/compute.hpp>
 #include <attikos/abi/dtype.hpp>
-#include <attikos/abi/options.hpp>
+#include <attikos/abi/option_members.hpp>
 #include <attikos/abi/scale_grid.hpp>
 #include <cstdint>
 
@@ -76,8 +76,9 @@ struct GemmArgs {
   std::int64_t a_batch = 0, a_m = 0, a_k = 0;
   std::int64_t b_batch = 0, b_k = 0, b_n = 0;
   std::int64_t c_batch = 0, c_m = 0, c_n = 0;
-  double alpha = 1, beta = 0, scale = 1;
-  Activation activation = Activation::none;
+  ATTIKOS_OPTION_FACTORS(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_SCALE(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_ACTIVATION(ATTIKOS_CXX_OPTION_MEMBER)
   void const* bias = nullptr;
   DType type_bias = DType::float32;
   BiasAlong bias_along = BiasAlong::n;
@@ -87,8 +88,8 @@ struct GemmArgs {
   std::int64_t residual_batch = 0, residual_m = 0, residual_n = 0;
 
   /// What the caller allows; a kernel may be more precise than that.
-  Compute compute = Compute::ieee;
-  Accumulate accumulate = Accumulate::promoted;
+  ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
+  ATTIKOS_OPTION_ACCUMULATE(ATTIKOS_CXX_OPTION_MEMBER)
   /// Factors of A over [batch, m, k] and of B over [batch, k, n].
   ScaleGrid scale_a, scale_b;
   /// Subtracted from int8 elements: one for all (stride 0), or one per row of A, per column of B.

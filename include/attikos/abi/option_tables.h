@@ -6,8 +6,8 @@
  *  - the structs of attikos.h and their initializers, in the order of the table after `struct_size`. The order is the
  *    binary interface: new rows go to the end, where those of 4 bytes come in pairs, since a struct of an earlier
  *    version may have padding there;
- *  - members of AttentionOptions, DecodeOptions and abi::AttentionArgs in C++, what copies them from one to the other,
- *    and the options that a kernel has to name or refuses (abi/options.hpp);
+ *  - members of AttentionOptions, DecodeOptions, GemmOptions, AppendKvOptions and of the kernels' arguments in C++,
+ *    what copies them from one to the other, and the options that a kernel has to name or refuses (abi/options.hpp);
  *  - what attikos_describe_options() says, and by it the structs and the documentation of the Python package.
  *
  * The kinds, what they are in C, and what in C++:
@@ -59,6 +59,7 @@
                     " clamp them")
 #define ATTIKOS_KERNEL(X) \
   X(text, kernel, NULL, "null or \"\": automatic; a name demands that kernel and never falls back")
+#define ATTIKOS_OPTION_COMPUTE(X) X(choice, compute, ATTIKOS_COMPUTE_IEEE, "an attikos_compute") /* of gemm, too */
 #define ATTIKOS_LENGTHS(X)                                                                                    \
   X(tensor, lengths_q, NULL, "int32, one per sequence, or null: every query counts")                          \
   X(tensor, lengths_kv, NULL, "likewise, of keys, of a cache positions in use; not null beside lengths_q")
@@ -94,7 +95,7 @@
   ATTIKOS_TERMS(X)                                                       \
   ATTIKOS_KERNEL(X)                                                      \
   ATTIKOS_FACTORS(X)                                                     \
-  X(choice, compute, ATTIKOS_COMPUTE_IEEE, "an attikos_compute")         \
+  ATTIKOS_OPTION_COMPUTE(X)                                              \
   ATTIKOS_LATER_SCORE_OPTIONS(X)                                         \
   X(choice, determinism, ATTIKOS_RUN_TO_RUN,                             \
     "an attikos_determinism, of gradients: unordered leaves the order"   \
@@ -128,10 +129,17 @@
 
 /* --- append_kv ----------------------------------------------------------------------------------- */
 
+/* What C and C++ have by one name; kernels are told the first, and work out the second from it. */
+#define ATTIKOS_OPTION_QUERIES_SHARE_POSITION(X)                                                                  \
+  X(flag, queries_share_position, 0, "every query is rotated as the first one, which suits attention without a"   \
+                                     " causal mask or window; else query i as position length + i")
+#define ATTIKOS_OPTION_APPENDED_ROTARY_DIM(X)                                                                     \
+  X(integer, rotary_dim, 0, "how many features are rotated: 0 for the width of the tables, or twice that for"     \
+                            " tables with one entry to a pair")
+
 #define ATTIKOS_APPEND_KV_OPTIONS(X)                                                                              \
   X(flag, interleaved, 0, "rotary features 2i and 2i + 1 form pairs, else i and i + half")                        \
-  X(flag, queries_share_position, 0, "every query is rotated as the first one, which suits attention without a"   \
-                                     " causal mask or window; else query i as position length + i")               \
+  ATTIKOS_OPTION_QUERIES_SHARE_POSITION(X)                                                                        \
   X(flag, check, 0, "lengths are read and it is checked that all new positions fit into the cache, which waits"   \
                     " for the stream; else those that do not are left out")                                       \
   X(tensor, cache_lengths, NULL, "int32 [batch], positions in use before the call, or null for 0")                \
@@ -142,8 +150,7 @@
   X(tensor, rotary_sin, NULL, "likewise")                                                                         \
   X(tensor, q, NULL, "[batch, heads_q, seqlen_q, d], rotated into q_out, or null")                                \
   X(tensor, q_out, NULL, "the shape of q and the type of the caches; of one type it may be q itself")             \
-  X(integer, rotary_dim, 0, "how many features are rotated: 0 for the width of the tables, or twice that for"     \
-                            " tables with one entry to a pair")                                                   \
+  ATTIKOS_OPTION_APPENDED_ROTARY_DIM(X)                                                                           \
   X(tensor, new_lengths, NULL, "int32 [batch], how many of the seqlen_new positions of each sequence are new"     \
                                " tokens, or null: all; the others are not read")                                  \
   X(tensor, cu_seqlens_q, NULL, "int32 [batch + 1], or null: q and q_out are [heads_q, total_q, d]")              \
@@ -152,13 +159,35 @@
 
 /* --- gemm ---------------------------------------------------------------------------------------- */
 
+/* What C and C++ have by one name, in runs that stand together in all structs. */
+#define ATTIKOS_OPTION_FACTORS(X)                     \
+  X(real, alpha, 1, "factor of the product")          \
+  X(real, beta, 0, "factor of what c holds; 0 never reads c")
+#define ATTIKOS_OPTION_SCALE(X) X(real, scale, 1, "factor of the result before the bias")
+#define ATTIKOS_OPTION_TRANSPOSES(X)        \
+  X(flag, trans_a, 0, "a is [.., k, m]")    \
+  X(flag, trans_b, 0, "b is [.., n, k]")
+#define ATTIKOS_OPTION_ACTIVATION(X) X(choice, activation, ATTIKOS_ACTIVATION_NONE, "an attikos_activation")
+#define ATTIKOS_OPTION_ACCUMULATE(X) X(choice, accumulate, ATTIKOS_ACCUMULATE_PROMOTED, "an attikos_accumulate")
+#define ATTIKOS_OPTION_TILE(X)                                                                                     \
+  X(number, tile_m, 0, "extents of the tile; a compiled kernel that has it, else the portable one; 0: the"         \
+                       " library's")                                                                               \
+  X(number, tile_n, 0, "likewise")                                                                                 \
+  X(number, tile_k, 0, "likewise")
+
+/* Those of them that kernels are told. */
+#define ATTIKOS_GEMM_KERNEL_OPTIONS(X) \
+  ATTIKOS_OPTION_FACTORS(X)            \
+  ATTIKOS_OPTION_SCALE(X)              \
+  ATTIKOS_OPTION_ACTIVATION(X)         \
+  ATTIKOS_OPTION_COMPUTE(X)            \
+  ATTIKOS_OPTION_ACCUMULATE(X)
+
 #define ATTIKOS_GEMM_OPTIONS(X)                                                                                    \
-  X(real, alpha, 1, "factor of the product")                                                                       \
-  X(real, beta, 0, "factor of what c holds; 0 never reads c")                                                      \
-  X(real, scale, 1, "factor of the result before the bias")                                                        \
-  X(flag, trans_a, 0, "a is [.., k, m]")                                                                           \
-  X(flag, trans_b, 0, "b is [.., n, k]")                                                                           \
-  X(choice, activation, ATTIKOS_ACTIVATION_NONE, "an attikos_activation")                                          \
+  ATTIKOS_OPTION_FACTORS(X)                                                                                        \
+  ATTIKOS_OPTION_SCALE(X)                                                                                          \
+  ATTIKOS_OPTION_TRANSPOSES(X)                                                                                     \
+  ATTIKOS_OPTION_ACTIVATION(X)                                                                                     \
   X(flag, bias_along_rows, 0, "the bias has one entry per row of c instead of per column")                         \
   X(tensor, bias, NULL, "[n] (or [m]), or null")                                                                   \
   X(tensor, residual, NULL, "the shape of c, which it may be itself, or null")                                     \
@@ -166,8 +195,8 @@
                            " ([1], per row of op(a), or in blocks of 128 along k), or null for 1")                 \
   X(tensor, scale_b, NULL, "likewise, per column of op(b)")                                                        \
   ATTIKOS_KERNEL(X)                                                                                                \
-  X(choice, compute, ATTIKOS_COMPUTE_IEEE, "an attikos_compute")                                                   \
-  X(choice, accumulate, ATTIKOS_ACCUMULATE_PROMOTED, "an attikos_accumulate")                                      \
+  ATTIKOS_OPTION_COMPUTE(X)                                                                                        \
+  ATTIKOS_OPTION_ACCUMULATE(X)                                                                                     \
   X(tensor, zero_point_a, NULL, "int32 [1] or [m], subtracted from int8 elements of a, or null")                   \
   X(tensor, zero_point_b, NULL, "int32 [1] or [n]")                                                                \
   X(tensor, device_scale, NULL, "float32 [1], a factor of `scale` that the device holds, or null")                 \
@@ -179,10 +208,7 @@
                                  " device and clamped")                                                            \
   X(tensor, row_counts, NULL, "int32 [batch], or null: rows of a [batch, m, k] and c [batch, m, n] past these"     \
                               " counts are neither read nor written")                                              \
-  X(number, tile_m, 0, "extents of the tile; a compiled kernel that has it, else the portable one; 0: the"         \
-                       " library's")                                                                               \
-  X(number, tile_n, 0, "likewise")                                                                                 \
-  X(number, tile_k, 0, "likewise")
+  ATTIKOS_OPTION_TILE(X)
 
 #define ATTIKOS_GEMM_GRADIENTS(X)                                                                           \
   X(tensor, da, NULL, "the shape and type of a, or null; summed over the batch where a has none")           \

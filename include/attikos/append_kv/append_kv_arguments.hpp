@@ -248,7 +248,9 @@ abi::AppendKvArgs append_kv_arguments(AppendKvRow<Acc, X, C, Rotary_, Q, QOut> c
   g.heads_q = row.q.extent[1], g.seqlen_q = row.q.extent[2];
   take(row.q.stride, g.q_stride), take(row.q_out.stride, g.q_out_stride);
   g.cu_seqlens_q = row.query_tokens.offsets;
-  g.queries_share_position = row.queries_share_position;
+  auto& to = g;
+  auto const& from = row;
+  ATTIKOS_OPTION_QUERIES_SHARE_POSITION(ATTIKOS_CXX_OPTION_COPY)
   return g;
 }
 

@@ -10,15 +10,15 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Options of append_kv().
+/// Options of append_kv(); those that C has by the same name are rows of abi/option_tables.h.
 struct AppendKvOptions {
   RopeStyle style = RopeStyle::half_split;  ///< which features rotary(cos, sin) rotates in pairs
-  /// queries(q, out): every query is rotated as the first one, for attention without a causal mask
-  /// or window; else query i as position cache length + i.
-  bool queries_share_position = false;
-  /// How many leading features rotary(cos, sin) rotates: the width of the tables (which 0 stands
-  /// for), or twice that for tables that hold one entry per pair.
-  std::int64_t rotary_dim = 0;
+  /// queries_share_position: every query of queries(q, out) is rotated as the first one, for
+  /// attention without a causal mask or window; else query i as position cache length + i.
+  ATTIKOS_OPTION_QUERIES_SHARE_POSITION(ATTIKOS_CXX_OPTION_MEMBER)
+  /// rotary_dim: how many leading features rotary(cos, sin) rotates; the width of the tables (which
+  /// 0 stands for), or twice that for tables that hold one entry per pair.
+  ATTIKOS_OPTION_APPENDED_ROTARY_DIM(ATTIKOS_CXX_OPTION_MEMBER)
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
 };
 

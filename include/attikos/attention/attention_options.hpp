@@ -46,9 +46,10 @@ struct AttentionOptions {
   ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
   ATTIKOS_OPTION_SOFTCAP(ATTIKOS_CXX_OPTION_MEMBER)
   double dropout_p = 0;  ///< anything but 0 is refused
-  /// Least precision of float products. The portable kernels and the gradients always compute in
-  /// IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the choice.
-  Compute compute = Compute::ieee;
+  /// compute: least precision of float products. The portable kernels and the gradients always
+  /// compute in IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the
+  /// choice.
+  ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
   ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)
   /// `unordered` leaves attention_backward() the order of its sums, which is faster on some
   /// devices; attention() repeats its bits from run to run whatever this says. `batch_invariant` is

@@ -80,10 +80,10 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
     raise<UnsupportedError>(operation,
                             ": determinism is batch_invariant; expected run_to_run or unordered");
   ATTIKOS_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
+  ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_COPY)
   if (to.softmax_scale == 0)
     to.softmax_scale = to.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(to.head_dim)) : 1.0;
   to.causal_alignment = from.causal_alignment;
-  to.compute = from.compute;
 }
 
 /// What enters the scores besides options; absent where it was not given.

@@ -81,10 +81,10 @@ inline abi::GemmArgs gemm_matrices(char const* operation, GemmOperands const& gi
   g.c_batch = c.pointers != nullptr ? 1 : c.batch_stride;
   g.c_m = c.row_stride;
   g.c_n = c.col_stride;
-  g.activation = options.activation;
+  auto& to = g;
+  auto const& from = options;
+  ATTIKOS_GEMM_KERNEL_OPTIONS(ATTIKOS_CXX_OPTION_COPY)
   g.bias_along = options.bias_along;
-  g.compute = options.compute;
-  g.accumulate = options.accumulate;
   return g;
 }
 

@@ -11,25 +11,30 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
-/// Options of gemm(). All are run-time values.
+/// Options of gemm(). All are run-time values; those that C has by the same name are rows of
+/// abi/option_tables.h, which says what they mean.
 struct GemmOptions {
-  double alpha = 1;                          ///< factor of op(A)·op(B)
-  double beta = 0;                           ///< factor of what C holds; 0 never reads C
-  bool trans_a = false;                      ///< op(A) = Aᵀ
-  bool trans_b = false;                      ///< op(B) = Bᵀ
-  Activation activation = Activation::none;  ///< pointwise function before the residual is added
-  double scale = 1;                          ///< factor of the whole product, before the bias
+  /// alpha, the factor of op(A)·op(B), and beta, that of what C holds; 0 never reads C.
+  ATTIKOS_OPTION_FACTORS(ATTIKOS_CXX_OPTION_MEMBER)
+  /// trans_a: op(A) = Aᵀ; trans_b: op(B) = Bᵀ.
+  ATTIKOS_OPTION_TRANSPOSES(ATTIKOS_CXX_OPTION_MEMBER)
+  /// activation: pointwise function before the residual is added.
+  ATTIKOS_OPTION_ACTIVATION(ATTIKOS_CXX_OPTION_MEMBER)
+  /// scale: factor of the whole product, before the bias.
+  ATTIKOS_OPTION_SCALE(ATTIKOS_CXX_OPTION_MEMBER)
   BiasAlong bias_along = BiasAlong::n;  ///< the bias has one entry per column (n) or per row (m)
-  /// Least precision of float products. The portable kernel always computes in IEEE float32, which
-  /// every choice allows. Kernels named tf32 want `tf32`, those named tf32x3 either of the two.
-  Compute compute = Compute::ieee;
-  /// Least precision of float8 sums. The portable kernel always sums in IEEE float32.
-  Accumulate accumulate = Accumulate::promoted;
+  /// compute: least precision of float products. The portable kernel always computes in IEEE
+  /// float32, which every choice allows. Kernels named tf32 want `tf32`, those named tf32x3 either
+  /// of the two.
+  ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
+  /// accumulate: least precision of float8 sums. The portable kernel always sums in IEEE float32.
+  ATTIKOS_OPTION_ACCUMULATE(ATTIKOS_CXX_OPTION_MEMBER)
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
-  /// Rows, columns and depth of the tile that a team, or a cluster of blocks, computes; 0 leaves
-  /// that extent to the library. A tile that no compiled kernel has for the call sends it to the
-  /// portable one. gemm_tile() reads what a call uses, autotune_gemm() finds the fastest.
-  int tile_m = 0, tile_n = 0, tile_k = 0;
+  /// tile_m, tile_n, tile_k: rows, columns and depth of the tile that a team, or a cluster of
+  /// blocks, computes; 0 leaves that extent to the library. A tile that no compiled kernel has for
+  /// the call sends it to the portable one. gemm_tile() reads what a call uses, autotune_gemm()
+  /// finds the fastest.
+  ATTIKOS_OPTION_TILE(ATTIKOS_CXX_OPTION_MEMBER)
 };
 
 /// Matrices of one shape that lie anywhere, each behind a pointer. See matrix_pointers().
