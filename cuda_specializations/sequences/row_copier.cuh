@@ -3,8 +3,8 @@
 /// Rows on their way to tiles in shared memory, whatever their strides, by the threads of a block.
 ///
 /// Row r of a tile begins r·`pitch` bytes behind the first. Where a shape is `turned`, it has its
-/// 16 bytes number c in place c ^ row_turn(r), so that neither copies nor loads of fragments meet
-/// in a bank.
+/// 16 bytes number c in place c ^ row_swizzle(r), so that neither copies nor loads of fragments
+/// meet in a bank.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,11 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// What the places of a row's chunks are turned by. 16-bit types load matrices of 8 rows of 16
+/// What the places of a row's chunks are swizzled by. 16-bit types load matrices of 8 rows of 16
 /// bytes. Of float64 eight lanes load two chunks each of four rows an even number apart, or four
 /// chunks each of two neighbours.
 template <class T>
-__device__ __forceinline__ int row_turn(int r) {
+__device__ __forceinline__ int row_swizzle(int r) {
   return sizeof(T) == 2 ? r & 7 : ((r ^ r >> 1) & 1) << 2 | (r >> 1 & 2);
 }
 
@@ -47,14 +47,16 @@ struct RowCopier {
   __device__ __forceinline__ RowCopier() {
     thread = static_cast<unsigned>(fresh_thread());
     chunk = static_cast<int>(thread % chunks), row = static_cast<int>(thread / chunks);
-    to = static_cast<std::uint32_t>(row * pitch + (chunk ^ turn(row)) * 16);
+    to = static_cast<std::uint32_t>(row * pitch + (chunk ^ swizzle(row)) * 16);
   }
 
-  __device__ __forceinline__ static int turn(int r) { return Config::turned ? row_turn<T>(r) : 0; }
+  __device__ __forceinline__ static int swizzle(int r) {
+    return Config::turned ? row_swizzle<T>(r) : 0;
+  }
 
   /// Where the chunk of the row r behind the first lies in a tile.
   __device__ __forceinline__ std::uint32_t place(int r, int panel) const {
-    return (to ^ (turn(r) * 16u)) + r * pitch + panel * chunks * 16;
+    return (to ^ (swizzle(r) * 16u)) + r * pitch + panel * chunks * 16;
   }
 
   /// Bytes of this chunk that rows of `features` elements have.

@@ -46,9 +46,9 @@ struct SimtAttentionConfig {
   static_assert(d % 64 == 0 && tile_n % 32 == 0 && slot_bytes >= v_keys * d * 4);
   static_assert(shared_bytes <= sm80_shared_bytes);
 
-  static constexpr __host__ __device__ int turn_q(int feature) { return feature & (rows - 1); }
-  static constexpr __host__ __device__ int turn_k(int) { return 0; }
-  static constexpr __host__ __device__ int turn_v(int) { return 0; }
+  static constexpr __host__ __device__ int swizzle_q(int feature) { return feature & (rows - 1); }
+  static constexpr __host__ __device__ int swizzle_k(int) { return 0; }
+  static constexpr __host__ __device__ int swizzle_v(int) { return 0; }
   static constexpr __host__ __device__ int row(int i) { return i / 4 * 16 + i % 4; }
   static constexpr __host__ __device__ int key(int j) { return j / 4 * 32 + j % 4; }
   static constexpr __host__ __device__ int column(int c) { return c / 4 * 32 + c % 4; }
@@ -84,10 +84,10 @@ __device__ __forceinline__ void add_outer_masked(float (&sums)[Rows][Columns],
 /// The queries of a lane, 4 m ... of each 16, where 16 bytes stand in pairs `apart` from each
 /// other.
 template <int Rows>
-__device__ __forceinline__ void load_rows(float (&x)[Rows], std::uint32_t from, bool turned) {
+__device__ __forceinline__ void load_rows(float (&x)[Rows], std::uint32_t from, bool swapped) {
 #pragma unroll
   for (int h = 0; h < Rows / 4; ++h) {
-    float4 const y = load_shared(from + (Rows == 8 && turned ? h ^ 1 : h) * 64);
+    float4 const y = load_shared(from + (Rows == 8 && swapped ? h ^ 1 : h) * 64);
     x[4 * h] = y.x, x[4 * h + 1] = y.y, x[4 * h + 2] = y.z, x[4 * h + 3] = y.w;
   }
 }

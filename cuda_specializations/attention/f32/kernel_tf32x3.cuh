@@ -45,8 +45,8 @@ struct Tf32x3AttentionConfig {
   static_assert(d % 64 == 0);
 
   /// Rows of either parity, and keys 2 q, meet in no bank.
-  static constexpr __host__ __device__ int turn_k(int row) { return (row & 1) * 4; }
-  static constexpr __host__ __device__ int turn_v(int row) { return row & 6; }
+  static constexpr __host__ __device__ int swizzle_k(int row) { return (row & 1) * 4; }
+  static constexpr __host__ __device__ int swizzle_v(int row) { return row & 6; }
   static constexpr __host__ __device__ int row(int i) { return 8 * i; }
   static constexpr __host__ __device__ int key(int j) { return j / 2 * 8 + j % 2; }
   static constexpr __host__ __device__ int column(int c) { return c / 8 * 32 + c % 8; }
@@ -200,8 +200,8 @@ __global__ void __launch_bounds__(C::threads, resident_blocks(C::blocks))
 
   float const c = p.terms ? 1.0f : p.scale * log2_e;
   int const row0 = warp * 16 + g;  // of the tile
-  std::uint32_t const k_lane = g * 128 + (q ^ C::turn_k(g)) * 16;
-  std::uint32_t const v_lane = 2 * q * 128 + (g ^ C::turn_v(2 * q)) * 16;
+  std::uint32_t const k_lane = g * 128 + (q ^ C::swizzle_k(g)) * 16;
+  std::uint32_t const v_lane = 2 * q * 128 + (g ^ C::swizzle_v(2 * q)) * 16;
   std::uint32_t const own_queries = queries + warp * (16 * 128) + k_lane;
   F32Softmax<C> softmax;
   float o[2][C::columns] = {};

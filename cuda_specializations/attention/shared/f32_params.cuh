@@ -81,7 +81,7 @@ __device__ __forceinline__ void copy_four(std::uint32_t to, float const* from, s
 }
 
 /// Queries as rows: panels of 32 features, of which row r has its 16 bytes number c in place
-/// c ^ turn_k(r). Rows past the last, and features, are zeros.
+/// c ^ swizzle_k(r). Rows past the last, and features, are zeros.
 template <class Config>
 __device__ __forceinline__ void copy_queries(std::uint32_t to, F32AttentionParams const& p,
                                              AttentionTile const& t) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void copy_queries(std::uint32_t to, F32AttentionParam
     for (int r = static_cast<int>(threadIdx.x) / 8; r < Config::tile_m; r += Config::threads / 8) {
       int const feature = panel * 32 + c * 4;
       bool const exists = t.row0 + r < t.len_q;
-      copy_four(to + panel * (Config::tile_m * 128) + r * 128 + (c ^ Config::turn_k(r)) * 16,
+      copy_four(to + panel * (Config::tile_m * 128) + r * 128 + (c ^ Config::swizzle_k(r)) * 16,
                 from + (exists ? (std::int64_t{t.begin_q} + t.row0 + r) * g.q_stride[2] : 0) +
                     feature * g.q_stride[3],
                 g.q_stride[3], exists ? d - feature : 0, p.whole_q);
@@ -103,7 +103,7 @@ __device__ __forceinline__ void copy_queries(std::uint32_t to, F32AttentionParam
 }
 
 /// Queries as columns: of each feature all rows side by side, 16 bytes of them number c in place
-/// c ^ turn_q(feature). The features go up to a multiple of `k_features`.
+/// c ^ swizzle_q(feature). The features go up to a multiple of `k_features`.
 template <class Config>
 __device__ __forceinline__ void copy_queries_across(std::uint32_t to, F32AttentionParams const& p,
                                                     AttentionTile const& t) {
@@ -119,16 +119,18 @@ __device__ __forceinline__ void copy_queries_across(std::uint32_t to, F32Attenti
 #pragma unroll 4
     for (int f = thread % 8; f < end; f += 8) {
       bool const copied = exists && f < d;
-      copy_async<4>(to + f * (Config::tile_m * 4) + ((r / 4) ^ Config::turn_q(f)) * 16 + r % 4 * 4,
-                    from + (copied ? row + f * g.q_stride[3] : 0), copied ? 4 : 0);
+      copy_async<4>(
+          to + f * (Config::tile_m * 4) + ((r / 4) ^ Config::swizzle_q(f)) * 16 + r % 4 * 4,
+          from + (copied ? row + f * g.q_stride[3] : 0), copied ? 4 : 0);
     }
   }
 }
 
 /// Brings keys and values, block by block, in chunks through a ring of shared memory: first a
 /// block's keys, `k_features` of their features at a time, then its values, `v_keys` of them or
-/// `v_features` of their features at a time. A row has its 16 bytes number c in place c ^ turn_k or
-/// turn_v of its number; `across`: keys lie as columns, of each feature all keys side by side.
+/// `v_features` of their features at a time. A row has its 16 bytes number c in place c ^ swizzle_k
+/// or swizzle_v of its number; `across`: keys lie as columns, of each feature all keys side by
+/// side.
 template <class Config>
 struct F32Loader {
   static constexpr int k_pass =
@@ -214,11 +216,11 @@ struct F32Loader {
   __device__ __forceinline__ static std::uint32_t k_place() {
     int const r = k_first_row(), f = k_first_feature();
     if (Config::across) return f * Config::k_pitch + r * 4;
-    return r * Config::k_pitch + (f / 4 ^ Config::turn_k(r)) * 16;
+    return r * Config::k_pitch + (f / 4 ^ Config::swizzle_k(r)) * 16;
   }
   __device__ __forceinline__ static std::uint32_t v_place() {
     int const r = v_first_row();
-    return r * (Config::v_features * 4) + (v_first_feature() / 4 ^ Config::turn_v(r)) * 16;
+    return r * (Config::v_features * 4) + (v_first_feature() / 4 ^ Config::swizzle_v(r)) * 16;
   }
 
   __device__ __forceinline__ void copy_k(std::uint32_t slot, float const* from) const {

@@ -186,7 +186,7 @@ __device__ __forceinline__ void store_short(ShortParams const& p, ShortTile cons
 #pragma unroll
     for (int n = 0; n < copies; ++n) {
       int const r = n * Config::rows_at_once;
-      x[n] = load_shared((from ^ Config::turned(r)) + r * Config::row_bytes);
+      x[n] = load_shared((from ^ Config::swizzle(r)) + r * Config::row_bytes);
     }
     release();
 #pragma unroll
@@ -200,7 +200,7 @@ __device__ __forceinline__ void store_short(ShortParams const& p, ShortTile cons
 #pragma unroll 1
       for (int e = 0; e < 8; e += 2) {
         std::uint32_t const pair =
-            load_shared_4((from ^ Config::turned(r)) + r * Config::row_bytes + 2 * e);
+            load_shared_4((from ^ Config::swizzle(r)) + r * Config::row_bytes + 2 * e);
         T* const at = out + r * g.out_stride[2] + e * g.out_stride[3];
         at[0] = from_bits<T>(pair & 0xffffu);
         at[g.out_stride[3]] = from_bits<T>(pair >> 16);

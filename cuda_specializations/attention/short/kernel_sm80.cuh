@@ -62,8 +62,8 @@ __device__ __forceinline__ void copy_16_rows(std::uint32_t to, unsigned char con
   int const bytes = c < chunks_there ? 16 : 0;
 #pragma unroll
   for (int r = 0; r < 16; r += Config::rows_at_once)
-    copy_async<16>((to ^ Config::turned(r)) + r * Config::row_bytes, from + std::int64_t{r} * pitch,
-                   r + r0 < existing ? bytes : 0);
+    copy_async<16>((to ^ Config::swizzle(r)) + r * Config::row_bytes,
+                   from + std::int64_t{r} * pitch, r + r0 < existing ? bytes : 0);
 }
 
 /// Starts a warp's share of the copies of a team's keys or values from key `begin` on, and closes

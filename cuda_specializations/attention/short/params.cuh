@@ -27,13 +27,13 @@ struct ShortRows {
   static constexpr int rows_at_once = 32 / chunks;  ///< by one copy of a warp
 
   /// What row r does to the offset of a chunk, by exclusive or.
-  __host__ __device__ static constexpr std::uint32_t turned(int r) {
+  __host__ __device__ static constexpr std::uint32_t swizzle(int r) {
     return static_cast<std::uint32_t>(chunks >= 8 ? r & 7 : r >> 1 & 3) << 4;
   }
   /// Offset of 16 bytes number c of row r.
   __device__ static std::uint32_t place(int r, int c) {
     return static_cast<std::uint32_t>(r * row_bytes) +
-           (static_cast<std::uint32_t>(c << 4) ^ turned(r));
+           (static_cast<std::uint32_t>(c << 4) ^ swizzle(r));
   }
 };
 

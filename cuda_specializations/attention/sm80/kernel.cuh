@@ -70,10 +70,10 @@ __device__ __forceinline__ void multiply_pairwise(
         w[m][h] = widen(*reinterpret_cast<T const*>(&bits));
         in[m][h] = w[m][h] != 0 || !is_excluded(g, t, i + 16 * m + 8 * h, j + key);
       }
-    std::uint32_t const row = values + key * Config::d * 2 + lane % 4 * 4, turn = key % 8 * 16;
+    std::uint32_t const row = values + key * Config::d * 2 + lane % 4 * 4, swizzle = key % 8 * 16;
 #pragma unroll
     for (int n = 0; n < Config::d / 8; ++n) {
-      std::uint32_t const pair = load_shared_4(row + ((n % 8 * 16) ^ turn) + n / 8 * 128);
+      std::uint32_t const pair = load_shared_4(row + ((n % 8 * 16) ^ swizzle) + n / 8 * 128);
       auto const low = static_cast<unsigned short>(pair);
       auto const high = static_cast<unsigned short>(pair >> 16);
       float const x = widen(*reinterpret_cast<T const*>(&low));

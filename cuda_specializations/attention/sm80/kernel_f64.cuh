@@ -60,10 +60,10 @@ __device__ __forceinline__ double power_of_2(double x) {
   return x < -1022.0 ? 0.0 : y;
 }
 
-/// Offset of a chunk of row r of a tile. Rows 8 apart are turned alike, likewise chunks.
+/// Offset of a chunk of row r of a tile. Rows 8 apart are swizzled alike, likewise chunks.
 template <class Config>
 __device__ __forceinline__ std::uint32_t chunk_of(int r, int chunk) {
-  return static_cast<std::uint32_t>(r * Config::d * 8 + (chunk ^ row_turn<double>(r)) * 16);
+  return static_cast<std::uint32_t>(r * Config::d * 8 + (chunk ^ row_swizzle<double>(r)) * 16);
 }
 
 /// Where element (batch, head, i, j) of a bias or mask of a tile lies.

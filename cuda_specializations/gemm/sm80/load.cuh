@@ -68,8 +68,8 @@ struct Share {
   /// The chunk `i` passes below `to`. Rows of one pass are as many as the permutation's period, or
   /// half (float64).
   __device__ static __forceinline__ std::uint32_t place(std::uint32_t to, int i) {
-    int const turn = MnMajor && Size == 8 && pass == 2 ? i % 2 * 64 : 0;
-    return (to ^ turn) + i * Threads * 16;
+    int const swizzle = MnMajor && Size == 8 && pass == 2 ? i % 2 * 64 : 0;
+    return (to ^ swizzle) + i * Threads * 16;
   }
   __device__ static __forceinline__ void copy_narrow(std::uint32_t to, char const* from,
                                                      std::int64_t step, int rows, int bytes,
