@@ -67,11 +67,13 @@ int launch(abi::GatedMlpArgs const& t, abi::Device const& device, CUstream_st* s
   if (current.status() != cudaSuccess) return current.status();
   abi::GemmArgs const gate = gate_product(t), up = up_product(t);
   if (t.tokens <= 64) {  // weights as rows
-    abi::GemmArgs const turned = transposed(gate);
+    abi::GemmArgs const gate_transposed = transposed(gate);
     GatedPart const gated{source_a<T>(transposed(up)), t.activation};
-    if (t.tokens <= 16) return launch_few_tokens<T, Few16Gated>(turned, device, stream, gated);
-    if (t.tokens <= 32) return launch_few_tokens<T, Few32Gated>(turned, device, stream, gated);
-    return launch_few_tokens<T, Few64Gated>(turned, device, stream, gated);
+    if (t.tokens <= 16)
+      return launch_few_tokens<T, Few16Gated>(gate_transposed, device, stream, gated);
+    if (t.tokens <= 32)
+      return launch_few_tokens<T, Few32Gated>(gate_transposed, device, stream, gated);
+    return launch_few_tokens<T, Few64Gated>(gate_transposed, device, stream, gated);
   }
   GatedPart const gated{source_b<T>(up), t.activation};
   return launch_cheapest<Sm90Config<T, T, layouts::TN, N128Gated>,

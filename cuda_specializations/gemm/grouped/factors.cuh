@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// Factors of grouped float8 products that change along K, as gemm/sm90/mainloop_promoted.cuh has
-/// them for plain ones. The product is turned: factors of rows of A belong to the columns of wgmma,
-/// one factor of 128 columns of B to all its rows.
+/// them for plain ones. The product is transposed: factors of rows of A belong to the columns of
+/// wgmma, one factor of 128 columns of B to all its rows.
 #pragma once
 
 #include "gemm/sm90/mainloop_promoted.cuh"

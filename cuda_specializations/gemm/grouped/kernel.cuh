@@ -4,12 +4,12 @@
 ///
 /// As gemm/sm90/kernel.cuh, with two differences. The blocks find their tiles in the offsets (or
 /// counts) that lie on the device: tiles are numbered group by group, and the producer walks along.
-/// And the product is turned, Cᵀ = Bᵀ·Aᵀ, so that the groups' rows are the columns of wgmma, which
-/// come in steps finer than 64: a group of any size is cut into tiles that waste little. A tile has
-/// as many rows as registers allow and no more than 128 columns of C, since for every column shared
-/// memory takes in a line of weights and gives it to the tensor cores once, however few the rows
-/// are. Two blocks of a cluster take tiles side by side, and each brings half of the rows into
-/// both.
+/// And the product is transposed, Cᵀ = Bᵀ·Aᵀ, so that the groups' rows are the columns of wgmma,
+/// which come in steps finer than 64: a group of any size is cut into tiles that waste little. A
+/// tile has as many rows as registers allow and no more than 128 columns of C, since for every
+/// column shared memory takes in a line of weights and gives it to the tensor cores once, however
+/// few the rows are. Two blocks of a cluster take tiles side by side, and each brings half of the
+/// rows into both.
 #pragma once
 
 #include "epilogue.cuh"

@@ -43,7 +43,7 @@ int choose_tile(abi::GemmArgs const& g, abi::GemmTile const (&tiles)[Count],
 }
 
 /// What a transposed call's tiles are for the call itself.
-inline abi::GemmTiles turned(abi::GemmTiles list) {
+inline abi::GemmTiles transposed(abi::GemmTiles list) {
   for (int i = 0; i < list.count; ++i) std::swap(list.tile[i].m, list.tile[i].n);
   return list;
 }

@@ -214,7 +214,7 @@ cudaError_t launch_layout_sm80(abi::GemmArgs const& g, abi::Device const& device
 
 /// Kernels run with C's unit stride along N, but for rows that are grouped or counted: they stay
 /// rows.
-inline bool is_turned_sm80(abi::GemmArgs const& g) {
+inline bool is_transposed_sm80(abi::GemmArgs const& g) {
   return g.c_n != 1 && g.c_m == 1 && g.offsets == nullptr && g.counts == nullptr;
 }
 
@@ -227,9 +227,10 @@ struct Sm80Product {
                               abi::Device const& device) {
     abi::GemmTiles list;
     if (!verdict.ok || nothing_to_do(g)) return list;
-    bool const turns = is_turned_sm80(g);
-    launch_layout_sm80<Type, Large, Small>(turns ? transposed(g) : g, device, {nullptr, &list});
-    return turns ? turned(list) : list;
+    bool const transposes = is_transposed_sm80(g);
+    launch_layout_sm80<Type, Large, Small>(transposes ? transposed(g) : g, device,
+                                           {nullptr, &list});
+    return transposes ? transposed(list) : list;
   }
 
   /// A call is taken unless there is a reason not to, or no tile as the caller wants it.
@@ -245,7 +246,7 @@ struct Sm80Product {
     if (nothing_to_do(g)) return cudaSuccess;
     ScopedDevice const current(device.ordinal);
     if (current.status() != cudaSuccess) return current.status();
-    return launch_layout_sm80<Type, Large, Small>(is_turned_sm80(g) ? transposed(g) : g, device,
+    return launch_layout_sm80<Type, Large, Small>(is_transposed_sm80(g) ? transposed(g) : g, device,
                                                   {stream, nullptr});
   }
 };

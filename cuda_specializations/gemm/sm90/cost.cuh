@@ -132,14 +132,14 @@ inline bool few_columns(abi::GemmArgs const& g, abi::Device const& device) {
 
 /// The product as the kernels want it: an 8-bit operand whose unit stride is not along K first,
 /// fewer columns than rows where there are few, else C's unit stride along n.
-inline bool is_turned(abi::GemmArgs const& g, abi::Device const& device) {
+inline bool is_transposed(abi::GemmArgs const& g, abi::Device const& device) {
   bool const bytes = dtype_size(g.type_a) == 1;
   if (bytes && major_b(g) == Major::mn) return true;
   if (bytes && major_a(g) == Major::mn) return false;
   return few_columns(g, device) ? g.m < g.n : g.c_n != 1 && g.c_m == 1;
 }
 inline abi::GemmArgs oriented(abi::GemmArgs const& g, abi::Device const& device) {
-  return is_turned(g, device) ? transposed(g) : g;
+  return is_transposed(g, device) ? transposed(g) : g;
 }
 
 }  // namespace

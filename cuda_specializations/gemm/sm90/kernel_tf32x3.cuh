@@ -89,7 +89,8 @@ __device__ __forceinline__ void part_block(std::uint32_t block, std::uint32_t ap
 /// Transposes 32 × 32 elements in place, both ways in the copy engine's swizzle of 128-byte rows;
 /// one warp. Of B writes their small parts `apart` bytes on.
 template <bool OfB>
-__device__ __forceinline__ void turn_block(std::uint32_t block, std::uint32_t apart, int lane) {
+__device__ __forceinline__ void transpose_block(std::uint32_t block, std::uint32_t apart,
+                                                int lane) {
   std::uint32_t line[32];
 #pragma unroll
   for (int k = 0; k < 32; ++k)
@@ -200,10 +201,10 @@ __global__ void __launch_bounds__(Tf32x3Config::threads, 1)
         ring.wait(at);
         std::uint32_t const a = own + at.stage * Config::stage_bytes, b = a + Config::tile_bytes;
         if (p.transposes_b)
-          turn_block<true>(b, Config::tile_bytes, lane);
+          transpose_block<true>(b, Config::tile_bytes, lane);
         else
           part_block(b, Config::tile_bytes, lane);
-        if (p.transposes_a) turn_block<false>(a, 0, lane);
+        if (p.transposes_a) transpose_block<false>(a, 0, lane);
         fence_proxy_async();  // wgmma reads B
         __syncwarp();
         if (lane == 0) mbarrier_arrive(&ready[at.stage]);

@@ -70,7 +70,7 @@ inline abi::GemmTiles tiles_of_sm90(abi::GemmArgs const& args, abi::Device const
   abi::GemmTiles list;
   if (args.m == 0 || args.n == 0 || args.batch == 0) return list;
   launch(oriented(args, device), device, {nullptr, &list});
-  return is_turned(args, device) ? turned(list) : list;
+  return is_transposed(args, device) ? transposed(list) : list;
 }
 
 template <class A, class B>

@@ -77,8 +77,8 @@ struct Sm90Lead {
 
 struct Sm90Params {
   CUtensorMap a, b, c;
-  CUtensorMap
-      up;  ///< of a gated product, the second weight; b (a where operands are turned) is the first
+  CUtensorMap up;  ///< of a gated product, the second weight; b (a where operands are transposed)
+                   ///< is the first
   Sm90Tiles tiles;
   int k_blocks;      ///< 128-byte steps of K
   int a_batch_step;  ///< 0 where A is the same in every batch

@@ -43,7 +43,7 @@ char const* refuse_small(abi::GemmArgs const& g, abi::Device const& device, DTyp
 }
 
 /// The same products seen as Cᵀ = Bᵀ · Aᵀ.
-abi::GemmArgs turned(abi::GemmArgs const& g) {
+abi::GemmArgs transposed(abi::GemmArgs const& g) {
   abi::GemmArgs t = g;
   t.m = g.n, t.n = g.m;
   t.a = g.b, t.a_pointers = g.b_pointers, t.a_batch = g.b_batch, t.a_m = g.b_n, t.a_k = g.b_k;
@@ -196,7 +196,8 @@ int run_small(abi::GemmArgs const& args, abi::Device const& device, CUstream_st*
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  return run(args.c_n != 1 && args.c_m == 1 && args.m > 1 ? turned(args) : args, device, stream);
+  return run(args.c_n != 1 && args.c_m == 1 && args.m > 1 ? transposed(args) : args, device,
+             stream);
 }
 
 abi::Verdict accepts_small(abi::GemmArgs const& args, abi::Device const& device, DType type) {
