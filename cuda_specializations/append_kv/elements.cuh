@@ -82,7 +82,7 @@ __device__ __forceinline__ AppendKvGroup<C, N> converted(AppendKvGroup<X, N> con
 /// Cosines and sines of the two groups of a slot. Roundings are spelled out, so that bits do not
 /// depend on how many elements a group has.
 template <class Acc, int N>
-struct AppendKvTurn {
+struct AppendKvRotation {
   Acc cos[2][N], sin[2][N];
 
   /// Features i and i + rotary_dim/2: those of `a` with those of `b`.

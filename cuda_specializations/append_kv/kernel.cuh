@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// append_kv/sm80_simt: rows of new keys and values into a cache, and queries that turn with them.
+/// append_kv/sm80_simt: rows of new keys and values into a cache, and queries that are rotated with
+/// them.
 ///
 /// Bound by memory, so all there is to do is to have enough bytes under way. A thread looks up its
 /// token's place and the tables' entries once and then moves the same features of several heads,
@@ -107,26 +108,26 @@ __device__ __forceinline__ void move_rows(AppendKvParams const& p, unsigned bloc
                                                           : tables.rows - 1;
 
   for (int slot = static_cast<int>(lane); slot < part.slots; slot += static_cast<int>(part.lanes)) {
-    bool const turns = slot < part.rotated_slots;
+    bool const rotated = slot < part.rotated_slots;
     // Single elements of a pair may be neighbors.
     bool const neighbors = N == 1 && tables.interleaved;
-    int const first = !turns ? slot + part.rotated_slots : neighbors ? 2 * slot : slot;
-    int const second = !turns      ? slot + part.slots
+    int const first = !rotated ? slot + part.rotated_slots : neighbors ? 2 * slot : slot;
+    int const second = !rotated    ? slot + part.slots
                        : neighbors ? first + 1
                                    : slot + part.rotated_slots;
     bool const two = second < part.groups;
-    AppendKvTurn<Acc, N> turn;
+    AppendKvRotation<Acc, N> rotation;
     if constexpr (rotates) {
-      if (turns && !nobody) {
+      if (rotated && !nobody) {
         bool const twice = N > 1 && tables.half_width && tables.interleaved;
 #pragma unroll
         for (int which = 0; which < 2; ++which) {
           int const at = which == 0 ? first : second;
           int const entry = !tables.half_width ? at * N : twice ? at * (N / 2) : slot * N;
           bool const vectors = N > 1 && tables.vectors && !twice;
-          load_entries(turn.cos[which], tables.type, tables.cos, table_row, entry,
+          load_entries(rotation.cos[which], tables.type, tables.cos, table_row, entry,
                        tables.cos_stride, twice, vectors);
-          load_entries(turn.sin[which], tables.type, tables.sin, table_row, entry,
+          load_entries(rotation.sin[which], tables.type, tables.sin, table_row, entry,
                        tables.sin_stride, twice, vectors);
         }
       }
@@ -150,13 +151,13 @@ __device__ __forceinline__ void move_rows(AppendKvParams const& p, unsigned bloc
         AppendKvGroup<C, N> stored_a, stored_b;
         bool done = false;
         if constexpr (rotates) {
-          if (turns && !nobody) {
+          if (rotated && !nobody) {
             done = true;
             if (N > 1 && tables.interleaved) {
-              stored_a = turn.template within<C>(0, a[u]);
-              stored_b = turn.template within<C>(1, b[u]);
+              stored_a = rotation.template within<C>(0, a[u]);
+              stored_b = rotation.template within<C>(1, b[u]);
             } else {
-              turn.template across<C>(a[u], b[u], stored_a, stored_b);
+              rotation.template across<C>(a[u], b[u], stored_a, stored_b);
             }
           }
         }
