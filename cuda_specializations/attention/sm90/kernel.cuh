@@ -246,7 +246,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       auto const score = [&](int n) {
         if constexpr (Config::copies_bias && !Config::bias_first)
           add_copied_bias<Config>(p, s, bias_ring, signals, consumer, blocks + (n + 1 != end));
-        if constexpr (Config::columns) turn_distances<Config>(p, t, n, s);
+        if constexpr (Config::columns) finish_distances<Config>(p, t, n, s);
         bool const right = Config::keeps_blocks ? n >= whole_end : uniform(n >= t.whole_end) != 0;
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || ((left || right) && !kept)) {

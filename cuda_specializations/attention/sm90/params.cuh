@@ -59,14 +59,14 @@ struct alignas(16) Sm90AttentionScaledTile : Sm90AttentionTile, TileFactors {};
 /// A tile of scores that may have ALiBi. Its blocks are taken from the diagonal down, then from the
 /// last down to the diagonal: scores rise towards it, and every block would have a new largest.
 struct alignas(16) Sm90AttentionSlopedTile : Sm90AttentionTile {
-  float slope;  ///< in units of the base-2 exponent; of columns in those of products
-  int turned;   ///< blocks after the diagonal, which are left until last
+  float slope;   ///< in units of the base-2 exponent; of columns in those of products
+  int deferred;  ///< blocks after the diagonal, which are left until last
 };
 
 /// The block of keys that is taken in n's place, where blocks count from the last down.
 __device__ __forceinline__ int block_at(Sm90AttentionTile const&, int n) { return n; }
 __device__ __forceinline__ int block_at(Sm90AttentionSlopedTile const& t, int n) {
-  int const block = n - t.turned;
+  int const block = n - t.deferred;
   return block < t.first ? block + t.end - t.first : block;
 }
 
@@ -258,8 +258,8 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   int const now = step++;
   if (p.rounds < 0) {
     int const all = p.tiles_m * p.heads, whole = all - p.short_tiles * p.heads;
-    int const turn = now - (whole + blocks - 1) / blocks;  // that deals short tiles alone
-    int const index = now * blocks + (turn >= 0 && turn % 2 == 0 ? blocks - 1 - block : block);
+    int const round = now - (whole + blocks - 1) / blocks;  // that deals short tiles alone
+    int const index = now * blocks + (round >= 0 && round % 2 == 0 ? blocks - 1 - block : block);
     if (now * blocks >= all) step = -1;
     if (index >= all) return false;
     if (index < whole) {
@@ -274,16 +274,16 @@ __device__ __forceinline__ bool next_tile(Sm90AttentionParams const& p, int& ste
   bool is_long = now % 2 == 0;
   int pair;
   if (now < 2 * p.rounds) {
-    // Turned by one place each time: in an odd number of tiles not all pairs are of one length.
+    // Rotated by one place each time: in an odd number of tiles not all pairs are of one length.
     int const round = now / 2, place = block + round % blocks;
     int const unit = round * blocks + (place < blocks ? place : place - blocks);
     z = unit / pairs, pair = unit % pairs;
   } else {
     // The pairs that are left, from pair `begun` of head `head` on, by length: long tiles first.
-    int const turn = now - 2 * p.rounds;
+    int const round = now - 2 * p.rounds;
     int const taken = p.rounds * blocks, left = p.heads * pairs - taken;
-    int const rank = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
-    if (turn * blocks >= 2 * left) step = -1;
+    int const rank = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+    if (round * blocks >= 2 * left) step = -1;
     if (rank >= 2 * left) return false;
     is_long = rank < left;
     int const at = is_long ? rank : 2 * left - 1 - rank;
@@ -308,7 +308,7 @@ __device__ __forceinline__ void add_slope(Sm90AttentionParams const& p,
   t.slope = slope_of(p, t) * (Config::columns ? p.bias_factor * ln_2 : 1.0f);
   int const last = min(t.row0 + (Config::tile_m >> pack_shift<Config>(p)), t.len_q) - 1;
   int const nearest = max(t.first, min(t.end - 1, (last + t.offset) / Config::tile_n));
-  t.turned = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;
+  t.deferred = p.args.alibi == nullptr || t.poisoned_tail ? 0 : t.end - 1 - nearest;
 }
 
 /// Adds to a tile what float8 elements stand for.

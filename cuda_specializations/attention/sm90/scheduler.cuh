@@ -65,12 +65,12 @@ __device__ __forceinline__ bool next_in_order(Sm90AttentionParams const& p,
                                               AttentionTile& t) {
   int const blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
   bool const pairs = p.ordered == 2, second = pairs && step % 2 != 0;
-  int const turn = pairs ? step / 2 : step;
+  int const round = pairs ? step / 2 : step;
   ++step;
   int low = 0, high = static_cast<int>(p.args.batch) + 2;
   int const all = order.before[high] * p.heads;
-  int const unit = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
-  if (turn * blocks >= all) step = -1;
+  int const unit = round * blocks + (round % 2 == 0 ? block : blocks - 1 - block);
+  if (round * blocks >= all) step = -1;
   if (unit >= all) return false;
   while (high - low > 1) {
     int const middle = (low + high) / 2;

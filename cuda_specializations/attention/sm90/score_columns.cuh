@@ -69,12 +69,12 @@ __device__ __forceinline__ void produce_columns(Sm90AttentionParams const& p, un
     int const origin = t.row0 + t.offset;
     float const slope = t.slope;
     bool const more = t.row0 >= 0;
-    int const first = t.first, count = t.end - first, last = t.end - 1, turned = t.turned;
+    int const first = t.first, count = t.end - first, last = t.end - 1, deferred = t.deferred;
     __syncwarp();
     if (lane == 0) mbarrier_arrive(&signals.empty_tile[tiles % 4]);
     if (!more) return;
     for (int n = 0; n < count; ++n) {
-      int block = last - turned - n;  // as block_at() has it
+      int block = last - deferred - n;  // as block_at() has it
       if (block < first) block += count;
       int const first_key = block * Config::tile_n + lane * 2;
       float x[panels][2] = {};
@@ -127,9 +127,9 @@ __device__ __forceinline__ void produce_columns(Sm90AttentionParams const& p, un
 /// Makes distances of what tensor cores added where a block has keys on both sides of the diagonal,
 /// unless those behind it do not count anyway.
 template <class Config>
-__device__ __forceinline__ void turn_distances(Sm90AttentionParams const& p,
-                                               typename Config::Tile const& t, int n,
-                                               float (&s)[Config::tile_n / 2]) {
+__device__ __forceinline__ void finish_distances(Sm90AttentionParams const& p,
+                                                 typename Config::Tile const& t, int n,
+                                                 float (&s)[Config::tile_n / 2]) {
   int const thread = fresh_thread(), lane = thread % 32;
   int const origin = t.row0 + t.offset;
   int const warp = origin + uniform(thread / 32 - 4) * 16 - n * Config::tile_n;

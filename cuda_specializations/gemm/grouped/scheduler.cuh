@@ -147,7 +147,8 @@ struct GroupWalk {
     int const across = min(bands - set * together, together);
     int const in_set = local - set * together * p.tiles_n;
     int const column = in_set / across;
-    // Turned from column to column: a last tile of fewer rows shall not always fall to one cluster.
+    // Rotated from column to column: a last tile of fewer rows shall not always fall to one
+    // cluster.
     int const band = set * together + (in_set + column) % across;
     int const height = height_of(end - begin), row = begin + band * height;
     return {group, row, min(height, end - row), column * Config::cluster * Config::tile_n};
