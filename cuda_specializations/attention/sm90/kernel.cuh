@@ -241,7 +241,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       release(&signals.empty_k[blocks % 2]);
       auto const& t = signals.tile[tiles % 4];
       [[maybe_unused]] ScoreTerms terms{};
-      if constexpr (Config::terms && !Config::forms) terms = score_terms(p, t, scale_of(p, t));
+      if constexpr (Config::terms && !Config::fuses_softcap)
+        terms = score_terms(p, t, scale_of(p, t));
       // From products to scores of block n.
       auto const score = [&](int n) {
         if constexpr (Config::copies_bias && !Config::bias_first)
@@ -251,7 +252,7 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
         bool const left = Config::keeps_blocks ? n < whole_from : uniform(n < t.whole_from) != 0;
         if (Config::terms || ((left || right) && !kept)) {
           int const i = t.row0 + own_query<Config>(p), j = n * n_size + fresh_thread() % 4 * 2;
-          if constexpr (Config::forms)
+          if constexpr (Config::fuses_softcap)
             make_scores<Config>(p, t, s, i, j);
           else if constexpr (Config::terms)
             apply_terms(p, t, terms, s, i, j);
@@ -304,8 +305,9 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
       }
       if constexpr (Config::spare_weights) {
         for (int n = end - 2; n >= first; --n) {
-          [[maybe_unused]] bool is_short_block = false;  // known before the wait for the turn
-          if constexpr (Config::forms) is_short_block = is_short<Config>(p, t, block_at(t, n));
+          [[maybe_unused]] bool block_fuses = false;  // known before the wait for the turn
+          if constexpr (Config::fuses_softcap)
+            block_fuses = fuses_softcap_of<Config>(p, t, block_at(t, n));
           read_bias(blocks + 1);
           mbarrier_wait(&signals.full_k[(blocks + 1) % 2], phase(blocks + 1));
           begin_turn();
@@ -327,8 +329,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
           // The product with the values still reads `weights`.
           std::uint32_t fresh[Config::weight_words];
           bool rescale = false, weighed = false;
-          if constexpr (Config::forms)
-            weighed = is_short_block && weigh_products<Config>(p, s, rows, fresh);
+          if constexpr (Config::fuses_softcap)
+            weighed = block_fuses && weigh_products<Config>(p, s, rows, fresh);
           if (!weighed) {
             score(block_at(t, n));
             if constexpr (Config::transposes)

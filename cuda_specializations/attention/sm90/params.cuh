@@ -82,8 +82,8 @@ struct Sm90AttentionConfig {
   static constexpr int tile_m = Shape::queries, consumers = tile_m / 64;
   static constexpr bool turns = Shape::schedule == Schedule::ping_pong;
   /// Scores with a softcap alone make weights straight from products where they can.
-  static constexpr bool forms = Shape::scores == Scores::softcap;
-  static constexpr bool terms = Shape::scores == Scores::terms || forms;
+  static constexpr bool fuses_softcap = Shape::scores == Scores::softcap;
+  static constexpr bool terms = Shape::scores == Scores::terms || fuses_softcap;
   static constexpr bool copies_bias = Shape::scores == Scores::bias;
   static constexpr bool columns = Shape::scores == Scores::columns;
   static constexpr bool transposes = sizeof(T) == 1, scaled = sizeof(T) == 1;
@@ -92,7 +92,7 @@ struct Sm90AttentionConfig {
   static constexpr bool packs_heads = !copies_bias && !columns && consumers == 2;
   using Tile = std::conditional_t<
       scaled, Sm90AttentionScaledTile,
-      std::conditional_t<columns || forms, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
+      std::conditional_t<columns || fuses_softcap, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
   /// Registers for a second set of weights: the next ones are made while the product reads these.
   static constexpr bool spare_weights = consumers == 2 || sizeof(T) == 1;
   /// Hardly any registers beside scores, weights and sums.
@@ -101,7 +101,7 @@ struct Sm90AttentionConfig {
   /// see, worked out while its products are under way.
   static constexpr bool keeps_blocks = consumers == 2 && !full;
   static constexpr bool keeps_keys =
-      keeps_blocks && !forms && sizeof(T) == 2 && (dv < 256 || d == 256);
+      keeps_blocks && !fuses_softcap && sizeof(T) == 2 && (dv < 256 || d == 256);
   /// Registers to make the first weights of the next tile before rows are stored.
   static constexpr bool stores_late =
       consumers == 2 && sizeof(T) == 2 && !(terms || copies_bias || columns);
@@ -156,7 +156,7 @@ struct Sm90AttentionConfig {
   static_assert(d % 16 == 0 && dv % 16 == 0 && tile_n % 16 == 0 && tile_n * 128 % 1024 == 0);
   static_assert(!transposes || (dv % 32 == 0 && tile_n % 32 == 0));
   static_assert(!(copies_bias || columns) || (!transposes && tile_n % 64 == 0));
-  static_assert(!forms || consumers == 2);
+  static_assert(!fuses_softcap || consumers == 2);
   static_assert(shared_bytes <= sm90_shared_bytes);
 };
 

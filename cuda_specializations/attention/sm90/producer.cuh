@@ -34,7 +34,7 @@ __device__ __forceinline__ typename Config::Tile const& show_tile(
   if (t.row0 >= 0) {
     add_results(p, t);
     if constexpr (Config::scaled) add_factors<Config>(p, t);
-    if constexpr (Config::forms || Config::columns) add_slope<Config>(p, t);
+    if constexpr (Config::fuses_softcap || Config::columns) add_slope<Config>(p, t);
   }
   mbarrier_arrive(&signals.full_tile[at.stage]);
   at.next();

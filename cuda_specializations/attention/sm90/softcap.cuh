@@ -14,8 +14,8 @@ namespace {
 
 /// Whether a block of keys may take the shortcut, known before its products are.
 template <class Config>
-__device__ __forceinline__ bool is_short(Sm90AttentionParams const& p,
-                                         typename Config::Tile const& t, int n) {
+__device__ __forceinline__ bool fuses_softcap_of(Sm90AttentionParams const& p,
+                                                 typename Config::Tile const& t, int n) {
   return n >= t.whole_from && n < t.whole_end && p.form == ScoreForm::capped;
 }
 
