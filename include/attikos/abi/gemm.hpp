@@ -29,19 +29,17 @@ inline constexpr GemmOptionSet gemm_groups{GemmOption::offsets, GemmOption::coun
 /// sm_75 and newer.
 ///
 /// - A and B are float16, each with a unit stride in one of its two dimensions (any of the four
-/// transposes);
-///   C is float32 with any strides that do not overlap; bias and residual are float32 or float16,
-///   any strides. Pointers and strides that are multiples of 16 bytes load faster; nothing needs
-///   them.
-/// - Any m, n, k, batch ≥ 0. Elements outside the operands never enter a sum. k = 0 is a product of
-/// zero.
+///   transposes); C is float32 with any strides that do not overlap; bias and residual are float32
+///   or float16, any strides. Pointers and strides that are multiples of 16 bytes load faster;
+///   nothing needs them.
+/// - Any m, n, k, batch ≥ 0. Elements outside the operands never enter a sum. k = 0 is a product
+///   of zero.
 /// - alpha, beta and scale are rounded to float32, in which the epilogue computes.
 /// - `accepts` looks at the arguments only: it neither calls CUDA nor reads device memory.
 /// - `launch` is asynchronous on the stream, allocates nothing, may be captured into a graph, and
-/// returns 0 or
-///   a `cudaError_t` (`error_string` has its text). An error that was pending before stays pending.
-///   The stream must belong to `Device::ordinal`, which becomes current only for the time of the
-///   call.
+///   returns 0 or a `cudaError_t` (`error_string` has its text). An error that was pending before
+///   stays pending. The stream must belong to `Device::ordinal`, which becomes current only for
+///   the time of the call.
 /// - Deterministic: the same arguments on the same kind of device give the same bits.
 ///
 /// Source: CUDA C++ Programming Guide, "Warp Matrix Functions"; `wmma` in the PTX ISA,
@@ -67,26 +65,23 @@ struct GemmSm75WmmaF16 {
 /// becomes 0 in int8.
 ///
 /// - A and B have a unit stride in one of their two dimensions; of two 8-bit ones at least one
-/// along
-///   K. Their addresses, their other
-///   strides and their batch strides are multiples of 16 bytes (a batch stride may be 0). C, bias
-///   and residual may have any strides; 16-byte aligned rows of C with nothing but alpha to apply
-///   are stored faster.
+///   along K. Their addresses, their other strides and their batch strides are multiples of 16
+///   bytes (a batch stride may be 0). C, bias and residual may have any strides; 16-byte aligned
+///   rows of C with nothing but alpha to apply are stored faster.
 /// - m, n, batch ≥ 0, k ≥ 1. Elements outside the operands never enter a sum.
 /// - 8-bit factors may be scaled by one number, or by one for each row of A and column of B;
-/// `device_scale` is read.
+///   `device_scale` is read.
 /// - The pre-activation is float16, bfloat16 or float32 of any strides; it is stored 16 bytes at a
 ///   time where its rows allow that.
 /// - Sums are float32 in the tensor cores; float8 sums of more than 128 products go on in float32
-/// registers unless
-///   `accumulate` is fast. alpha, beta and scale are rounded to float32, in which the epilogue
-///   computes.
+///   registers unless `accumulate` is fast. alpha, beta and scale are rounded to float32, in which
+///   the epilogue computes.
 /// - `tiles` lists what tiles the kernel has for a call, that which it would take first; the call
 ///   may ask for one of them. None where rows or columns are so few that it has no choice.
 /// - Otherwise as GemmSm75WmmaF16: `accepts` makes no CUDA call; `launch` is asynchronous,
-/// allocates nothing, may be
-///   captured, and is deterministic. It may begin before the launch ahead of it in the stream has
-///   ended, and waits for that one's results before it reads or writes anything.
+///   allocates nothing, may be captured, and is deterministic. It may begin before the launch ahead
+///   of it in the stream has ended, and waits for that one's results before it reads or writes
+///   anything.
 ///
 /// Source: PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions" and "Tensor copies"; the
 /// schedule is that of CUTLASS's warp-specialized persistent kernels as published.
