@@ -16,8 +16,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Whether a kernel whose shape is `Config` may take a call if it is `plain`; see
-/// Sm80AttentionConfig.
+/// Whether a kernel of `Config` that is `plain` may take a call: scores are scale·q·k, and keys and
+/// values dense.
 template <class Config>
 bool is_plain(abi::AttentionArgs const& g) {
   using T = typename Config::Source;

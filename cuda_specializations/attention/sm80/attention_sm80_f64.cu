@@ -5,7 +5,7 @@
 
 #include "attention/shared/mma_launch.cuh"
 #include "kernel_f64.cuh"
-#include "shapes.cuh"
+#include "params.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

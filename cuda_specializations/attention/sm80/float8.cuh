@@ -10,6 +10,7 @@
 #include <cuda_fp8.h>
 
 #include "attention/shared/ring.cuh"
+#include "params.cuh"
 #include "ptx/convert.cuh"
 
 namespace attikos {
