@@ -30,9 +30,6 @@ Verdict AttentionSm75WmmaF16::accepts(AttentionArgs const& args, Device const& d
   return reason == nullptr ? accepted() : refused(reason);
 }
 
-// Shapes are what the 64 KB of shared memory of sm_75 have room for, not tuned. <H200 700 W, CUDA
-// 13.0, 16384 tokens, heads × head_dim 2048, length 4096>, TFLOP/s, at head_dim 64, 128 and 256:
-// 154, 161 and 129, beside 280, 318 and 275 of attention/sm80_mma_f16.
 int AttentionSm75WmmaF16::launch(AttentionArgs const& args, Device const& device,
                                  CUstream_st* stream) noexcept {
   assert(cuda::refuse_wmma_attention(args, device) == nullptr);
@@ -40,13 +37,15 @@ int AttentionSm75WmmaF16::launch(AttentionArgs const& args, Device const& device
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   return cuda::launch_by_features<__half>(args, 256, [&](AttentionArgs const& part) {
-    auto const launch = [&]<class Config>(Config) {
+    using namespace cuda::sm75_attention_shapes;
+    auto const launch = [&]<class Shape>(Shape) {
+      using Config = cuda::WmmaAttentionConfig<Shape>;
       return cuda::launch_tiles<Config>(cuda::wmma_attention_kernel<Config>, part, device, stream);
     };
     std::int64_t const d = std::max(part.head_dim, part.head_dim_v);
-    if (d <= 64) return launch(cuda::WmmaAttentionConfig<64, 64, 3>{});
-    if (d <= 128) return launch(cuda::WmmaAttentionConfig<128, 32, 3>{});
-    return launch(cuda::WmmaAttentionConfig<256, 16, 2>{});
+    if (d <= 64) return launch(D64{});
+    if (d <= 128) return launch(D128{});
+    return launch(D256{});
   });
 }
 

@@ -20,38 +20,39 @@
 #include "common/limits.cuh"
 #include "ptx/registers.cuh"
 #include "sequences/row_sum.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A kernel's shape: head dimensions up to `D`, blocks of `TileN` keys, at least `Blocks` blocks on
-/// a multiprocessor. A lane has half of the keys of one query, every other four of them.
-template <int D, int TileN, int Blocks>
+/// What follows from one of sm75_attention_shapes. A lane has half of the keys of one query, every
+/// other four of them.
+template <class Shape>
 struct WmmaAttentionConfig {
   using Element = __half;
   using Source = __half;
   using Tile = MmaAttentionTile;
   using Copied = WmmaAttentionConfig;
   static constexpr bool asynchronous = false, turned = false, plain = false, scaled = false;
-  static constexpr int d = D, tile_n = TileN, blocks = Blocks;
+  static constexpr int d = Shape::d, tile_n = Shape::keys, blocks = Shape::blocks;
   static constexpr int warps = 4, threads = 32 * warps, row_tiles = 1, tile_m = 16 * warps;
   /// Rows are 16 bytes apart beyond their own, so that those that wmma reads at once lie in
   /// different banks. Likewise of scores and weights.
-  static constexpr int row_bytes = D * 2, pitch = row_bytes + 16, ld = pitch / 2;
-  static constexpr int score_ld = TileN + 8;
-  static constexpr int q_bytes = tile_m * pitch, slot_bytes = TileN * pitch;
+  static constexpr int row_bytes = d * 2, pitch = row_bytes + 16, ld = pitch / 2;
+  static constexpr int score_ld = tile_n + 8;
+  static constexpr int q_bytes = tile_m * pitch, slot_bytes = tile_n * pitch;
   static constexpr int piece_bytes = 16 * score_ld * 4;  ///< scores of a warp
   static constexpr int factor_bytes = tile_m * 4;
   static constexpr int shared_bytes =
       q_bytes + 2 * slot_bytes + warps * piece_bytes + factor_bytes + 128;
-  static_assert(D % 64 == 0 && TileN % 16 == 0);
+  static_assert(d % 64 == 0 && tile_n % 16 == 0);
   static_assert(16 * pitch % 32 == 0 && piece_bytes % 32 == 0, "wmma loads want 32 bytes");
   static_assert(piece_bytes >= 16 * 16 * 4, "a matrix of numbers fits, too");
   static_assert(shared_bytes <= sm75_shared_bytes, "all that sm_75 has");
 
   // As attention/shared/f32_scores.cuh asks.
-  static constexpr int rows = 1, keys = TileN / 2, shared = 1;
+  static constexpr int rows = 1, keys = tile_n / 2, shared = 1;
   static constexpr __host__ __device__ int row(int) { return 0; }
   static constexpr __host__ __device__ int key(int j) { return j / 4 * 8 + j % 4; }
 };
