@@ -36,13 +36,17 @@
 #define ATTIKOS_OPTION_CAUSAL(X) \
   X(flag, causal, 0, "query i sees key j only if j <= i + offset, offset = len_kv - len_q")
 
-/* The partner of a row of 4 bytes until another one needs its place. */
-#define ATTIKOS_OPTION_RESERVED(X) X(number, reserved, 0, "expected 0")
-
-/* What came later: the last members of each struct, and what no compiled kernel takes before it says so. */
-#define ATTIKOS_LATER_SCORE_OPTIONS(X)                                                                             \
-  X(integer, attention_chunk, 0, "c > 0: query i sees key j only if floor((i + offset) / c) = floor(j / c), keys"  \
-                                 " of its own chunk of c positions; 0: all")
+/* What came later, in the order in which it came, so that the next one is the last member of each struct. SCORE: of
+ * both, which no compiled kernel takes before it says so. ATTENTION: of attention alone; `reserved` is the partner of a
+ * row of 4 bytes until another one needs its place. */
+#define ATTIKOS_LATER_OPTIONS(SCORE, ATTENTION)                                                                    \
+  SCORE(integer, attention_chunk, 0, "c > 0: query i sees key j only if floor((i + offset) / c) = floor(j / c),"   \
+                                     " keys of its own chunk of c positions; 0: all")                              \
+  ATTENTION(choice, determinism, ATTIKOS_RUN_TO_RUN, "an attikos_determinism, of gradients: unordered leaves the"  \
+                                                     " order of sums to the device; batch-invariant is refused")   \
+  ATTENTION(number, reserved, 0, "expected 0")
+#define ATTIKOS_LATER_SCORE_OPTIONS(X) ATTIKOS_LATER_OPTIONS(X, ATTIKOS_NO_OPTION)
+#define ATTIKOS_NO_OPTION(kind, name, initial, meaning)
 
 /* What shapes the scores of both, by one name in C and C++. */
 #define ATTIKOS_SCORE_OPTIONS(X)  \
@@ -96,11 +100,7 @@
   ATTIKOS_KERNEL(X)                                                      \
   ATTIKOS_FACTORS(X)                                                     \
   ATTIKOS_OPTION_COMPUTE(X)                                              \
-  ATTIKOS_LATER_SCORE_OPTIONS(X)                                         \
-  X(choice, determinism, ATTIKOS_RUN_TO_RUN,                             \
-    "an attikos_determinism, of gradients: unordered leaves the order"   \
-    " of sums to the device; batch-invariant is refused")                \
-  ATTIKOS_OPTION_RESERVED(X)
+  ATTIKOS_LATER_OPTIONS(X, X)
 
 #define ATTIKOS_ATTENTION_GRADIENTS(X)                                       \
   X(tensor, dq, NULL, "the shape and type of q; like dk and dv not null")    \
