@@ -101,7 +101,89 @@ __device__ __forceinline__ void multiply_stage(
   wgmma_commit();
 }
 
+/// Sums the products of a tile, promoted, times the block scales that there are for it.
+template <class Config, class Release>
+__device__ __forceinline__ void multiply_promoted_tile(
+    Sm90Params const& p, typename Config::Acc (&acc)[Config::waves][Config::tile_n / 2],
+    Ring<Config::stages> const& ring, RingPosition<Config::stages>& at, std::uint64_t const& a0,
+    std::uint64_t const& b0, unsigned char* shared, unsigned char* factors,
+    Sm90FactorRing<Config>& factor_ring, bool copies, int share, int consumer, int m, int n,
+    Release const& release) {
+  if constexpr (Config::registers_a) {
+    auto const take = [&] { return ring.take(at); };
+    with_block_scales<Config>(p, shared_address(factors), consumer * 64, [&](auto scales) {
+      multiply_registers_promoted<Config>(acc[0], scales, p.k_blocks, shared_address(shared),
+                                          share * Config::waves, b0, take, release);
+    });
+  } else {
+    auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
+      return take_operands<Config>(ring, at, a0, b0, a, b);
+    };
+    auto const multiply = [&](auto scales) {
+      multiply_promoted<Config>(acc[0], scales, p.k_blocks, take, release);
+    };
+    if (copies)
+      multiply(
+          Sm90CopiedScales<Config>(p, shared_address(factors), factor_ring, m, n, consumer * 64));
+    else
+      with_block_scales<Config>(p, shared_address(factors), consumer * 64, multiply);
+  }
+}
+
 constexpr int turn_barrier = 4;  // and 5: whose turn it is to multiply
+
+/// Sets up a block's barriers and places for factors, for all of its cluster to see.
+template <class Config>
+__device__ __forceinline__ void make_ready(Sm90Params const& p, Ring<Config::stages> const& ring,
+                                           unsigned char* factors, bool fetches, bool copies) {
+  if (threadIdx.x == 0) {
+    ring.init(1 + (fetches ? 32 * Config::factor_warps : 0),
+              4 * Config::sharers * Config::cluster);  // a lane of each warp
+    fence_mbarrier_init();
+  }
+  if constexpr (Config::promoted) {
+    if (fetches) Sm90FactorSlot<Config>::clear(shared_address(factors));
+    if (copies) Sm90FactorRing<Config>::clear(p, shared_address(factors));
+  }
+  if constexpr (Config::blocks == 1)
+    __syncthreads();
+  else
+    cluster_sync();
+}
+
+/// Brings the block scales of a tile for stages `begin` ... `end` − 1 of K, by one warp.
+template <class Config>
+__device__ __forceinline__ void load_factors(Sm90Params const& p, Ring<Config::stages> const& ring,
+                                             RingPosition<Config::stages>& at,
+                                             std::uint32_t factors, int z, int m, int n, int begin,
+                                             int end) {
+  Sm90FactorLoader<Config> const loader(p, z, m, n);
+  for (int k = begin; k < end; ++k) {
+    ring.acquire(at);
+    loader.load(factors + at.stage * Sm90FactorSlot<Config>::bytes, &ring.full[at.stage], k);
+    at.next();
+  }
+}
+
+/// Multiplies stages `begin` ... `end` − 1 of K and gives back all but the last, which it returns
+/// and which may still be read.
+template <class Config, class Release>
+__device__ __forceinline__ int multiply_stages(
+    typename Config::Acc (&acc)[Config::waves][Config::tile_n / 2],
+    Ring<Config::stages> const& ring, RingPosition<Config::stages>& at, std::uint64_t const& a0,
+    std::uint64_t const& b0, int begin, int end, Release const& release) {
+  int previous = -1;
+  for (int k = begin; k < end; ++k) {
+    ring.wait(at);
+    multiply_stage<Config>(acc, advance(a0, at.stage * Config::stage_bytes),
+                           advance(b0, at.stage * Config::stage_bytes), previous >= 0);
+    wgmma_wait<1>();  // the stage before this one has been read
+    if (previous >= 0) release(previous);
+    previous = at.stage;
+    at.next();
+  }
+  return previous;
+}
 
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
@@ -120,19 +202,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   int const group = warpgroup_of_block();
   // Not worth a register: read afresh.
   auto const rank = [] { return Config::blocks == 1 ? 0 : cluster_rank(); };
-  if (threadIdx.x == 0) {
-    ring.init(1 + (fetches ? 32 * Config::factor_warps : 0),
-              4 * Config::sharers * Config::cluster);  // a lane of each warp
-    fence_mbarrier_init();
-  }
-  if constexpr (Config::promoted) {
-    if (fetches) Sm90FactorSlot<Config>::clear(shared_address(factors));
-    if (copies) Sm90FactorRing<Config>::clear(p, shared_address(factors));
-  }
-  if constexpr (Config::blocks == 1)
-    __syncthreads();
-  else
-    cluster_sync();
+  make_ready<Config>(p, ring, factors, fetches, copies);
   allow_next_launch();
   wait_for_previous_launch();
 
@@ -152,7 +222,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
   };
   std::uint32_t const part = Config::splits > 1 ? rank() : 0;
   // One for all roles, which stand here and not in functions of their own: with those, tiles of 256
-  // columns and of promoted sums spill.
+  // columns and of promoted sums spill. What they are made of can be functions.
   RingPosition<Config::stages> at;
 
   if (group == 0) {
@@ -182,13 +252,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         for (int tile = first; tile < count; tile += step) {
           int z, m, n;
           locate(tile, z, m, n);
-          Sm90FactorLoader<Config> const loader(p, z, m, n);
-          for (int k = 0; k < p.k_blocks; ++k) {
-            ring.acquire(at);
-            loader.load(shared_address(factors) + at.stage * Sm90FactorSlot<Config>::bytes,
-                        &ring.full[at.stage], k);
-            at.next();
-          }
+          load_factors<Config>(p, ring, at, shared_address(factors), z, m, n, 0, p.k_blocks);
         }
       }
     }
@@ -230,55 +294,24 @@ __global__ void __launch_bounds__(Config::threads, 1)
       if constexpr (Config::ping_pong) named_barrier_sync(turn_barrier + consumer, 256);
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
-      if constexpr (Config::registers_a) {
-        auto const take = [&] { return ring.take(at); };
-        std::uint32_t const tiles_a = shared_address(shared);
-        int const first_wave = share * Config::waves;
-        if constexpr (Config::promoted) {
-          with_block_scales<Config>(p, shared_address(factors), consumer * 64, [&](auto scales) {
-            multiply_registers_promoted<Config>(acc[0], scales, p.k_blocks, tiles_a, first_wave, b0,
-                                                take, release);
-          });
-        } else {
-          int const held =
-              multiply_registers<Config>(acc, p.k_blocks, tiles_a, first_wave, b0, take, release);
-          if constexpr (Config::ping_pong) {
-            if (tile + step < count) named_barrier_arrive(turn_barrier + (1 - consumer), 256);
-            at.pass(p.k_blocks);
-          }
-          wgmma_wait<0>();
-          release(held);
-        }
-      } else if constexpr (Config::promoted) {
-        auto const take = [&](std::uint64_t& a, std::uint64_t& b) {
-          return take_operands<Config>(ring, at, a0, b0, a, b);
-        };
-        auto const multiply = [&](auto scales) {
-          multiply_promoted<Config>(acc[0], scales, p.k_blocks, take, release);
-        };
-        if (copies)
-          multiply(Sm90CopiedScales<Config>(p, shared_address(factors), factor_ring, m, n,
-                                            consumer * 64));
-        else
-          with_block_scales<Config>(p, shared_address(factors), consumer * 64, multiply);
-      } else {
-        int previous = -1;
-        for (int k = begin(part); k < begin(part + 1); ++k) {
-          ring.wait(at);
-          multiply_stage<Config>(acc, advance(a0, at.stage * Config::stage_bytes),
-                                 advance(b0, at.stage * Config::stage_bytes), previous >= 0);
-          wgmma_wait<1>();  // the stage before this one has been read
-          if (previous >= 0) release(previous);
-          previous = at.stage;
-          at.next();
-        }
+      auto const finish_products = [&](int held) {
         if constexpr (Config::ping_pong) {
           if (tile + step < count) named_barrier_arrive(turn_barrier + (1 - consumer), 256);
           at.pass(p.k_blocks);
         }
         wgmma_wait<0>();
-        release(previous);
-      }
+        release(held);
+      };
+      if constexpr (Config::promoted)
+        multiply_promoted_tile<Config>(p, acc, ring, at, a0, b0, shared, factors, factor_ring,
+                                       copies, share, consumer, m, n, release);
+      else if constexpr (Config::registers_a)
+        finish_products(multiply_registers<Config>(
+            acc, p.k_blocks, shared_address(shared), share * Config::waves, b0,
+            [&] { return ring.take(at); }, release));
+      else
+        finish_products(
+            multiply_stages<Config>(acc, ring, at, a0, b0, begin(part), begin(part + 1), release));
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
       if constexpr (Config::splits == 1) {

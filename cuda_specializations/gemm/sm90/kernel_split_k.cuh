@@ -94,6 +94,110 @@ __device__ __forceinline__ void prefetch_rows(Sm90Params const& p, int z, int m,
   }
 }
 
+/// Brings a block's share of K to the ring, by one thread.
+template <class Config>
+__device__ __forceinline__ void load_split_share(Sm90Params const& p,
+                                                 Ring<Config::stages> const& ring,
+                                                 unsigned char* shared, int z, int m, int n,
+                                                 int begin, int end) {
+  int const rows = p.wave_rows * Config::waves;
+  RingPosition<Config::stages> at;
+  for (int k = begin; k < end; k += Config::steps) {
+    ring.acquire(at);
+    std::uint64_t* const full = &ring.full[at.stage];
+    mbarrier_arrive_expect(full, Config::steps * (rows * 128 + Config::b_bytes));
+    unsigned char* const to = shared + at.stage * Config::stage_bytes;
+#pragma unroll
+    for (int step = 0; step < Config::steps; ++step)
+      load_split_stage<Config>(p, to + step * Config::step_bytes, full, z, m, n,
+                               (k + step) * Config::tile_k);
+    at.next();
+  }
+}
+
+/// Puts a warpgroup's sums in place of the stages, along C's unit stride.
+template <class Config>
+__device__ __forceinline__ void put_split_sums(
+    typename Config::Acc const (&acc)[Config::waves][Config::tile_n / 2],
+    typename Config::Acc* sums, bool along_m, int warp, int lane) {
+#pragma unroll
+  for (int wave = 0; wave < Config::waves; ++wave) {
+#pragma unroll
+    for (int r = 0; r < Config::tile_n / 2; ++r) {
+      int const row = 64 * wave + 16 * warp + lane / 4 + 8 * (r >> 1 & 1);
+      int const column = 8 * (r >> 2) + 2 * (lane % 4) + (r & 1);
+      sums[along_m ? column * Config::line_m + row : row * Config::line_n + column] = acc[wave][r];
+    }
+  }
+}
+
+/// Finishes elements of C along its unit stride, from position `at` of row or column `outer` of the
+/// tile on. `sum_at`: the sum of all shares at an address of this block's sums. References, since
+/// copies take registers.
+template <class Config, class SumAt>
+struct SplitFinisher {
+  using Acc = typename Config::Acc;
+  Sm90Params const& p;
+  Epilogue const& e;
+  EpilogueFactors const& factors;
+  Acc const* const& sums;
+  SumAt const& sum_at;
+  bool const& along_m;
+  int const &line, &up, &z, &m, &n;
+
+  /// Eight, which are one store.
+  __device__ __forceinline__ void eight(int outer, int at) const {
+    int const row = along_m ? at : outer, column = along_m ? outer : at;
+    int const wave_row = Config::waves == 1 ? row : row % 64;
+    int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
+    if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) return;
+    Acc const* const from = sums + outer * line + at;
+    float v[8];
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      if constexpr (Config::gated)
+        v[j] = activate_called(p.gate, sum_at(from + j)) * sum_at(from + up + j);
+      else
+        v[j] = factors.apply(sum_at(from + j));
+    }
+    uint4 const packed =
+        make_uint4(pack_pair(e.type_c, v[0], v[1]), pack_pair(e.type_c, v[2], v[3]),
+                   pack_pair(e.type_c, v[4], v[5]), pack_pair(e.type_c, v[6], v[7]));
+    std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
+    *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
+  }
+
+  /// `count`, which are one store with `vectors` if all are inside C.
+  __device__ __forceinline__ void some(int outer, int at, bool vectors, int count) const {
+    int const row = along_m ? at : outer, column = along_m ? outer : at;
+    int const wave_row = Config::waves == 1 ? row : row % 64;
+    int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
+    if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) return;
+    Acc const* const from = sums + outer * line + at;
+    auto const finished_sum = [&](int j) {
+      Acc sum = sum_at(from + j);
+      if constexpr (Config::gated) sum = activate_called(p.gate, sum) * sum_at(from + up + j);
+      return sum;
+    };
+    int const exist = along_m ? p.m - to_m : p.n - to_n;
+    if (vectors && exist >= 4) {
+      FourOf<Acc> const four[1] = {
+          {finished_sum(0), finished_sum(1), finished_sum(2), finished_sum(3)}};
+      finish_and_store<Acc, 1>(e, {along_m, z, along_m ? to_m : to_n, {along_m ? to_n : to_m}},
+                               four, 1);
+    } else {
+#pragma unroll 1
+      for (int j = 0; j < min(exist, count); ++j) {
+        Acc const sum = finished_sum(j);
+        int const at_m = along_m ? to_m + j : to_m, at_n = along_m ? to_n : to_n + j;
+        if (e.pre_activation.data != nullptr)
+          keep_argument(e, static_cast<float>(sum), z, at_m, at_n);
+        finish_element(e, sum, z, at_m, at_n);
+      }
+    }
+  }
+};
+
 template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
     sm90_split_kernel(__grid_constant__ Sm90Params const p) {
@@ -147,32 +251,11 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   EpilogueFactors const factors(e, z);  // long before their use
 
   if (warp == 4) {
-    if (elect_one()) {
-      RingPosition<Config::stages> at;
-      for (int k = begin; k < end; k += Config::steps) {
-        ring.acquire(at);
-        std::uint64_t* const full = &ring.full[at.stage];
-        mbarrier_arrive_expect(full, Config::steps * (rows * 128 + Config::b_bytes));
-        unsigned char* const to = shared + at.stage * Config::stage_bytes;
-#pragma unroll
-        for (int step = 0; step < Config::steps; ++step)
-          load_split_stage<Config>(p, to + step * Config::step_bytes, full, z, m, n,
-                                   (k + step) * Config::tile_k);
-        at.next();
-      }
-    }
+    if (elect_one()) load_split_share<Config>(p, ring, shared, z, m, n, begin, end);
   } else if (warp == 5) {
     if constexpr (Config::promoted) {
-      if (fetches) {
-        Sm90FactorLoader<Config> const loader(p, z, m, n);
-        RingPosition<Config::stages> at;
-        for (int k = begin; k < end; ++k) {
-          ring.acquire(at);
-          loader.load(factors_at + at.stage * Sm90FactorSlot<Config>::bytes, &ring.full[at.stage],
-                      k);
-          at.next();
-        }
-      }
+      RingPosition<Config::stages> at;
+      if (fetches) load_factors<Config>(p, ring, at, factors_at, z, m, n, begin, end);
     }
   } else {
     int const lane = static_cast<int>(threadIdx.x) % 32;
@@ -217,23 +300,15 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
 #pragma unroll
     for (int wave = 0; wave < Config::waves; ++wave) pin(acc[wave]);
     named_barrier_sync(1, 128);  // no warp's products read the stages any more
-#pragma unroll
-    for (int wave = 0; wave < Config::waves; ++wave) {
-#pragma unroll
-      for (int r = 0; r < Config::tile_n / 2; ++r) {
-        int const row = 64 * wave + 16 * warp + lane / 4 + 8 * (r >> 1 & 1);
-        int const column = 8 * (r >> 2) + 2 * (lane % 4) + (r & 1);
-        sums[along_m ? column * Config::line_m + row : row * Config::line_n + column] =
-            acc[wave][r];
-      }
-    }
+    put_split_sums<Config>(acc, sums, along_m, warp, lane);
   }
   if (splits > 1)
     cluster_sync();
   else
     __syncthreads();
   // Each block finishes its share of the elements, eight along C's unit stride at a time where that
-  // is one store. (As a function of its own this takes two to four registers more.)
+  // is one store. (As functions that are given numbers, and not references, this takes two to four
+  // registers more; so do the products above as a function.)
   int const first = rank * Config::threads + static_cast<int>(threadIdx.x);
   int const stride = splits * Config::threads;
   constexpr int out_m = Config::gated ? 64 : Config::tile_m;  // rows of C
@@ -250,62 +325,18 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   constexpr int elements = out_m * Config::tile_n;
   // Of a gated product, the sum of the up projection lies as far behind that of the gate.
   int const up = along_m ? 64 : 64 * line;
+  SplitFinisher<Config, decltype(sum_at)> const finish{p,    e,  factors, sums, sum_at, along_m,
+                                                       line, up, z,       m,    n};
   if (p.store == Sm90Store::halves) {
-    for (int i = first; i < elements / 8; i += stride) {
-      int const outer = i / (inner / 8), at = i % (inner / 8) * 8;
-      int const row = along_m ? at : outer, column = along_m ? outer : at;
-      int const wave_row = Config::waves == 1 ? row : row % 64;
-      int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
-      if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
-      Acc const* const from = sums + outer * line + at;
-      float v[8];
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        if constexpr (Config::gated)
-          v[j] = activate_called(p.gate, sum_at(from + j)) * sum_at(from + up + j);
-        else
-          v[j] = factors.apply(sum_at(from + j));
-      }
-      uint4 const packed =
-          make_uint4(pack_pair(e.type_c, v[0], v[1]), pack_pair(e.type_c, v[2], v[3]),
-                     pack_pair(e.type_c, v[4], v[5]), pack_pair(e.type_c, v[6], v[7]));
-      std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
-      *reinterpret_cast<uint4*>(static_cast<__half*>(e.c) + to) = packed;
-    }
+    for (int i = first; i < elements / 8; i += stride)
+      finish.eight(i / (inner / 8), i % (inner / 8) * 8);
   } else {
     // Four at a time where they are one store, and inside C.
     bool const vectors = p.store == Sm90Store::vectors;
     int const count = vectors ? 4 : 1;
 #pragma unroll 1
-    for (int i = first; i < elements / count; i += stride) {
-      int const outer = i / (inner / count), at = i % (inner / count) * count;
-      int const row = along_m ? at : outer, column = along_m ? outer : at;
-      int const wave_row = Config::waves == 1 ? row : row % 64;
-      int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
-      if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) continue;
-      Acc const* const from = sums + outer * line + at;
-      auto const finished_sum = [&](int j) {
-        Acc sum = sum_at(from + j);
-        if constexpr (Config::gated) sum = activate_called(p.gate, sum) * sum_at(from + up + j);
-        return sum;
-      };
-      int const exist = along_m ? p.m - to_m : p.n - to_n;
-      if (vectors && exist >= 4) {
-        FourOf<Acc> const four[1] = {
-            {finished_sum(0), finished_sum(1), finished_sum(2), finished_sum(3)}};
-        finish_and_store<Acc, 1>(e, {along_m, z, along_m ? to_m : to_n, {along_m ? to_n : to_m}},
-                                 four, 1);
-      } else {
-#pragma unroll 1
-        for (int j = 0; j < min(exist, count); ++j) {
-          Acc const sum = finished_sum(j);
-          int const at_m = along_m ? to_m + j : to_m, at_n = along_m ? to_n : to_n + j;
-          if (e.pre_activation.data != nullptr)
-            keep_argument(e, static_cast<float>(sum), z, at_m, at_n);
-          finish_element(e, sum, z, at_m, at_n);
-        }
-      }
-    }
+    for (int i = first; i < elements / count; i += stride)
+      finish.some(i / (inner / count), i % (inner / count) * count, vectors, count);
   }
   if (splits > 1) cluster_sync();  // the others may still read this block's sums
 #endif
