@@ -39,7 +39,7 @@ struct Epilogue {
   bool along_m;  ///< C's smaller stride is along M
   /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
   /// multiplied by; or no more than those of its rows and columns.
-  bool more_than_alpha, only_factors, only_lines;
+  bool more_than_alpha, only_factors, only_row_column_factors;
   bool rows_ahead, columns_ahead;  ///< their factors are fetched before a tile's sums are there
   Activation activation;
   /// C where it is stored element by element or read for beta.

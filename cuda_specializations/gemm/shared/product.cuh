@@ -74,14 +74,14 @@ inline bool only_alpha(abi::GemmArgs const& g) {
 }
 
 /// Whether it does no more than multiply rows and columns by numbers of their own.
-inline bool only_lines(abi::GemmArgs const& g) {
+inline bool only_row_column_factors(abi::GemmArgs const& g) {
   return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&
          g.residual == nullptr && g.pre_activation == nullptr;
 }
 
 /// Whether it does no more than multiply all elements of a matrix by the same numbers.
 inline bool only_factors(abi::GemmArgs const& g) {
-  return only_lines(g) && (!has_factors(g.scale_a, true) || g.scale_a.row == 0) &&
+  return only_row_column_factors(g) && (!has_factors(g.scale_a, true) || g.scale_a.row == 0) &&
          (!has_factors(g.scale_b, false) || g.scale_b.col == 0);
 }
 

@@ -175,7 +175,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   clear<Config>(acc);
   [[maybe_unused]] Sums<Config> part;
   if constexpr (promoted) clear<Config>(part);
-  [[maybe_unused]] std::conditional_t<Config::zero_points, Sm80LineSums<Config>, NoLineSums> lines;
+  [[maybe_unused]] std::conditional_t<Config::zero_points, Sm80RowColumnSums<Config>,
+                                      NoRowColumnSums>
+      row_column_sums;
   // Each step multiplies what the one before has loaded, the first one nothing.
   Fragments<Config, Config::fragments_m> fa{};
   Fragments<Config, Config::fragments_n> fb[2]{};
@@ -215,9 +217,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
       if (k == 1) fill_a(next);
       if (k == (Config::k_steps > 2 ? 2 : 1)) fill_b(next);
       auto const& b = fb[(k + 1) % 2];
-      if constexpr (Config::zero_points) lines.add_columns(b);
+      if constexpr (Config::zero_points) row_column_sums.add_columns(b);
       multiply(b, [&](int i) {
-        if constexpr (Config::zero_points) lines.add_rows(i, fa[i][0]);
+        if constexpr (Config::zero_points) row_column_sums.add_rows(i, fa[i][0]);
         load_a<Config>(fa, stage, lane_a, k, i);
       });
       if constexpr (promoted) {
@@ -229,12 +231,12 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   __syncthreads();
   if (!multiplies) return;
   auto const& last = fb[1];
-  if constexpr (Config::zero_points) lines.add_columns(last);
+  if constexpr (Config::zero_points) row_column_sums.add_columns(last);
   multiply(last, [&](int i) {
-    if constexpr (Config::zero_points) lines.add_rows(i, fa[i][0]);
+    if constexpr (Config::zero_points) row_column_sums.add_rows(i, fa[i][0]);
   });
   if constexpr (promoted) promote();
-  if constexpr (Config::zero_points) lines.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
+  if constexpr (Config::zero_points) row_column_sums.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
   store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 

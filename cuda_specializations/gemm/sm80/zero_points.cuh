@@ -15,7 +15,7 @@ namespace {
 
 /// Sums along K of the rows and columns whose fragments a thread has, of its own bytes alone.
 template <class Config>
-class Sm80LineSums {
+class Sm80RowColumnSums {
   static_assert(std::is_same_v<typename Config::Acc, int>);
 
  public:
@@ -38,8 +38,8 @@ class Sm80LineSums {
                                         int (&acc)[Config::fragments_m][2 * Config::fragments_n][4],
                                         int m0, int n0) {
     int const lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, q = lane % 4;
-    auto const point = [](std::int32_t const* of, std::int64_t stride, int line, int lines) {
-      return of != nullptr && line < lines ? static_cast<unsigned>(of[line * stride]) : 0u;
+    auto const point = [](std::int32_t const* of, std::int64_t stride, int index, int count) {
+      return of != nullptr && index < count ? static_cast<unsigned>(of[index * stride]) : 0u;
     };
     unsigned zero_a[Config::fragments_m][2];
 #pragma unroll
@@ -85,7 +85,7 @@ class Sm80LineSums {
 };
 
 /// Of products without zero points.
-struct NoLineSums {};
+struct NoRowColumnSums {};
 
 }  // namespace
 }  // namespace cuda

@@ -38,14 +38,14 @@ __device__ __forceinline__ void load_columns(void const* data, DType type, int c
 /// once; those of a tile's rows and columns come to shared memory beside its products, so that the
 /// epilogue waits for none.
 template <class Config>
-class Sm90LineFactors {
+class Sm90RowColumnFactors {
  public:
   /// `place`: where a warpgroup's factors lie: of columns, then of rows. Its threads put there
   /// those that are not fetched, seen behind the next barrier.
-  __device__ __forceinline__ Sm90LineFactors(Sm90Params const& p, std::uint32_t place)
+  __device__ __forceinline__ Sm90RowColumnFactors(Sm90Params const& p, std::uint32_t place)
       : p_(p), place_(place), all_(p.epilogue.alpha) {
     Epilogue const& e = p.epilogue;
-    if (!e.more_than_alpha || !e.only_lines) return;
+    if (!e.more_than_alpha || !e.only_row_column_factors) return;
     all_ *= e.factor != nullptr ? e.scale * *e.factor : e.scale;
     float const row = e.row_factors != nullptr && !e.rows_ahead ? *e.row_factors : 1;
     float const column = e.column_factors != nullptr && !e.columns_ahead ? *e.column_factors : 1;

@@ -125,14 +125,14 @@ class Sm90Storer {
   using Acc = typename Config::Acc;
 
  public:
-  /// `lines`: where there is place for factors of the warpgroup's rows and columns.
+  /// `factors`: where there is place for those of the warpgroup's rows and columns.
   __device__ __forceinline__ Sm90Storer(Sm90Params const& p, unsigned char* panels, int group,
-                                        std::uint32_t lines = 0)
-      : p_(p), lines_(p, lines), panels_(panels), barrier_(1 + group) {}
+                                        std::uint32_t factors = 0)
+      : p_(p), row_column_factors_(p, factors), panels_(panels), barrier_(1 + group) {}
 
   /// Starts to bring the factors that the next store() multiplies by.
   __device__ __forceinline__ void fetch(int z, int row0, int column0) const {
-    if constexpr (Config::reads_ahead) lines_.fetch(z, row0, column0);
+    if constexpr (Config::reads_ahead) row_column_factors_.fetch(z, row0, column0);
   }
 
   __device__ __forceinline__ void store(Acc (&acc)[Config::waves][Config::tile_n / 2], int z,
@@ -146,9 +146,9 @@ class Sm90Storer {
     }
     if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
       if constexpr (!Config::plain) finish(acc, z, row0, column0);
-    } else if (bytes() ||
-               (p_.epilogue.more_than_alpha &&
-                !(Config::reads_ahead ? p_.epilogue.only_lines : p_.epilogue.only_factors))) {
+    } else if (bytes() || (p_.epilogue.more_than_alpha &&
+                           !(Config::reads_ahead ? p_.epilogue.only_row_column_factors
+                                                 : p_.epilogue.only_factors))) {
       if constexpr (!Config::gated && !Config::plain) store_finished(acc, z, row0, column0);
     } else if (p_.store == Sm90Store::words) {
 #pragma unroll
@@ -157,11 +157,11 @@ class Sm90Storer {
     } else if constexpr (Config::reads_ahead) {
       auto const apply = [&](auto fetched) {
         store_halves(acc, z, row0, column0, [&](auto* sums, int wave, int at, auto& v) {
-          lines_.template apply<decltype(fetched)::value>(sums, thread_, wave, at, v);
+          row_column_factors_.template apply<decltype(fetched)::value>(sums, thread_, wave, at, v);
         });
       };
-      lines_.finish();
-      if (lines_.fetched())
+      row_column_factors_.finish();
+      if (row_column_factors_.fetched())
         apply(std::true_type{});
       else
         apply(std::false_type{});
@@ -436,7 +436,8 @@ class Sm90Storer {
   };
 
   Sm90Params const& p_;
-  std::conditional_t<Config::reads_ahead, Sm90LineFactors<Config>, NoFactors> const lines_;
+  std::conditional_t<Config::reads_ahead, Sm90RowColumnFactors<Config>, NoFactors> const
+      row_column_factors_;
   unsigned char* const panels_;
   int const barrier_;
   int buffer_ = 0, thread_ = 0;

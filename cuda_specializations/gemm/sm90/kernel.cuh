@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     std::uint64_t const b0 = operand_descriptor(shared + Config::a_bytes, Config::tile_k * 128);
     Sm90Storer<typename Config::Stored> storer(
         p, panels + consumer * Config::group_panels * Config::panel_bytes, consumer,
-        shared_address(factors) + Config::factor_bytes + consumer * Config::line_bytes);
+        shared_address(factors) + Config::factor_bytes + consumer * Config::row_column_bytes);
     typename Config::Acc acc[Config::waves][Config::tile_n / 2];
     Sm90FactorRing<Config> factor_ring;
     int tile = first, stride = step;

@@ -38,7 +38,7 @@ inline bool stored_plainly(abi::GemmArgs const& g) {
   Sm90Store const store = choose_store(g, goes_by_pairs(g));
   return store == Sm90Store::words ||
          (store == Sm90Store::halves &&
-          (only_factors(g) || (dtype_size(g.type_a) == 1 && only_lines(g))));
+          (only_factors(g) || (dtype_size(g.type_a) == 1 && only_row_column_factors(g))));
 }
 
 /// What a gated product has beside a plain one.
@@ -53,7 +53,7 @@ cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Para
   p.epilogue = make_epilogue(g);
   p.epilogue.more_than_alpha = !only_alpha(g);
   p.epilogue.only_factors = only_factors(g);
-  p.epilogue.only_lines = only_lines(g);
+  p.epilogue.only_row_column_factors = only_row_column_factors(g);
   if (along_blocks(g.scale_a, true)) p.block_a = g.scale_a, p.epilogue.row_factors = nullptr;
   if (along_blocks(g.scale_b, false)) p.block_b = g.scale_b, p.epilogue.column_factors = nullptr;
   bool const any = p.block_a.data != nullptr || p.block_b.data != nullptr;
@@ -93,7 +93,7 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
     along_m = p.store != Sm90Store::elements;
   }
   if (p.store != Sm90Store::elements) p.epilogue.along_m = along_m;
-  if (Config::reads_ahead && p.store == Sm90Store::halves && p.epilogue.only_lines) {
+  if (Config::reads_ahead && p.store == Sm90Store::halves && p.epilogue.only_row_column_factors) {
     Epilogue& e = p.epilogue;
     auto const differ = [&](float const* factors, std::int64_t stride, std::int64_t of_batch) {
       return factors != nullptr && (stride != 0 || (g.batch > 1 && of_batch != 0));

@@ -155,7 +155,7 @@ struct Sm90Config {
   /// Whether factors of rows and columns are fetched while sums are computed, and place for those
   /// of a warpgroup. Beside an A in registers there are none for it.
   static constexpr bool reads_ahead = sizeof(A) == 1 && !registers_a && !gated;
-  static constexpr int line_bytes = reads_ahead ? 4 * (tile_n + 64 * waves) : 0;
+  static constexpr int row_column_bytes = reads_ahead ? 4 * (tile_n + 64 * waves) : 0;
   /// Whether it finishes 8-bit elements in registers, 32 columns at a time: 16-bit operands, and
   /// wide tiles beside an A in registers, have none left for that.
   static constexpr bool writes_bytes =
@@ -177,7 +177,7 @@ struct Sm90Config {
   static constexpr int factor_bytes = std::max(copied_places * copied_bytes, fetched_bytes);
   static constexpr int barrier_bytes = (2 * 8 * stages + 127) / 128 * 128;
   static constexpr int shared_bytes = stages * stage_bytes + panels * panel_bytes + factor_bytes +
-                                      barrier_bytes + consumers * line_bytes;
+                                      barrier_bytes + consumers * row_column_bytes;
   static_assert(shared_bytes <= sm90_shared_bytes);
   static_assert(sizeof(A) != 1 || !mn_b);
   static_assert(tile_m % 128 == 0 && tile_n % 16 == 0 && (cluster == 1 || tile_n % 128 == 0));
