@@ -49,7 +49,8 @@ double sm90_cost(abi::GemmArgs const& g, abi::Device const& device) {
   bool const pays =
       wide ? rounds > (line > 8192 ? 3 : 8) && line >= 8192 : rounds > 16 && line >= 4096;
   double const paired = !pays ? 1.03 : wide ? 0.9 : 0.98;
-  double const alone = Config::plain && rounds < 2 ? 1.08 : 1.0;  // nobody to take turns with
+  double const alone =
+      Config::factors_alone && rounds < 2 ? 1.08 : 1.0;  // nobody to take turns with
   double const slack = main_loop_slack<Config>() * (Config::cluster == 1 ? alone : paired);
   double const fresh = Config::tile_n / rows + Config::tile_m / columns;  // of a stage's lines
   double const main = std::max(area / 32 * slack, fresh * 128 / 16.5) *

@@ -145,11 +145,11 @@ class Sm90Storer {
       for (int wave = 0; wave < Config::waves; ++wave) gate<Config>(p_.gate, acc[wave]);
     }
     if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
-      if constexpr (!Config::plain) finish(acc, z, row0, column0);
+      if constexpr (!Config::factors_alone) finish(acc, z, row0, column0);
     } else if (bytes() || (p_.epilogue.more_than_alpha &&
                            !(Config::reads_ahead ? p_.epilogue.only_row_column_factors
                                                  : p_.epilogue.only_factors))) {
-      if constexpr (!Config::gated && !Config::plain) store_finished(acc, z, row0, column0);
+      if constexpr (!Config::gated && !Config::factors_alone) store_finished(acc, z, row0, column0);
     } else if (p_.store == Sm90Store::words) {
 #pragma unroll
       for (int wave = 0; wave < Config::waves; ++wave)

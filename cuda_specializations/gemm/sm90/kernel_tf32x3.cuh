@@ -42,7 +42,7 @@ struct Tf32x3Config {
   using B = float;
   using Acc = float;
   static constexpr bool integer = false, registers_a = false, promoted = true, gated = false;
-  static constexpr bool plain = false, writes_bytes = false, reads_ahead = false;
+  static constexpr bool factors_alone = false, writes_bytes = false, reads_ahead = false;
   static constexpr int waves = 1, consumers = 2;
   static constexpr int tile_m = 128, tile_n = 128, out_n = tile_n, tile_k = 32, stages = 4;
   static constexpr int threads = 128 * (2 + consumers);

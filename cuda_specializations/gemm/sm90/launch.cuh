@@ -34,7 +34,7 @@ inline Sm90Store choose_store(abi::GemmArgs const& g, bool in_registers) {
 }
 
 /// Whether sums need no more than factors before the copy engine stores them.
-inline bool stored_plainly(abi::GemmArgs const& g) {
+inline bool has_factors_alone(abi::GemmArgs const& g) {
   Sm90Store const store = choose_store(g, goes_by_pairs(g));
   return store == Sm90Store::words ||
          (store == Sm90Store::halves &&
@@ -128,8 +128,9 @@ cudaError_t launch_sm90(abi::GemmArgs const& g, abi::Device const& device, CUstr
 template <class... Configs>
 cudaError_t launch_cheapest(abi::GemmArgs const& g, abi::Device const& device,
                             Destination const& to, GatedPart const* gated = nullptr) {
-  bool const plain = stored_plainly(g);
-  double const costs[] = {Configs::plain && !plain ? unusable : sm90_cost<Configs>(g, device)...};
+  bool const factors_alone = has_factors_alone(g);
+  double const costs[] = {
+      Configs::factors_alone && !factors_alone ? unusable : sm90_cost<Configs>(g, device)...};
   constexpr abi::GemmTile tiles[] = {
       {Configs::tile_m * Configs::cluster, Configs::out_n, Configs::tile_k}...};
   int const best = choose_tile(g, tiles, costs, to);

@@ -137,7 +137,7 @@ struct Sm90Config {
   static constexpr int sharers = ping_pong ? 1 : consumers;  ///< warpgroups at work on one tile
   static constexpr int waves = tile_m / (64 * sharers);      ///< 64-row products of a warpgroup
   /// The sums leave no registers to finish them with: only where factors are all there is to do.
-  static constexpr bool plain = waves * tile_n > 256;
+  static constexpr bool factors_alone = waves * tile_n > 256;
   static constexpr int threads = 128 * (1 + consumers);
   static constexpr int a_bytes = tile_m * 128, b_bytes = tile_n * 128;
   static constexpr int stage_bytes = a_bytes + b_bytes;
@@ -158,8 +158,8 @@ struct Sm90Config {
   static constexpr int row_column_bytes = reads_ahead ? 4 * (tile_n + 64 * waves) : 0;
   /// Whether it finishes 8-bit elements in registers, 32 columns at a time: 16-bit operands, and
   /// wide tiles beside an A in registers, have none left for that.
-  static constexpr bool writes_bytes =
-      sizeof(A) == 1 && !gated && !plain && tile_n % 32 == 0 && !(registers_a && tile_n > 128);
+  static constexpr bool writes_bytes = sizeof(A) == 1 && !gated && !factors_alone &&
+                                       tile_n % 32 == 0 && !(registers_a && tile_n > 128);
   /// Whether B's factors of blocks may change from column to column: wide tiles have no registers
   /// for it.
   static constexpr bool column_factors = tile_n <= 64 || registers_a;
