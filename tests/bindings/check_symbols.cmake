@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-# The library shows exactly the functions that its headers declare.
-#   cmake -D NM=<nm> -D LIBRARY=<file> -D HEADERS=<folder of attikos.h> -P check_symbols.cmake
+# The library shows exactly the functions that its headers declare, and all that callers of other versions know.
+#   cmake -D NM=<nm> -D LIBRARY=<file> -D HEADERS=<folder of attikos.h> -D "VERSIONS=<declarations of another version>..."
+#         -P check_symbols.cmake
 cmake_minimum_required(VERSION 3.25)
 execute_process(COMMAND "${NM}" -D --defined-only "${LIBRARY}" OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX MATCHALL "[0-9a-f]+ [A-Za-z] [^\n]+" lines "${text}")
@@ -32,5 +33,14 @@ if(NOT shown STREQUAL declared)
   list(REMOVE_ITEM missing ${shown})
   message(FATAL_ERROR "shown but not declared: ${extra}\ndeclared but not shown: ${missing}")
 endif()
+foreach(file IN LISTS VERSIONS)
+  file(READ "${file}" text)
+  string(REGEX MATCHALL "(attikos|cuflash)_[a-z0-9_]+\\(" known "${text}")
+  list(TRANSFORM known REPLACE "\\($" "")
+  list(REMOVE_ITEM known ${shown})
+  if(known OR NOT text)
+    message(FATAL_ERROR "in ${file} but not shown: ${known}")
+  endif()
+endforeach()
 list(LENGTH shown count)
 message(STATUS "${count} symbols, all declared")

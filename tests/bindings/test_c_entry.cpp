@@ -9,6 +9,7 @@
 
 #include "../../bindings/c/src/cpu.hpp"
 #include "../../bindings/c/src/entry.hpp"
+#include "../../bindings/c/src/options.hpp"
 
 namespace attikos::c {
 
@@ -32,6 +33,31 @@ attikos_status write_kernels(char const*, char*, size_t, size_t*) noexcept {
   ++calls;
   return ATTIKOS_SUCCESS;
 }
+
+// A struct that has got members since it was introduced, and one that has not yet.
+struct Grown {
+  std::size_t struct_size;
+  double factor;
+  std::int64_t later;
+  std::int32_t last[2];
+};
+template <>
+struct OptionStruct<Grown> {
+  static constexpr char const* name = "grown_options";
+  static constexpr std::size_t first_size = 16;
+  static constexpr Grown defaults = {sizeof(Grown), 1, 0, {0, 0}};
+};
+struct First {
+  std::size_t struct_size;
+  double factor;
+};
+template <>
+struct OptionStruct<First> {
+  static constexpr char const* name = "grown_options";
+  static constexpr std::size_t first_size = 16;
+  static constexpr First defaults = {sizeof(First), 1};
+};
+
 int raw_forward(std::int32_t, RawForward const&, RawCall const&) noexcept { return ++calls; }
 int raw_backward(std::int32_t, RawBackward const&, RawCall const&) noexcept { return ++calls; }
 
@@ -109,6 +135,42 @@ TEST(Entry, RefusesInASentence) {
       ATTIKOS_FA_CUDA_ERROR);
   EXPECT_TRUE(said("attention_backward")) << attikos_last_error();
   EXPECT_EQ(calls, 0);
+}
+
+TEST(Entry, TakesStructsOfEarlierVersions) {
+  EXPECT_EQ(read_options<Grown>("test", nullptr).factor, 1);
+  First const old = {sizeof(First), 3};
+  Grown const read = read_options("test", reinterpret_cast<Grown const*>(&old));
+  EXPECT_EQ(read.struct_size, sizeof(Grown));
+  EXPECT_EQ(read.factor, 3);
+  EXPECT_EQ(read.later, 0);
+  EXPECT_EQ(read.last[0] | read.last[1], 0);
+}
+
+TEST(Entry, TakesStructsOfLaterVersionsWhereWhatIsNewIsZero) {
+  Grown given = {sizeof(Grown), 3, 0, {0, 0}};
+  auto const read = [&] {
+    return guarded(
+        [&] { EXPECT_EQ(read_options("test", reinterpret_cast<First const*>(&given)).factor, 3); });
+  };
+  EXPECT_EQ(read(), ATTIKOS_SUCCESS);
+  given.last[1] = 1;
+  EXPECT_EQ(read(), ATTIKOS_INVALID_STRUCT);
+  EXPECT_STREQ(attikos_last_error(),
+               "attikos::test: grown_options of 32 bytes has a member in use at byte 28 that this "
+               "library does not know; it knows 16 bytes");
+}
+
+TEST(Entry, RefusesSizesOfNoVersion) {
+  Grown given = {0, 3, 0, {0, 0}};
+  for (std::size_t const size : {0u, 8u, 15u, 17u, 31u, 33u, 65544u}) {
+    given.struct_size = size;
+    EXPECT_EQ(guarded([&] { read_options("test", &given); }), ATTIKOS_INVALID_STRUCT);
+    EXPECT_EQ(attikos_last_error(),
+              "attikos::test: struct_size of grown_options is " + std::to_string(size) +
+                  "; expected 32 as in this version or, of others, a multiple of 8 from 16 on, set "
+                  "with the initializer macro");
+  }
 }
 
 }  // namespace

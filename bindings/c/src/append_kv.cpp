@@ -146,9 +146,7 @@ void run_append(attikos_context* context, attikos_tensor const* k_new, attikos_t
                 attikos_tensor const* k_cache, attikos_tensor const* v_cache,
                 attikos_append_kv_options const* options, Explanation* log) {
   auto const& where = expect_context(operation, context);
-  attikos_append_kv_options const defaults = ATTIKOS_APPEND_KV_OPTIONS_INIT;
-  auto const o =
-      read_options(operation, options, defaults, offsetof(attikos_append_kv_options, new_lengths));
+  auto const o = read_options(operation, options);
   AppendCall call(where, log, o);
   call.read(k_new, v_new, k_cache, v_cache);
   visit_floating(operation, call.k_new, [&]<class T>(std::type_identity<T>) {

@@ -43,8 +43,7 @@ void run_attention_backward(attikos_context* context, attikos_tensor const* q,
   auto const& where = expect_context(operation, context);
   if (gradients == nullptr)
     fail(ATTIKOS_NULL_ARGUMENT, operation, ": the gradients are null; expected dq, dk and dv");
-  attikos_attention_gradients const none = ATTIKOS_ATTENTION_GRADIENTS_INIT;
-  auto const g = read_options(operation, gradients, none, sizeof none);
+  auto const g = read_options(operation, gradients);
   Call call{where,
             log,
             {},

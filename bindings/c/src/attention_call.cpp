@@ -31,9 +31,7 @@ Determinism read_determinism(char const* operation, std::int32_t given) {
 AttentionSetup read_attention_options(char const* operation,
                                       attikos_attention_options const* options,
                                       attikos_context const& context, bool queries_alone) {
-  attikos_attention_options const defaults = ATTIKOS_ATTENTION_OPTIONS_INIT;
-  auto const o =
-      read_options(operation, options, defaults, offsetof(attikos_attention_options, descale_q));
+  auto const o = read_options(operation, options);
   auto const& from = o;
   if (o.algorithm < ATTIKOS_FLASH || o.algorithm > ATTIKOS_NAIVE)
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": algorithm is ", o.algorithm,

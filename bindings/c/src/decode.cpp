@@ -72,9 +72,7 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                 attikos_tensor const* v, attikos_tensor const* out, attikos_tensor const* lse,
                 attikos_decode_options const* options, Explanation* log) {
   auto const& where = expect_context(operation, context);
-  attikos_decode_options const defaults = ATTIKOS_DECODE_OPTIONS_INIT;
-  auto const o =
-      read_options(operation, options, defaults, offsetof(attikos_decode_options, determinism));
+  auto const o = read_options(operation, options);
   auto const terms = attention_part(o);
   DecodeCall call{where,
                   log,

@@ -48,30 +48,13 @@ void add_line(std::string& lines, char const* kind, char const* name, std::size_
   }()
 
 std::string description(std::string_view operation) {
-  if (operation == "gemm")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_gemm_options, ATTIKOS_GEMM_OPTIONS,
-                                   ATTIKOS_GEMM_OPTIONS_INIT);
-  if (operation == "gemm_gradients")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_gemm_gradients, ATTIKOS_GEMM_GRADIENTS,
-                                   ATTIKOS_GEMM_GRADIENTS_INIT);
-  if (operation == "attention")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_attention_options, ATTIKOS_ATTENTION_OPTIONS,
-                                   ATTIKOS_ATTENTION_OPTIONS_INIT);
-  if (operation == "attention_gradients")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_attention_gradients, ATTIKOS_ATTENTION_GRADIENTS,
-                                   ATTIKOS_ATTENTION_GRADIENTS_INIT);
-  if (operation == "decode")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_decode_options, ATTIKOS_DECODE_OPTIONS,
-                                   ATTIKOS_DECODE_OPTIONS_INIT);
-  if (operation == "append_kv")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_append_kv_options, ATTIKOS_APPEND_KV_OPTIONS,
-                                   ATTIKOS_APPEND_KV_OPTIONS_INIT);
-  if (operation == "rope")
-    return ATTIKOS_DESCRIBE_STRUCT(attikos_rope_options, ATTIKOS_ROPE_OPTIONS,
-                                   ATTIKOS_ROPE_OPTIONS_INIT);
+  std::string expected;
+#define ATTIKOS_DESCRIBE_IF_NAMED(name, type, table, bytes)                          \
+  if (operation == #name) return ATTIKOS_DESCRIBE_STRUCT(type, table, table##_INIT); \
+  expected += expected.empty() ? "\"" #name "\"" : ", \"" #name "\"";
+  ATTIKOS_OPTION_STRUCTS(ATTIKOS_DESCRIBE_IF_NAMED)
   fail(ATTIKOS_INVALID_ARGUMENT, "describe_options: operation is \"", operation,
-       "\"; expected \"gemm\", \"gemm_gradients\", \"attention\", \"attention_gradients\", "
-       "\"decode\", \"append_kv\" or \"rope\"");
+       "\"; expected one of ", expected);
 }
 
 }  // namespace

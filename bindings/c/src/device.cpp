@@ -66,11 +66,15 @@ attikos_status write_device_info(std::int32_t kind, std::int32_t ordinal,
   return guarded([&] {
     if (info == nullptr)
       fail(ATTIKOS_NULL_ARGUMENT, "get_device_info: the place for the result is null");
-    constexpr std::size_t first_version = sizeof(attikos_device_info);
+    // As it was introduced, and as short as it may be for good.
+    constexpr std::size_t first_size = 200;
+    static_assert(first_size <= sizeof(attikos_device_info));
     std::size_t const size = info->struct_size;
-    if (size < first_version)
-      fail(ATTIKOS_INVALID_STRUCT, "get_device_info: struct_size is ", size, "; expected at least ",
-           first_version, ", set it with ATTIKOS_DEVICE_INFO_INIT");
+    if (size < first_size || size % alignof(attikos_device_info) != 0)
+      fail(ATTIKOS_INVALID_STRUCT, "get_device_info: struct_size of attikos_device_info is ", size,
+           "; expected ", sizeof(attikos_device_info),
+           " as in this version or, of others, a multiple of ", alignof(attikos_device_info),
+           " from ", first_size, " on, set with ATTIKOS_DEVICE_INFO_INIT");
     if (!attikos_has_device(kind, ordinal))
       fail(ATTIKOS_DEVICE_ERROR, "get_device_info: there is no device ", ordinal, " of kind ",
            kind);

@@ -5,9 +5,7 @@
 namespace attikos::c {
 
 attikos_gemm_options read_gemm_options(char const* operation, attikos_gemm_options const* options) {
-  attikos_gemm_options const defaults = ATTIKOS_GEMM_OPTIONS_INIT;
-  auto const o =
-      read_options(operation, options, defaults, offsetof(attikos_gemm_options, compute));
+  auto const o = read_options(operation, options);
   auto const expect = [&](char const* name, std::int32_t value, std::int32_t last) {
     if (value < 0 || value > last)
       fail(ATTIKOS_INVALID_ARGUMENT, operation, ": ", name, " is ", value, "; expected an attikos_",

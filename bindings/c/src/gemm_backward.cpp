@@ -67,9 +67,7 @@ extern "C" attikos_status attikos_gemm_backward(attikos_context* context, attiko
     constexpr char const* operation = GemmBackwardCall::operation;
     auto const& where = expect_context(operation, context);
     auto const o = read_gemm_options(operation, options);
-    attikos_gemm_gradients const nothing = ATTIKOS_GEMM_GRADIENTS_INIT;
-    auto const g =
-        read_options(operation, gradients, nothing, offsetof(attikos_gemm_gradients, d_c));
+    auto const g = read_options(operation, gradients);
     if (g.da == nullptr && g.db == nullptr && g.d_bias == nullptr && g.d_c == nullptr)
       fail(ATTIKOS_NULL_ARGUMENT, operation, ": all gradients are null; expected one at least");
     refuse_forward_only(o);

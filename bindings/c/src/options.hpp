@@ -11,26 +11,39 @@
 
 namespace attikos::c {
 
-/// The caller's options over `defaults`: members that the caller's version does not have keep their
-/// defaults. A longer struct is taken if what this version does not know holds zeros only.
-/// `first_version` is the size of the struct when it was introduced.
+/// What is known of a struct of options: its name, its size in the version that introduced it, and
+/// its members' defaults.
 template <class Options>
-Options read_options(char const* operation, Options const* given, Options const& defaults,
-                     std::size_t first_version) {
-  if (given == nullptr) return defaults;
-  Options result = defaults;
+struct OptionStruct;
+static_assert(sizeof(void*) == 8, "the sizes of first versions are those with pointers of 8 bytes");
+#define ATTIKOS_OPTION_STRUCT(operation, type, table, bytes)                                      \
+  template <>                                                                                     \
+  struct OptionStruct<type> {                                                                     \
+    static constexpr char const* name = #type;                                                    \
+    static constexpr std::size_t first_size = bytes;                                              \
+    static constexpr type defaults = table##_INIT;                                                \
+    static_assert(bytes <= sizeof(type) && bytes % alignof(type) == 0 && bytes > sizeof(size_t)); \
+  };
+ATTIKOS_OPTION_STRUCTS(ATTIKOS_OPTION_STRUCT)
+
+/// The caller's options: members that the caller's version does not have keep their defaults. A
+/// longer struct is taken if what this version does not know holds zeros only.
+template <class Options>
+Options read_options(char const* operation, Options const* given) {
+  using Known = OptionStruct<Options>;
+  Options result = Known::defaults;
+  if (given == nullptr) return result;
   std::size_t const size = given->struct_size;
-  if (size < first_version)
-    fail(ATTIKOS_INVALID_STRUCT, operation, ": struct_size of the options is ", size,
-         "; expected at least ", first_version, ", set it with the initializer macro");
+  if (size < Known::first_size || size % alignof(Options) != 0 || size > 65536)
+    fail(ATTIKOS_INVALID_STRUCT, operation, ": struct_size of ", Known::name, " is ", size,
+         "; expected ", sizeof(Options), " as in this version or, of others, a multiple of ",
+         alignof(Options), " from ", Known::first_size, " on, set with the initializer macro");
   auto const* const bytes = reinterpret_cast<unsigned char const*>(given);
-  if (size > sizeof(Options)) {
-    if (size > 65536 ||
-        std::any_of(bytes + sizeof(Options), bytes + size, [](unsigned char b) { return b != 0; }))
-      fail(ATTIKOS_INVALID_STRUCT, operation, ": struct_size of the options is ", size,
-           " with members in use that this library does not know; it knows ", sizeof(Options),
-           " bytes");
-  }
+  for (std::size_t at = sizeof(Options); at < size; ++at)
+    if (bytes[at] != 0)
+      fail(ATTIKOS_INVALID_STRUCT, operation, ": ", Known::name, " of ", size,
+           " bytes has a member in use at byte ", at, " that this library does not know; it knows ",
+           sizeof(Options), " bytes");
   std::memcpy(static_cast<void*>(&result), given, std::min(size, sizeof(Options)));
   result.struct_size = sizeof(Options);
   return result;

@@ -17,8 +17,7 @@ struct RopeSetup {
 
   RopeSetup(char const* operation, attikos_rope_options const* options, attikos_tensor const* c,
             attikos_tensor const* s, attikos_context const& context) {
-    attikos_rope_options const defaults = ATTIKOS_ROPE_OPTIONS_INIT;
-    given = read_options(operation, options, defaults, offsetof(attikos_rope_options, rotary_dim));
+    given = read_options(operation, options);
     expect_finite(operation, "eps", given.eps);
     cos = read_rope_table(operation, "cos", c, context);
     sin = read_rope_table(operation, "sin", s, context);

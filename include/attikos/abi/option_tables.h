@@ -229,4 +229,19 @@
                             " tables with one entry to a pair. attikos_rms_norm_rope: with num_heads beside it"    \
                             " heads may be wider, and what is not rotated is normalized only")
 
+/* --- the structs -------------------------------------------------------------------------------- */
+
+/* X(name of attikos_describe_options, struct, its table, its size in bytes when it was introduced). A caller's struct that
+ * is shorter is of no version; one that is longer, but shorter than today's, gets the defaults of what it lacks. So a size
+ * never changes here, and a row that comes later has the default 0: a library that does not know it takes a longer
+ * struct whose unknown bytes are 0. tests/bindings/abi_v1 holds the structs of version 1 to where they were. */
+#define ATTIKOS_OPTION_STRUCTS(X)                                                            \
+  X(gemm, attikos_gemm_options, ATTIKOS_GEMM_OPTIONS, 88)                                    \
+  X(gemm_gradients, attikos_gemm_gradients, ATTIKOS_GEMM_GRADIENTS, 32)                      \
+  X(attention, attikos_attention_options, ATTIKOS_ATTENTION_OPTIONS, 136)                    \
+  X(attention_gradients, attikos_attention_gradients, ATTIKOS_ATTENTION_GRADIENTS, 48)       \
+  X(decode, attikos_decode_options, ATTIKOS_DECODE_OPTIONS, 152)                             \
+  X(append_kv, attikos_append_kv_options, ATTIKOS_APPEND_KV_OPTIONS, 80)                     \
+  X(rope, attikos_rope_options, ATTIKOS_ROPE_OPTIONS, 48)
+
 #endif /* ATTIKOS_ABI_OPTION_TABLES_H */

@@ -14,8 +14,10 @@
  *
  * Options are structs whose first member is their size; the others, with their types, defaults and meanings, are
  * the rows of the tables in abi/option_tables.h. Set them up with the initializer macro that stands behind each
- * struct, then change members. A library that is newer than the caller fills the members that the caller does not
- * know with their defaults. NULL instead of options means defaults.
+ * struct, then change members. Members are only ever added at the end. A library that is newer than the caller fills
+ * the members that the caller does not know with their defaults. One that is older takes the struct where the members
+ * that it does not know are 0, their default, and else refuses it (ATTIKOS_INVALID_STRUCT). NULL instead of options
+ * means defaults.
  */
 #ifndef ATTIKOS_ATTIKOS_H
 #define ATTIKOS_ATTIKOS_H

@@ -172,7 +172,8 @@ typedef struct attikos_device_info {
 } attikos_device_info;
 #define ATTIKOS_DEVICE_INFO_INIT {sizeof(attikos_device_info), "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/** Facts about a device. Only members that the caller's struct_size covers are written. */
+/** Facts about a device. Only members that the caller's struct_size covers are written; those that a library older than
+ * the caller does not know stay as they are. */
 ATTIKOS_API attikos_status attikos_get_device_info(int32_t kind, int32_t ordinal, attikos_device_info* info);
 
 #ifdef __cplusplus
