@@ -59,7 +59,8 @@ struct CudaKernel {
     std::string_view const full = name;
     auto const slash = full.find('/');
     std::string const operation(full.substr(0, slash));
-    Kokkos::Profiling::ScopedRegion const region(label(operation.c_str(), name + slash + 1));
+    Kokkos::Profiling::ScopedRegion const region(
+        label_if_heard(operation.c_str(), name + slash + 1));
     int const status = Kernel::launch(args, device_of(exec), exec.cuda_stream());
     if (status != 0)
       raise<DeviceError>(operation, ": launching ", name, " failed: ", abi::error_string(status));

@@ -3,6 +3,7 @@
 /// Names under which Kokkos Tools sees kernels.
 #pragma once
 
+#include <Kokkos_Core.hpp>
 #include <attikos/config.hpp>
 #include <string>
 
@@ -20,6 +21,12 @@ inline std::string label(char const* operation, char const* kernel) {
   text += kernel;
   text += ']';
   return text;
+}
+
+/// The same for a launch or a region; nothing where no tool listens. Between two launches of a call
+/// no memory may be wanted: it might not be had, and half of the result is written.
+inline std::string label_if_heard(char const* operation, char const* kernel) {
+  return Kokkos::Tools::profileLibraryLoaded() ? label(operation, kernel) : std::string();
 }
 
 }  // namespace detail

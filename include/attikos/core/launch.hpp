@@ -4,6 +4,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/core/concepts.hpp>
 #include <attikos/core/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
@@ -45,10 +46,15 @@ void launch(char const* operation, char const* name, Policy const& policy, Kerne
                      std::monostate> const outside{};
   static_cast<void>(outside);
 #endif
-  Kokkos::parallel_for(label(operation, name),
-                       Kokkos::Experimental::require(
-                           policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
-                       kernel);
+  if constexpr (is_host_space<typename Policy::execution_space>) {
+    // As it is: the hint costs a policy more, which allocates memory.
+    Kokkos::parallel_for(label_if_heard(operation, name), policy, kernel);
+  } else {
+    Kokkos::parallel_for(label_if_heard(operation, name),
+                         Kokkos::Experimental::require(
+                             policy, Kokkos::Experimental::WorkItemProperty::HintLightWeight),
+                         kernel);
+  }
 }
 
 }  // namespace detail

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -75,23 +76,26 @@ struct WorkspaceLease {
 template <ExecutionSpace Exec>
 class PoolMemory {
  public:
-  PoolMemory(char const* operation, Exec const&, std::size_t size) : bytes(size) {
+  PoolMemory(char const* operation, Exec const&, std::size_t size)
+      : bytes(size), label_(label("workspace", operation)) {
+    // No View, which loses its memory where what it needs beside it cannot be had.
     try {
-      view_ = View(Kokkos::view_alloc(label("workspace", operation), Kokkos::WithoutInitializing),
-                   bytes);
+      data = Space().allocate(label_.c_str(), bytes);
     } catch (std::exception const& error) {
       raise<ResourceError>(operation, ": needs ", bytes,
                            " bytes of workspace, which could not be allocated: ", error.what());
     }
-    data = view_.data();
   }
+  ~PoolMemory() { Space().deallocate(label_.c_str(), data, bytes); }
+  PoolMemory(PoolMemory const&) = delete;
+  PoolMemory& operator=(PoolMemory const&) = delete;
 
   void* data = nullptr;
   std::size_t bytes;
 
  private:
-  using View = Kokkos::View<std::byte*, typename Exec::memory_space>;
-  View view_;
+  using Space = typename Exec::memory_space;
+  std::string label_;
 };
 #if defined(KOKKOS_ENABLE_CUDA)
 template <>

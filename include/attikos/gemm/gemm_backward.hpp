@@ -156,7 +156,7 @@ void gemm_backward_run(GemmBackwardTypes<A, B, T, Da, Db, Dc, Dbias>, Exec const
       gemm_backward_plan(t, options, !std::is_same_v<GemmAccumulator<A, B, T>, double>);
   auto const bytes = gemm_backward_bytes<T>(t.matrices.c, options, p.own_dx, p.has_bias);
   auto const lease = get_workspace(op, exec, bytes.total(), more...);
-  Kokkos::Profiling::ScopedRegion const region(label(op, "portable"));
+  Kokkos::Profiling::ScopedRegion const region(label_if_heard(op, "portable"));
   GemmOperand& dx = p.dx;
   if (p.own_dx && p.activated) {
     dx.data = lease.data;

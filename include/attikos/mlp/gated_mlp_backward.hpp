@@ -209,7 +209,7 @@ void gated_mlp_backward(Exec const& exec, X const& x, W const& gate_weight, U co
       !std::is_same_v<element_t<DGate>, Acc> || !std::is_same_v<element_t<DUp>, Acc>);
   WorkspaceLease const lease = get_workspace(
       name, exec, static_cast<std::size_t>(2 * cut.products + cut.sum) * sizeof(Acc), extras...);
-  Kokkos::Profiling::ScopedRegion const region(label(name, "portable"));
+  Kokkos::Profiling::ScopedRegion const region(label_if_heard(name, "portable"));
   Acc* const dgate = static_cast<Acc*>(lease.data);
   Acc* const dup = dgate + cut.products;
   Acc* const sum = dup + cut.products;
