@@ -49,7 +49,7 @@ class GroupedStorer {
 
   /// Reads the factors of a tile's rows and columns ahead, this thread's share.
   __device__ __forceinline__ void prepare(GroupedTile const& t) {
-    if constexpr (Config::scaled) {
+    if constexpr (Config::has_factors) {
       GroupedFactors const &of_rows = p_.row_factors, &of_columns = p_.column_factors;
       int const thread = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
@@ -78,7 +78,7 @@ class GroupedStorer {
     int const z = t.group * p_.rows_step;
     named_barrier_sync(barrier_, 128);  // nobody reads what shared memory held
     if (t.n >= p_.n) return;
-    if constexpr (Config::scaled) {
+    if constexpr (Config::has_factors) {
       int const thread = static_cast<int>(threadIdx.x) % 128;
 #pragma unroll
       for (int i = 0; i < Config::most_rows / 128; ++i)
@@ -100,14 +100,14 @@ class GroupedStorer {
   /// those for an int32 C as they are.
   __device__ __forceinline__ void scale(Acc const (&v)[Config::most_rows / 2], int row,
                                         float (&scaled)[4]) const {
-    float2 const two = Config::scaled
+    float2 const two = Config::has_factors
                            ? load_shared_two(row_factors() + 4 * row + threadIdx.x % 4 * 8)
                            : float2{1, 1};
     bool const exact = std::is_same_v<Acc, int> && p_.epilogue.type_c == DType::int32;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       scaled[i] = static_cast<float>(v[row / 2 + i]);
-      if constexpr (Config::scaled)
+      if constexpr (Config::has_factors)
         scaled[i] = scaled[i] * columns_[i / 2] * (i % 2 == 0 ? two.x : two.y);
       if constexpr (std::is_same_v<Acc, int>)
         if (exact) scaled[i] = __int_as_float(v[row / 2 + i]);

@@ -59,9 +59,8 @@ struct GroupedConfig {
   static constexpr bool mn = MnWeights;
   static constexpr GroupedSums sums = Sums;
   static constexpr bool scaled = Sums == GroupedSums::scaled;
-  static constexpr bool scaled =
-      sizeof(Weights) == 1;           ///< there may be factors of rows, of columns
-  static constexpr int tile_n = 128;  ///< columns of C, 64 for a warpgroup
+  static constexpr bool has_factors = sizeof(Weights) == 1;  ///< of rows, of columns
+  static constexpr int tile_n = 128;                         ///< columns of C, 64 for a warpgroup
   /// Of a tile; two sets of parts beside the sums leave no registers for more with factors.
   static constexpr int most_rows = scaled ? 128 : 256;
   static constexpr int row_step = Sums == GroupedSums::plain ? 16 : 32;  ///< of tiles' heights
@@ -72,7 +71,8 @@ struct GroupedConfig {
   static constexpr int weights_bytes = tile_n * 128, rows_bytes = most_rows * 128;
   static constexpr int stage_bytes = weights_bytes + rows_bytes;
   static constexpr int panel_rows = 64, panel_bytes = panel_rows * 128;  ///< 64 16-bit elements
-  static constexpr int row_factor_bytes = scaled ? 4 * most_rows : 0;  ///< rows' factors of a tile
+  static constexpr int row_factor_bytes =
+      has_factors ? 4 * most_rows : 0;  ///< rows' factors of a tile
   static constexpr int store_bytes = 2 * panel_bytes + row_factor_bytes;  ///< of a warpgroup
   /// A stage's factors: of rows, and of all columns.
   static constexpr int factor_bytes = scaled ? 4 * most_rows + 16 : 0;

@@ -151,14 +151,13 @@ __device__ __forceinline__ void make_ready(Sm90Params const& p, Ring<Config::sta
     cluster_sync();
 }
 
-/// Brings the block scales of a tile for stages `begin` ... `end` − 1 of K, by one warp.
+/// Brings the block scales of a tile, stage by stage, by one warp.
 template <class Config>
 __device__ __forceinline__ void load_factors(Sm90Params const& p, Ring<Config::stages> const& ring,
                                              RingPosition<Config::stages>& at,
-                                             std::uint32_t factors, int z, int m, int n, int begin,
-                                             int end) {
+                                             std::uint32_t factors, int z, int m, int n) {
   Sm90FactorLoader<Config> const loader(p, z, m, n);
-  for (int k = begin; k < end; ++k) {
+  for (int k = 0; k < p.k_blocks; ++k) {
     ring.acquire(at);
     loader.load(factors + at.stage * Sm90FactorSlot<Config>::bytes, &ring.full[at.stage], k);
     at.next();
@@ -252,7 +251,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         for (int tile = first; tile < count; tile += step) {
           int z, m, n;
           locate(tile, z, m, n);
-          load_factors<Config>(p, ring, at, shared_address(factors), z, m, n, 0, p.k_blocks);
+          load_factors<Config>(p, ring, at, shared_address(factors), z, m, n);
         }
       }
     }

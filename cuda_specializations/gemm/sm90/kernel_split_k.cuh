@@ -115,6 +115,22 @@ __device__ __forceinline__ void load_split_share(Sm90Params const& p,
   }
 }
 
+/// Brings the block scales of a block's share of K, by one warp. (load_factors() with bounds of K
+/// makes promoted tiles of 128 columns spill.)
+template <class Config>
+__device__ __forceinline__ void load_split_factors(Sm90Params const& p,
+                                                   Ring<Config::stages> const& ring,
+                                                   std::uint32_t factors, int z, int m, int n,
+                                                   int begin, int end) {
+  Sm90FactorLoader<Config> const loader(p, z, m, n);
+  RingPosition<Config::stages> at;
+  for (int k = begin; k < end; ++k) {
+    ring.acquire(at);
+    loader.load(factors + at.stage * Sm90FactorSlot<Config>::bytes, &ring.full[at.stage], k);
+    at.next();
+  }
+}
+
 /// Puts a warpgroup's sums in place of the stages, along C's unit stride.
 template <class Config>
 __device__ __forceinline__ void put_split_sums(
@@ -253,10 +269,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   if (warp == 4) {
     if (elect_one()) load_split_share<Config>(p, ring, shared, z, m, n, begin, end);
   } else if (warp == 5) {
-    if constexpr (Config::promoted) {
-      RingPosition<Config::stages> at;
-      if (fetches) load_factors<Config>(p, ring, at, factors_at, z, m, n, begin, end);
-    }
+    if constexpr (Config::promoted)
+      if (fetches) load_split_factors<Config>(p, ring, factors_at, z, m, n, begin, end);
   } else {
     int const lane = static_cast<int>(threadIdx.x) % 32;
     std::uint64_t const a0 = operand_descriptor(shared, Config::tile_k * 128);
