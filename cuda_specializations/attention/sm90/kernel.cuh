@@ -88,7 +88,8 @@ __device__ __forceinline__ void clear_values(unsigned char* v, int length, int c
 /// What one warpgroup of consumers does all the time. The first product of a tile and the last of
 /// the one before are started together, as those of two blocks are. Rows are stored once the first
 /// weights of the next tile are made; where there are no registers for that, beside its first
-/// product.
+/// product. One function, since in parts it was 1 to 2 % slower in 4 of 18 cells at equal
+/// registers.
 template <class Config>
 __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,
