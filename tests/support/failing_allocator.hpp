@@ -52,7 +52,7 @@ bool fails(long nth, F const& call) {
 
 }  // namespace attikos::test
 
-// Those that are not replaced call these.
+// All of them: those for arrays that a sanitizer has do not call the others.
 void* operator new(std::size_t size) { return attikos::test::allocate_or_throw(size, 1); }
 void* operator new(std::size_t size, std::nothrow_t const&) noexcept {
   return attikos::test::allocate(size, 1);
@@ -73,5 +73,27 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   attikos::test::release(memory);
 }
 void operator delete(void* memory, std::align_val_t, std::nothrow_t const&) noexcept {
+  attikos::test::release(memory);
+}
+void* operator new[](std::size_t size) { return attikos::test::allocate_or_throw(size, 1); }
+void* operator new[](std::size_t size, std::nothrow_t const&) noexcept {
+  return attikos::test::allocate(size, 1);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return attikos::test::allocate_or_throw(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, std::nothrow_t const&) noexcept {
+  return attikos::test::allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete[](void* memory) noexcept { attikos::test::release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { attikos::test::release(memory); }
+void operator delete[](void* memory, std::nothrow_t const&) noexcept {
+  attikos::test::release(memory);
+}
+void operator delete[](void* memory, std::align_val_t) noexcept { attikos::test::release(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
+  attikos::test::release(memory);
+}
+void operator delete[](void* memory, std::align_val_t, std::nothrow_t const&) noexcept {
   attikos::test::release(memory);
 }

@@ -128,6 +128,7 @@ inline std::string processor_name_in(std::istream& cpuinfo) {
 
 inline std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
+  file.exceptions(std::ios::badbit);  // else it hides that memory for a line could not be had
   std::string name = processor_name_in(file);
   return name.empty() ? "unknown processor" : name;
 }
