@@ -41,6 +41,7 @@ long run(Case const& test) {
     until_fault = never;
     if (!met) {
       EXPECT_EQ(status, test.wanted) << test.name;
+      test.reset();
       return n;
     }
     bool const untouched = test.untouched(), said = *attikos_last_error() != '\0';
