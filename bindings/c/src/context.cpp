@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <attikos/core/workspace.hpp>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -53,6 +55,21 @@ constexpr std::ptrdiff_t most_idle = 16;
 
 /// Whether this process was forked from one where Kokkos ran, whose threads and devices it lacks.
 std::atomic<bool> forked{false};
+
+/// Whether the process is ending, and Kokkos with it.
+std::atomic<bool> ending{false};
+void expect_no_end(char const* operation) {
+  if (ending) fail(ATTIKOS_DEVICE_ERROR, operation, ": the process is ending");
+}
+
+/// Refuses calls from now on and waits for those under way, of threads that end with the process.
+/// Whether none is left; a call may take longer than a process that ends should.
+bool calls_have_ended() {
+  ending = true;
+  for (int i = 0; i < 5000 && calls_under_way > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return calls_under_way == 0;
+}
 
 /// The fatal errors that devices have reported, by ordinal; 0 of those that work.
 constexpr int most_devices = 64;
@@ -162,7 +179,8 @@ void initialize_kokkos() {
     // Runs before the destructors of what existed by now, Kokkos's own statics among it. Where a
     // device has failed, or the threads are another process's, there is nothing to finalize with.
     std::atexit([] {
-      if (Kokkos::is_initialized() && !Kokkos::is_finalized() && !forked && !any_fault())
+      if (Kokkos::is_initialized() && !Kokkos::is_finalized() && !forked && calls_have_ended() &&
+          !any_fault())
         Kokkos::finalize();
     });
   }
@@ -317,6 +335,7 @@ attikos_context& expect_context(char const* operation, attikos_context* context)
   if (context == nullptr)
     fail(ATTIKOS_NULL_ARGUMENT, operation,
          ": the context is null; expected one of attikos_context_create()");
+  expect_no_end(operation);
   if (!Kokkos::is_initialized())
     fail(ATTIKOS_DEVICE_ERROR, operation, ": Kokkos was finalized and cannot be used any more");
   if (context->is_cuda()) expect_device(operation, context->ordinal);
@@ -341,6 +360,7 @@ attikos_context find_context(std::int32_t kind, std::int32_t ordinal, void* stre
          : kind == ATTIKOS_SERIAL ? "serial"
                                   : "host",
          " for this library");
+  expect_no_end("context");
   if (kind == ATTIKOS_HOST) stream = nullptr;  // one pool of threads serves all
   if (kind == ATTIKOS_CUDA) expect_device("context", ordinal);
   std::lock_guard<std::mutex> const lock(setup_mutex());

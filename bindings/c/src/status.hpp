@@ -4,6 +4,7 @@
 
 #include <attikos/attikos.h>
 
+#include <atomic>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -37,9 +38,16 @@ attikos_status remember(attikos_status status, char const* message) noexcept;
 /// Status of the exception being handled; its text becomes the thread's message.
 attikos_status status_of_current_exception() noexcept;
 
+/// Calls that have not returned: while there are any, the end of the process leaves Kokkos to them.
+inline std::atomic<int> calls_under_way{0};
+
 /// Runs `f` and turns whatever it throws into a status.
 template <class F>
 attikos_status guarded(F&& f) noexcept {
+  struct UnderWay {
+    UnderWay() { ++calls_under_way; }
+    ~UnderWay() { --calls_under_way; }
+  } const mark;
   try {
     std::forward<F>(f)();
     return ATTIKOS_SUCCESS;

@@ -116,7 +116,8 @@ typedef struct attikos_context attikos_context;
  * for the 16 named last: making and destroying contexts is cheap, and streams may come and go. A stream may
  * be captured from its first call on if it was made with cudaStreamNonBlocking; what a graph uses is kept.
  * Kokkos is initialized if the process has not done so; in that case, and only then, the library finalizes
- * it when the process ends. The calling thread's current device stays what it was.
+ * it when the process ends. Calls of other threads that are under way are waited for then, for five seconds at
+ * most, and later ones are refused with ATTIKOS_DEVICE_ERROR. The calling thread's current device stays what it was.
  *
  * In a process that is forked after the first context, calls on the host run on the calling thread alone,
  * and those on CUDA are refused with ATTIKOS_DEVICE_ERROR. So are all calls on a device where a kernel, of
