@@ -273,6 +273,21 @@ void second_openmp() {
   }
 }
 
+// What a sanitizer leaves to see of chance: ThreadSanitizer sees races that did not happen, and the
+// tool by which OpenMP tells it of its threads (Archer 14) ends a forked child.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ATTIKOS_UNDER_TSAN
+#endif
+#endif
+#if defined(ATTIKOS_UNDER_TSAN)
+constexpr bool forks_are_seen = false;
+constexpr int chances = 1;
+#else
+constexpr bool forks_are_seen = true;
+constexpr int chances = 5;
+#endif
+
 struct Life {
   char const* name;
   void (*run)();
@@ -317,8 +332,9 @@ int main(int argc, char** argv) {
   setenv("ASAN_OPTIONS", options.c_str(), 1);
   int failures = 0;
   for (auto const& life : lives) {
+    if (!forks_are_seen && life.run == forks_under_load) continue;
     // What only happens now and then gets some chances.
-    for (int time = 0; time < (std::strstr(life.name, "load") != nullptr ? 5 : 1); ++time) {
+    for (int time = 0; time < (std::strstr(life.name, "load") != nullptr ? chances : 1); ++time) {
       auto const begin = std::chrono::steady_clock::now();
       int status = -1;
       pid_t const child = start("/proc/self/exe", life.name);

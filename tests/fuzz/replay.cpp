@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A fuzzer without libFuzzer: the seeds, then mutations of them, the same in every run and on every
-// machine.
-//   replay_NAME            what CTest runs
-//   replay_NAME FILE...    these inputs, such as those that libFuzzer kept
+// machine, then for a second others, by a number that is printed. An input may take ten seconds,
+// and all of them a gigabyte.
+//   replay_NAME               what CTest runs
+//   replay_NAME -seed NUMBER  the same mutations again
+//   replay_NAME FILE...       these inputs, such as those that libFuzzer kept
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <iterator>
+#include <random>
+#include <string>
+#include <vector>
 
 #include "fuzz.hpp"
 #include "mutations.hpp"
@@ -22,8 +31,27 @@ void print_escaped(std::string const& text) {
   }
 }
 
+// A sanitizer reserves more addresses than there is memory.
+void limit_memory() {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr bool limited = false;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  constexpr bool limited = false;
+#else
+  constexpr bool limited = true;
+#endif
+#else
+  constexpr bool limited = true;
+#endif
+  constexpr rlim_t most = rlim_t{1} << 30;
+  rlimit const limit{most, most};
+  if (limited && ::setrlimit(RLIMIT_AS, &limit) != 0) std::perror("setrlimit");
+}
+
 // Whether all properties hold; counts the inputs that are read to their end.
 bool passes(std::string const& input, int& accepted) {
+  ::alarm(10);  // ends the program
   try {
     accepted += run(input) ? 1 : 0;
     return true;
@@ -49,7 +77,7 @@ bool files_pass(std::vector<std::string> const& names) {
   return true;
 }
 
-bool mutations_pass() {
+bool mutations_pass(unsigned seed) {
   constexpr int rounds = 2000;
   constexpr std::size_t most_changes = 3;
   auto const all = seeds();
@@ -61,15 +89,24 @@ bool mutations_pass() {
       return false;
     }
   }
-  Mutations mutations(all, 1);
-  for (int round = 0; round < rounds; ++round) {
+  auto const change_and_pass = [&](Mutations& mutations, int round) {
     std::string input = round % 2 == 0 ? all.front() : mutations.any_seed();
     for (std::size_t changes = 1 + mutations.below(most_changes); changes > 0; --changes) {
       mutations.mutate(input);
     }
-    if (!passes(input, accepted)) return false;
-  }
-  std::printf("%d of %zu inputs are read to their end\n", accepted, all.size() + rounds);
+    return passes(input, accepted);
+  };
+  Mutations known(all, 1);
+  for (int round = 0; round < rounds; ++round)
+    if (!change_and_pass(known, round)) return false;
+  std::printf("seed %u\n", seed);
+  std::fflush(stdout);  // before an input may end the program
+  Mutations others(all, seed);
+  using Clock = std::chrono::steady_clock;
+  int round = 0;
+  for (auto const end = Clock::now() + std::chrono::seconds(1); Clock::now() < end; ++round)
+    if (!change_and_pass(others, round)) return false;
+  std::printf("%d of %zu inputs are read to their end\n", accepted, all.size() + rounds + round);
   return true;
 }
 
@@ -78,5 +115,10 @@ bool mutations_pass() {
 
 int main(int argc, char** argv) {
   using namespace sentence_search::fuzz;
-  return (argc > 1 ? files_pass({argv + 1, argv + argc}) : mutations_pass()) ? 0 : 1;
+  limit_memory();
+  if (argc == 3 && std::string(argv[1]) == "-seed")
+    return mutations_pass(static_cast<unsigned>(std::stoul(argv[2]))) ? 0 : 1;
+  return (argc > 1 ? files_pass({argv + 1, argv + argc}) : mutations_pass(std::random_device{}()))
+             ? 0
+             : 1;
 }
