@@ -46,11 +46,11 @@ class Lives(unittest.TestCase):
             self.assertEqual((done.returncode, done.stdout, done.stderr), (code, "", ""))
 
     def test_exit_with_calls_in_flight(self):
-        self.live(LOAD, times=4)
+        self.live(LOAD, times=2)
 
     def test_sys_exit_and_os_exit_with_calls_in_flight(self):
-        self.live(LOAD + "import sys; sys.exit(3)", times=2, code=3)
-        self.live(LOAD + "import os; os._exit(4)", times=2, code=4)
+        self.live(LOAD + "import sys; sys.exit(3)", code=3)
+        self.live(LOAD + "import os; os._exit(4)", code=4)
 
     def test_calls_of_atexit(self):
         self.live("""
