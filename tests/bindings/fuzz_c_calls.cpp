@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -135,7 +136,7 @@ Reach reach_of(Operand const& o) {
 class Call {
  public:
   explicit Call(Source& source) : source_(source) {
-    constexpr int count = sizeof c_calls / sizeof c_calls[0];
+    constexpr int count = static_cast<int>(std::size(c_calls));
     call_ = &c_calls[source_.below(count)];
     operands_.resize(static_cast<std::size_t>(c_call_count(call_)));
     for (std::size_t i = 0; i < operands_.size(); ++i) {
@@ -331,7 +332,7 @@ void Call::lend() {
   bool meets = false;
   for (auto const at : from.offsets())
     for (std::size_t b = 0; b < from.element(); ++b)
-      meets |= written.count(at + static_cast<std::int64_t>(shift + b)) > 0;
+      meets |= written.contains(at + static_cast<std::int64_t>(shift + b));
   std::string const what = std::string(from.is->name) + " lies in " + to.is->name;
   bool const allowed = shift == 0 && from.is->may_be >= 0 &&
                        &operands_[static_cast<std::size_t>(from.is->may_be)] == &to;
@@ -378,7 +379,8 @@ void Call::change_options(char const* name, void* options) {
   auto* const bytes = static_cast<unsigned char*>(options);
   Struct const& known = struct_of(name);
   auto const put = [&](Member const& m, auto value) {
-    std::memcpy(bytes + m.offset, &value, sizeof value);
+    // Of a pointer, too, its own size is meant.
+    std::memcpy(bytes + m.offset, &value, sizeof value);  // NOLINT(bugprone-sizeof-expression)
   };
   while (source.once_in(5)) {
     Member const& m = known.members[static_cast<std::size_t>(
@@ -438,7 +440,7 @@ bool is_mismatch(int status) {
 }
 
 std::string Call::verdict(attikos_status status, std::string const& message) const {
-  bool const expected = model_.defects.count(status) > 0 || is_mismatch(status);
+  bool const expected = model_.defects.contains(status) || is_mismatch(status);
   if (!model_.defects.empty() && !expected && !(model_.unsure && status == ATTIKOS_SUCCESS))
     return status == ATTIKOS_SUCCESS ? "is accepted" : "has the wrong status";
   if (!model_.changed && status != ATTIKOS_SUCCESS) return "is refused";

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>
+#include <new>
 #include <string>
 
 #include "../support/backends.hpp"
