@@ -18,7 +18,7 @@
 namespace attikos::test {
 namespace {
 
-using Wide = __int128;
+__extension__ using Wide = __int128;
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 constexpr int most_dims = 12;
 constexpr std::int64_t most_elements = 4096;

@@ -9,11 +9,14 @@ that was refused has written nothing, so that nothing is done twice."""
 
 from __future__ import annotations
 
+import atexit
 import contextvars
 import importlib.util
 import pathlib
 import sys
 import threading
+import time
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -55,6 +58,8 @@ def meet(kind: type) -> None:
     if kind in _met:
         return
     with _lock:
+        if _is_closed:
+            return
         torch = sys.modules.get("torch")
         tensors = () if torch is None else (torch.Tensor, torch.nn.Parameter)
         if kind is np.ndarray or kind in tensors:
@@ -69,6 +74,38 @@ def meet(kind: type) -> None:
                     _tensors.update(dict.fromkeys(tensors, True))
         _met.add(kind)
 
+
+_is_closed = False
+
+
+def _frames_of_others() -> set[FrameType]:
+    """The frames of this package in which other threads are."""
+    package, own = str(pathlib.Path(__file__).parent), threading.get_ident()
+    found = set()
+    for thread, frame in sys._current_frames().items():
+        at: FrameType | None = None if thread == own else frame
+        while at is not None:
+            if at.f_code.co_filename.startswith(package):
+                found.add(at)
+            at = at.f_back
+    return found
+
+
+def _close() -> None:
+    """Closes the short way and waits for calls on it, five seconds at most. A thread that comes back from compiled code
+    to an interpreter that is gone is ended there, and with it, since that is C++, the process."""
+    global _is_closed
+    with _lock:
+        _is_closed = True
+        _ndarrays.clear()
+        _tensors.clear()
+    under_way, end = _frames_of_others(), time.monotonic() + 5
+    while under_way and time.monotonic() < end:
+        time.sleep(0.001)
+        under_way &= _frames_of_others()
+
+
+atexit.register(_close)
 
 _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
