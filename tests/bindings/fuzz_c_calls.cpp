@@ -259,8 +259,11 @@ void Call::place(Operand& o, bool missing, int misplaced) {
   }
   if (o.tensor.ndim > 8) return model_.defect(ATTIKOS_SHAPE_MISMATCH, "ndim of " + name);
   for (int r = 0; r < o.tensor.ndim; ++r)
-    if (o.shape[static_cast<std::size_t>(r)] < 0)
+    if (o.shape[static_cast<std::size_t>(r)] < 0) {
+      // Whichever is met first: extents are read from the last one on.
+      model_.defects.insert(ATTIKOS_OVERFLOW);
       return model_.defect(ATTIKOS_NEGATIVE_EXTENT, "negative extent in " + name);
+    }
   Reach const reach = reach_of(o);
   if (reach.overflow) return model_.defect(ATTIKOS_OVERFLOW, name + " reaches too far");
   if (reach.empty) {  // its data are not looked at

@@ -167,7 +167,7 @@ void choose_backward_tile(Kernel& kernel, Exec const& exec, std::int64_t rows, s
                    static_cast<int>(std::clamp<std::int64_t>(room / Traits::cols * Traits::cols,
                                                              Traits::cols, most)),
                    Traits::scratch_level};
-    while (kernel.tile.rows > Traits::rows && teams(kernel.tile.rows) < 4 * exec.concurrency())
+    while (kernel.tile.rows > Traits::rows && teams(kernel.tile.rows) < 4 * concurrency_of(exec))
       kernel.tile.rows /= 2;
     // Rows of thousands of features: as many as a share of the last-level cache holds.
     while (kernel.tile.rows > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.rows /= 2;

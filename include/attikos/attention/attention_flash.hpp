@@ -218,7 +218,7 @@ void choose_attention_tile(Kernel& kernel, Exec const& exec) {
     auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
     kernel.tile = {Traits::rows * 16, static_cast<int>(kv), Traits::scratch_level};
     auto const tiles = [&] { return query_tiles(g, kernel.tile.q) * query_groups(g); };
-    while (tiles() < 4 * exec.concurrency() && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
+    while (tiles() < 4 * concurrency_of(exec) && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
     // Rows of thousands of features: as many as a share of the last-level cache holds.
     while (kernel.tile.q > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.q /= 2;
     kernel.tile.q = static_cast<int>(

@@ -83,7 +83,7 @@ struct AttentionSmall {
   static void run(abi::AttentionArgs const& args, Exec const& exec) {
     std::int64_t const groups = query_groups(args);
     if (groups == 0 || args.seqlen_q == 0) return;
-    std::int64_t const share = groups / (8 * exec.concurrency());
+    std::int64_t const share = groups / (8 * concurrency_of(exec));
     AttentionSmall const kernel{args, static_cast<int>(std::clamp<std::int64_t>(share, 1, 64))};
     Policy const policy(
         exec, checked_league("attention", (groups + kernel.per_team - 1) / kernel.per_team), 1, 1);

@@ -287,14 +287,13 @@ template <class T, class Out, class Exec, class Functors>
 void attention_unfused(Exec const& exec, abi::AttentionArgs const& g, Functors const& functors,
                        bool tiled, void* workspace) {
   using Acc = AttentionAccumulator<T>;
-  using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
   std::int64_t const rows = query_groups(g) * g.seqlen_q;
   if (rows == 0) return;
   auto* const scores = static_cast<Acc*>(workspace);
   if (tiled) {
     launch_tiled_product<false, T, Out>(exec, g, functors, scores, "portable/tiled/scores");
   } else {
-    launch("attention", "portable/naive/scores", Range(exec, 0, rows * g.seqlen_kv),
+    launch("attention", "portable/naive/scores", range_policy(exec, rows * g.seqlen_kv),
            NaiveScores<T, Out, Functors>{g, functors, scores});
   }
   using Softmax = StoredSoftmax<Exec, T, Out, Functors>;
@@ -306,7 +305,7 @@ void attention_unfused(Exec const& exec, abi::AttentionArgs const& g, Functors c
   if (tiled) {
     launch_tiled_product<true, T, Out>(exec, g, functors, scores, "portable/tiled/output");
   } else {
-    launch("attention", "portable/naive/output", Range(exec, 0, rows * g.head_dim_v),
+    launch("attention", "portable/naive/output", range_policy(exec, rows * g.head_dim_v),
            NaiveOutput<T, Out, Functors>{g, scores});
   }
 }

@@ -120,5 +120,19 @@ template <ExecutionSpace Exec>
 inline constexpr bool is_host_space =
     std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
+namespace detail {
+
+/// How many threads an instance has. Where Kokkos's function is static, as Kokkos 4 has OpenMP's,
+/// exec.concurrency() would make a default instance, which costs memory, and speak of that one.
+template <class Exec>
+int concurrency_of(Exec const& exec) {
+  if constexpr (requires { Exec::concurrency(exec); }) {
+    return Exec::concurrency(exec);
+  } else {
+    return exec.concurrency();
+  }
+}
+
+}  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

@@ -172,7 +172,7 @@ template <ExecutionSpace Exec>
 DeviceInfo describe_device(Exec const& exec) {
   DeviceInfo info;
   info.execution_space = Exec::name();
-  info.threads = exec.concurrency();
+  info.threads = concurrency_of(exec);
   if constexpr (is_host_space<Exec>) {
     info.name = processor_name();
     info.architecture = Architecture::host;

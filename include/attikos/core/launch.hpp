@@ -4,6 +4,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/core/concepts.hpp>
 #include <attikos/core/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
@@ -33,6 +34,23 @@ inline int checked_scratch(char const* operation, std::size_t bytes) {
     raise<UnsupportedError>(operation, ": rows this long need ", bytes,
                             " bytes of scratch for each team; expected at most 2147483647");
   return static_cast<int>(bytes);
+}
+
+/// All of [0, count). On a host in chunks of about what Kokkos takes, who asks an instance of its
+/// own making for the number of threads; see concurrency_of().
+template <class Exec>
+auto range_policy(Exec const& exec, std::int64_t count) {
+  using Policy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
+  if constexpr (is_host_space<Exec>) {
+    std::int64_t const share = count / std::max(concurrency_of(exec), 1);
+    std::int64_t const chunk =
+        share / 100 >= 128 ? share / 100 : std::clamp<std::int64_t>(share / 40, 1, 128);
+    return Policy(exec, 0, count,
+                  Kokkos::ChunkSize(static_cast<int>(
+                      std::min<std::int64_t>(chunk, std::numeric_limits<int>::max()))));
+  } else {
+    return Policy(exec, 0, count);
+  }
 }
 
 /// Launches `kernel` asynchronously on the policy's instance. The hint makes CUDA take the functor

@@ -312,7 +312,7 @@ DecodePlan decode_plan(Exec const& exec, abi::AttentionArgs const& g, std::int64
     if (splits == 0) {
       // Four teams for each 2048 threads; a split of less than four tiles is not worth its merge.
       std::int64_t const teams = g.batch * g.heads_kv * ((rows + plan.tile_q - 1) / plan.tile_q);
-      std::int64_t const room = exec.concurrency() / 512;
+      std::int64_t const room = concurrency_of(exec) / 512;
       splits = std::clamp<std::int64_t>(
           std::min(room / std::max<std::int64_t>(teams, 1), g.seqlen_kv / (4 * plan.tile_kv)), 1,
           128);

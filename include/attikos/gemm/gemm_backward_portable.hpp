@@ -244,7 +244,7 @@ void gemm_group_sum(Exec const& exec, abi::GemmArgs const& args, CountedRows con
   using Kernel = GemmGroupSum<Exec, A, B, C>;
   using Traits = typename Kernel::Traits;
   typename Kernel::Product product{args, {}, {}, 0, 0};
-  product.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, exec.concurrency(),
+  product.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, concurrency_of(exec),
                                           sizeof(typename Kernel::Acc));
   product.tiles_m = (args.m + product.tile.m - 1) / product.tile.m;
   product.tiles_n = (args.n + product.tile.n - 1) / product.tile.n;

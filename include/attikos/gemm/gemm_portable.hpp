@@ -252,8 +252,8 @@ void set_gemm_tile(Kernel& kernel, Exec const& exec) {
   using Traits = typename Kernel::Traits;
   abi::GemmArgs const& g = kernel.g;
   // Groups share the rows: together they have the tiles of one matrix, and a few more.
-  kernel.tile =
-      choose_gemm_tile<Traits>(g.m, g.n, g.batch, exec.concurrency(), sizeof(typename Kernel::Acc));
+  kernel.tile = choose_gemm_tile<Traits>(g.m, g.n, g.batch, concurrency_of(exec),
+                                         sizeof(typename Kernel::Acc));
   kernel.blocked = g.k > 128 && ((g.scale_a.data != nullptr && g.scale_a.col != 0) ||
                                  (g.scale_b.data != nullptr && g.scale_b.row != 0));
   if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
@@ -296,7 +296,7 @@ void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& 
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;
   std::int64_t teams = 0;
   if (shares_small_gemms<Traits>(args)) {
-    std::int64_t const share = args.batch / (Traits::host ? 8 * exec.concurrency() : 512);
+    std::int64_t const share = args.batch / (Traits::host ? 8 * concurrency_of(exec) : 512);
     kernel.per_team =
         static_cast<int>(std::clamp<std::int64_t>(share, 1, Traits::host ? 64 : Traits::team_size));
     teams = (args.batch + kernel.per_team - 1) / kernel.per_team;

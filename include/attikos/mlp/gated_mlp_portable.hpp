@@ -235,7 +235,7 @@ void gated_mlp_products(Exec const& exec, char const* operation, char const* nam
   using Traits = typename Kernel::Traits;
   Kernel kernel{args, end, {}, 0, 0};
   kernel.tile = choose_gated_mlp_tile<Traits>(args.tokens, args.intermediate, args.batch,
-                                              exec.concurrency(), sizeof(Acc));
+                                              concurrency_of(exec), sizeof(Acc));
   kernel.tiles_m = (args.tokens + kernel.tile.m - 1) / kernel.tile.m;
   kernel.tiles_n = (args.intermediate + kernel.tile.n - 1) / kernel.tile.n;
   typename Kernel::Policy policy(

@@ -151,8 +151,7 @@ void quantize(Exec const& exec, X const& x, Out const& out, S const& scale,
   }
   auto const finish = [&](bool done) {
     if (all.size() == 0) return;
-    detail::launch("quantize", "portable",
-                   Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, all.size()),
+    detail::launch("quantize", "portable", detail::range_policy(exec, all.size()),
                    detail::FinishScales<element_t<Out>>{all, rule, done});
   };
   finish(false);
