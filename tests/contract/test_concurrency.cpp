@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Eight host threads on instances of their own, each in another operation, whose scratch has
+// another size, at the same time: every operation gives the bits that it gives alone. Kokkos's
+// Threads back end has one instance, which one host thread may use.
+#include <gtest/gtest.h>
+
+#include <Kokkos_Core.hpp>
+#include <barrier>
+#include <cstddef>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+#include "../support/backends.hpp"
+#include "operations.hpp"
+
+#if !defined(KOKKOS_ENABLE_THREADS)
+namespace attikos::test {
+namespace {
+
+constexpr std::size_t thread_count = 8;
+constexpr int calls_at_once = 3;  ///< in a row, so that threads meet in more than their beginnings
+
+/// Of OpenMP by turns of one thread and of two, which a partition of few cores would not give.
+template <class Exec>
+std::vector<Exec> own_instances() {
+#if defined(KOKKOS_ENABLE_OPENMP)
+  if constexpr (std::is_same_v<Exec, Kokkos::OpenMP>) {
+    std::vector<Exec> instances;
+    for (std::size_t t = 0; t < thread_count; ++t)
+      instances.emplace_back(static_cast<int>(t % 2 + 1));
+    return instances;
+  }
+#endif
+  return Kokkos::Experimental::partition_space(Exec(), std::vector<int>(thread_count, 1));
+}
+
+template <class C>
+class Concurrency : public testing::Test {};
+using ConcurrencyTypes = List<float, bfloat16>;
+TYPED_TEST_SUITE(Concurrency, Cases<ConcurrencyTypes>, CaseName);
+
+TYPED_TEST(Concurrency, EightThreadsOnTheirInstances) {
+  using Exec = typename TypeParam::Exec;
+  using Operations = std::vector<Operation<Exec>>;
+  auto const instances = own_instances<Exec>();
+  ASSERT_EQ(instances.size(), thread_count);
+
+  std::vector<Operations> of_thread;
+  for (std::size_t t = 0; t < thread_count; ++t)
+    of_thread.push_back(operations<Exec, typename TypeParam::T>());
+  std::size_t const count = of_thread[0].size();
+  std::vector<std::vector<std::byte>> alone;
+  for (auto const& operation : of_thread[0]) {
+    operation.output.clear();
+    operation.call(Exec());
+    alone.push_back(operation.output.bytes());
+  }
+
+  // In step s thread t is in operation s + 5 t: a whole round brings each together with others.
+  auto const operation_of = [&](std::size_t step, std::size_t t) { return (step + 5 * t) % count; };
+  std::barrier begin(thread_count + 1), end(thread_count + 1);
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < thread_count; ++t)
+    threads.emplace_back([&, t] {
+      for (std::size_t step = 0; step < count; ++step) {
+        begin.arrive_and_wait();
+        auto const& operation = of_thread[t][operation_of(step, t)];
+        for (int i = 0; i < calls_at_once; ++i) operation.call(instances[t]);
+        instances[t].fence();
+        end.arrive_and_wait();
+      }
+    });
+  for (std::size_t step = 0; step < count; ++step) {
+    for (std::size_t t = 0; t < thread_count; ++t)
+      of_thread[t][operation_of(step, t)].output.clear();
+    Kokkos::fence();
+    begin.arrive_and_wait();
+    end.arrive_and_wait();
+    for (std::size_t t = 0; t < thread_count; ++t) {
+      std::size_t const which = operation_of(step, t);
+      EXPECT_EQ(of_thread[t][which].output.bytes() == alone[which], true)
+          << of_thread[t][which].name << ", operation " << which << ", of thread " << t
+          << ": other bits than alone";
+    }
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace attikos::test
+#endif
