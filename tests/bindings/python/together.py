@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""All suites in one process, where what one imports or changes would reach the next: in the order of their names
-backwards, or in one drawn by a seed.
+"""All suites in one process, where what one imports or changes would reach the next: in an order drawn by a seed,
+which is printed: modules, classes of a module, tests of a class.
 
   together.py [SEED]
 """
@@ -11,14 +11,24 @@ import sys
 import unittest
 
 
+def shuffled(suite: unittest.TestSuite, draw: random.Random) -> unittest.TestSuite:
+    """In another order on every level; what belongs together stays so, and is set up once."""
+    parts = [shuffled(part, draw) if isinstance(part, unittest.TestSuite) else part for part in suite]
+    draw.shuffle(parts)
+    return unittest.TestSuite(parts)
+
+
 def main(arguments: list[str]) -> int:
+    seed = int(arguments[0]) if arguments else random.SystemRandom().randrange(2**31)
+    print("seed", seed, flush=True)
     names = sorted(path.stem for path in pathlib.Path(__file__).parent.glob("test_*.py"))
-    names.reverse()
-    if arguments:
-        random.Random(int(arguments[0])).shuffle(names)
-    print("order:", *names, flush=True)
+    draw = random.Random(seed)
+    draw.shuffle(names)  # what is imported first may matter, too
     suite = unittest.TestSuite(unittest.defaultTestLoader.loadTestsFromName(name) for name in names)
-    return 0 if unittest.TextTestRunner(warnings="error").run(suite).wasSuccessful() else 1
+    passed = unittest.TextTestRunner(warnings="error").run(shuffled(suite, draw)).wasSuccessful()
+    if not passed:
+        print("again: together.py", seed)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
