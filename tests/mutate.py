@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Mutation testing of the portable kernels and of the checks of arguments: small faults, one at a time, that the
+family's own tests must notice.
+
+  mutate.py BUILD [--sample 200] [--seed N] [--family NAME] [--at FILE:LINE] [--list]
+
+BUILD is a configured and built folder of the preset `default` (its flags and libraries are used; nothing of it is
+written but BUILD/mutate). Of all faults of the listed operators in the listed headers a sample is drawn, with a seed
+that is printed. For each, the family's test sources are compiled without optimization against the changed header, one
+after the other, and run until something fails: a refused compilation, a failed test, a crash, and ten times the time
+kill. A fault whose objects are those of the unchanged header is in code that this build does not have (device branches)
+or changes nothing, and is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there
+and marked. The score is killed / (killed + survivors).
+
+Operators: a relation for its neighbour (< and <=, > and >=, == and !=), + and -, * and /, && and ||, a negation left
+out, 0 and 1 for each other as operands, min and max for each other, a statement left out (calls, compound
+assignments), a condition that is always or never so.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = ROOT / "include"
+ARGUED = ROOT / "tests" / "mutants.txt"
+
+# Headers of include/attikos, the test sources that are to notice, the cheapest first.
+FAMILIES = {
+    "gemm": (
+        ["gemm/gemm_arguments.hpp", "gemm/gemm_portable.hpp", "gemm/gemm_epilogue.hpp", "gemm/gemm_operand.hpp",
+         "core/tile.hpp"],
+        ["unit/gemm/test_error_messages_gemm.cpp", "parity/test_gemm.cpp", "parity/test_gemm_epilogue.cpp",
+         "parity/test_gemm_groups.cpp", "parity/test_gemm_scales.cpp"],
+    ),
+    "attention": (
+        ["attention/attention_arguments.hpp", "attention/attention_term_arguments.hpp", "attention/attention_flash.hpp",
+         "attention/attention_unfused.hpp", "attention/attention_head.hpp", "attention/attention_scores.hpp",
+         "attention/online_softmax.hpp"],
+        ["unit/attention/test_error_messages_attention.cpp", "unit/attention/test_error_messages_attention_terms.cpp",
+         "parity/test_attention.cpp", "parity/test_attention_options.cpp", "parity/test_attention_terms.cpp",
+         "parity/test_attention_storage.cpp"],
+    ),
+    "decode": (
+        ["decode/decode.hpp", "decode/decode_split.hpp", "decode/decode_rows.hpp", "decode/merge_states.hpp"],
+        ["unit/attention/test_error_messages_attention_terms.cpp", "parity/test_merge_states.cpp",
+         "parity/test_decode.cpp", "parity/test_decode_packed.cpp"],
+    ),
+    "append_kv": (
+        ["append_kv/append_kv_arguments.hpp", "append_kv/append_kv_portable.hpp"],
+        ["unit/attention/test_error_messages_attention_terms.cpp", "parity/test_append_kv.cpp",
+         "parity/test_append_kv_ragged.cpp"],
+    ),
+    "mlp": (
+        ["mlp/gated_mlp_arguments.hpp", "mlp/gated_mlp_portable.hpp", "mlp/gated_mlp_backward.hpp"],
+        ["unit/mlp/test_error_messages_gated_mlp.cpp", "parity/test_gated_mlp.cpp"],
+    ),
+    "norm": (
+        ["norm/norm_rows.hpp", "norm/layer_norm.hpp", "norm/rms_norm.hpp", "norm/layer_norm_backward.hpp",
+         "norm/rms_norm_backward.hpp", "core/row_checks.hpp", "core/row_sums.hpp"],
+        ["unit/norm/test_error_messages_norms.cpp", "parity/test_norm.cpp", "parity/test_norm_backward.cpp"],
+    ),
+    "rope": (
+        ["norm/rope.hpp", "norm/rotation.hpp", "norm/rms_norm_rope.hpp"],
+        ["unit/norm/test_error_messages_rows.cpp", "parity/test_rope.cpp", "parity/test_rms_norm_rope.cpp"],
+    ),
+    "reduce": (
+        ["reduce/softmax.hpp", "reduce/log_softmax.hpp", "reduce/softmax_backward.hpp", "reduce/mean_pool.hpp"],
+        ["unit/norm/test_error_messages_rows.cpp", "parity/test_reduce.cpp", "parity/test_softmax.cpp"],
+    ),
+    "quantize": (
+        ["quantize/quantize.hpp", "quantize/quantize_portable.hpp", "quantize/scale_grid.hpp",
+         "quantize/quantize_value.hpp"],
+        ["unit/norm/test_error_messages_rows.cpp", "parity/test_quantize.cpp"],
+    ),
+}  # fmt: skip
+
+# (name, what is replaced, by what); a name's pattern stands between spaces as clang-format sets them.
+OPERATORS = [
+    ("relation", r"(?<= )<(?= )", "<="), ("relation", r"(?<= )<=(?= )", "<"),
+    ("relation", r"(?<= )>(?= )", ">="), ("relation", r"(?<= )>=(?= )", ">"),
+    ("relation", r"(?<= )==(?= )", "!="), ("relation", r"(?<= )!=(?= )", "=="),
+    ("arithmetic", r"(?<= )\+(?= )", "-"), ("arithmetic", r"(?<= )-(?= )", "+"),
+    ("arithmetic", r"(?<=[\w)\]] )\*(?= [\w(])", "/"), ("arithmetic", r"(?<= )/(?= )", "*"),
+    ("logic", r"(?<= )&&(?= )", "||"), ("logic", r"(?<= )\|\|(?= )", "&&"),
+    ("negation", r"(?<=[ (])!(?=[\w(])", ""),
+    ("constant", r"(?<=[ (])0(?=[,;)])", "1"), ("constant", r"(?<=[ (])1(?=[,;)])", "0"),
+    ("extremum", r"\bstd::min\b", "std::max"), ("extremum", r"\bstd::max\b", "std::min"),
+    ("statement", r"^ +[\w.\[\]()>-]+ [+*|/-]?= [^;{}]*;$", ";"),
+    ("statement", r"^ +(?:[\w:]+(?:<[\w, :]*>)?)\([^;{}]*\);$", ";"),
+    ("condition", r"(?<=\bif )\((?!constexpr)[^{}]*\)(?= \{$|$| return| raise| continue| break)", "(true)"),
+    ("condition", r"(?<=\bif )\((?!constexpr)[^{}]*\)(?= \{$|$| return| raise| continue| break)", "(false)"),
+]  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    family: str
+    header: str
+    line: int  # from 1
+    begin: int
+    end: int
+    operator: str
+    by: str
+
+    def text(self) -> str:
+        lines = (INCLUDE / "attikos" / self.header).read_text(encoding="utf-8").split("\n")
+        old = lines[self.line - 1]
+        lines[self.line - 1] = old[: self.begin] + self.by + old[self.end :]
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        lines = (INCLUDE / "attikos" / self.header).read_text(encoding="utf-8").split("\n")
+        old = lines[self.line - 1]
+        new = old[: self.begin] + self.by + old[self.end :]
+        return f"{self.header}:{self.line}: {self.operator}: {old.strip()}  ->  {new.strip()}"
+
+    def key(self) -> str:
+        """What stays the same when lines above change."""
+        return str(self).replace(f":{self.line}:", ":", 1)
+
+
+def mutants_of(family: str) -> list[Mutant]:
+    found = []
+    for header in FAMILIES[family][0]:
+        inside_comment = False
+        for number, line in enumerate((INCLUDE / "attikos" / header).read_text(encoding="utf-8").split("\n"), 1):
+            code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: "_" * len(m.group()), line.split("//")[0])
+            inside_comment = (inside_comment or "/*" in code) and "*/" not in code
+            if inside_comment or re.match(r"\s*(#|template|static_assert|using|namespace|friend|concept)", code):
+                continue
+            if "constexpr" in code or "static_cast<" in code and "==" not in code and " = " not in code:
+                continue
+            for operator, pattern, by in OPERATORS:
+                for match in re.finditer(pattern, code):
+                    found.append(Mutant(family, header, number, match.start(), match.end(), operator, by))
+    return found
+
+
+class Builder:
+    """Compiles and runs test sources with the flags of a build, less optimization."""
+
+    def __init__(self, build: pathlib.Path):
+        self.build = build
+        self.folder = build / "mutate"
+        self.folder.mkdir(exist_ok=True)
+        commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
+        entry = next(e for e in commands if e["file"].endswith("tests/parity/test_gemm.cpp"))
+        self.flags = self.flags_of(entry["command"])
+        self.seconds: dict[str, float] = {}
+        self.last = ""  # what the last compilation or run said
+        (self.folder / "common.hpp").write_text(
+            "#include <gtest/gtest.h>\n#include <Kokkos_Core.hpp>\n#include <algorithm>\n#include <array>\n"
+            "#include <cmath>\n#include <cstdint>\n#include <functional>\n#include <map>\n#include <sstream>\n"
+            "#include <string>\n#include <vector>\n", encoding="utf-8")  # fmt: skip
+        self.compile("-x", "c++-header", str(self.folder / "common.hpp"), "-o", str(self.folder / "common.hpp.gch"))
+        self.flags = ["-include", str(self.folder / "common.hpp"), *self.flags]
+        self.main = self.folder / "main.o"
+        self.compile("-c", str(ROOT / "tests/support/main.cpp"), "-o", str(self.main))
+        kokkos = sorted(str(p) for p in build.glob("_deps/kokkos-build/**/libkokkos*.a"))
+        self.libraries = [*kokkos, *kokkos, "-lgtest", "-ldl", "-lpthread", "-fopenmp"]
+
+    def flags_of(self, command: str) -> list[str]:
+        words, flags = shlex.split(command), []
+        skip = False
+        self.compiler = next(w for w in words if re.search(r"/(?:c\+\+|g\+\+|clang\+\+)[-\d]*$", w))
+        for word, after in zip(words, [*words[1:], ""]):
+            if skip:
+                skip = False
+            elif word == "-isystem":
+                flags += [word, after]
+                skip = True
+            elif re.match(r"-(I|D|f(?!pch)|m|std|pthread)", word) and "TEST_" not in word:
+                flags.append("-I" + os.path.abspath(self.build / word[2:]) if word[:2] == "-I" else word)
+        return ["-DATTIKOS_TEST_FEW_CASES", "-O0", "-w", *flags]
+
+    def compile(self, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess:
+        first = [a for a in arguments if a.startswith("-I")]
+        rest = [a for a in arguments if not a.startswith("-I")]
+        return subprocess.run([self.compiler, *self.flags[:2], *first, *self.flags[2:], *rest], capture_output=True,
+                              text=True, timeout=seconds, check=False)  # fmt: skip
+
+    def object_of(self, source: str, name: str, *more: str) -> pathlib.Path | None:
+        to = self.folder / f"{name}.o"
+        to.unlink(missing_ok=True)
+        done = self.compile(*more, "-c", str(ROOT / "tests" / source), "-o", str(to))
+        self.last = done.stderr
+        return to if done.returncode == 0 else None
+
+    def passes(self, source: str, built: pathlib.Path) -> bool:
+        program = built.with_suffix("")
+        linked = subprocess.run([self.compiler, str(built), str(self.main), "-o", str(program), *self.libraries],
+                                capture_output=True, text=True, check=False)  # fmt: skip
+        if linked.returncode != 0:
+            raise RuntimeError(linked.stderr)
+        environment = dict(os.environ, OMP_PROC_BIND="false", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive",
+                           GTEST_FAIL_FAST="1", GTEST_BRIEF="1", GTEST_CATCH_EXCEPTIONS="1")  # fmt: skip
+        begin = time.monotonic()
+        try:
+            run = subprocess.run([str(program)], env=environment, capture_output=True, check=False, text=True,
+                                 timeout=60 + 10 * self.seconds.get(source, 60))  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return False
+        self.last = run.stdout
+        self.seconds.setdefault(source, time.monotonic() - begin)
+        return run.returncode == 0
+
+    def baseline(self, source: str) -> bytes:
+        """The object of the unchanged headers, whose tests must pass."""
+        name = "base_" + source.replace("/", "_").removesuffix(".cpp")
+        known = self.folder / f"{name}.o"
+        if source not in self.seconds:
+            built = self.object_of(source, name)
+            if built is None or not self.passes(source, built):
+                raise SystemExit(f"mutate.py: {source} does not compile or pass as it is:\n{self.last}")
+            print(f"  {source}: {self.seconds[source]:.1f} s", flush=True)
+        return known.read_bytes()
+
+    def verdict(self, mutant: Mutant) -> str:
+        overlay = self.folder / "overlay"
+        changed = overlay / "attikos" / mutant.header
+        changed.parent.mkdir(parents=True, exist_ok=True)
+        changed.write_text(mutant.text(), encoding="utf-8")
+        differs = False
+        try:
+            for source in FAMILIES[mutant.family][1]:
+                before = self.baseline(source)
+                built = self.object_of(source, "mutant", f"-I{overlay}")
+                if built is None:
+                    return "killed by the compiler"
+                if built.read_bytes() == before:
+                    continue
+                differs = True
+                if not self.passes(source, built):
+                    return f"killed by {source}"
+        finally:
+            changed.unlink()
+        return "survived" if differs else "not compiled"
+
+
+def argued() -> dict[str, str]:
+    """Survivors with the argument why no test can kill them, a line each: `key # argument`."""
+    if not ARGUED.exists():
+        return {}
+    lines = [line for line in ARGUED.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {key.strip(): why.strip() for key, _, why in (line.partition(" # ") for line in lines)}
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--sample", type=int, default=200)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--family", choices=FAMILIES, action="append")
+    parser.add_argument("--at", help="FILE:LINE: all faults there")
+    parser.add_argument("--list", action="store_true", help="the sample, nothing compiled")
+    given = parser.parse_args(arguments)
+    seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**31)
+    everything = [m for family in given.family or FAMILIES for m in mutants_of(family)]
+    if given.at:
+        header, _, line = given.at.rpartition(":")
+        sample = [m for m in everything if m.header == header and m.line == int(line)]
+    else:
+        sample = random.Random(seed).sample(everything, min(given.sample, len(everything)))
+    print(f"{len(sample)} of {len(everything)} faults, seed {seed}", flush=True)
+    if given.list:
+        print(*sample, sep="\n")
+        return 0
+    builder = Builder(given.build.resolve())
+    known = argued()
+    counts = {"killed": 0, "survived": 0, "argued": 0, "not compiled": 0}
+    survivors = []
+    for number, mutant in enumerate(sample, 1):
+        verdict = builder.verdict(mutant)
+        if verdict == "survived" and mutant.key() in known:
+            verdict = "argued"
+        counts[verdict.split(" by ")[0]] += 1
+        if verdict == "survived":
+            survivors.append(mutant)
+        print(f"{number:4d} {verdict:12s} {mutant}", flush=True)
+    alive = counts["killed"] + counts["survived"]
+    score = counts["killed"] / alive if alive else 1.0
+    print("\nsurvivors:", *survivors, sep="\n  ")
+    print(f"score {score:.3f}:", ", ".join(f"{count} {what}" for what, count in counts.items()), f"(seed {seed})")
+    return 0 if score >= 0.9 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
