@@ -67,7 +67,7 @@ struct AttentionOperands {
   void fill(AttentionCase const& p, Random& random) {
     q.fill_uniform(random, -p.largest, p.largest);
     k.fill_uniform(random, -p.largest, p.largest);
-    v.fill_uniform(random);
+    fill_values(v, random);
     if (p.lengths_q.empty()) return;
     auto const cut = [&](auto& tensor, std::vector<int> const& lengths) {
       tensor.for_each([&](auto const& i) {
@@ -122,7 +122,7 @@ void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const&
   std::string const name = std::string("attention/") +
                            names[static_cast<int>(p.options.algorithm)] + "/" + type_name<T>() +
                            "/" + Exec::name();
-  Comparison out(name, describe(p));
+  Comparison out(name, describe(p), stored_as<T>());
   Comparison lse(name + "/lse", describe(p));
   auto const& s = p.shape;
   double const scale = p.options.softmax_scale != 0

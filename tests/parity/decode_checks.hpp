@@ -96,7 +96,7 @@ struct DecodeRun {
           for (std::int64_t c = 0; c < s.d; ++c)
             at(k, b, h, j, c) = from_double<T>(random.uniform(-p.largest, p.largest));
           for (std::int64_t c = 0; c < s.dv; ++c)
-            at(v, b, h, j, c) = from_double<T>(random.uniform(-1, 1));
+            at(v, b, h, j, c) = from_double<T>(random.uniform(-1, 1) + mean_of_feature(c));
         }
     q.upload(), k.upload(), v.upload();
     if (p.form != Form::terms) return;
@@ -185,7 +185,7 @@ struct DecodeRun {
     EXPECT_EQ(lse.writes_outside(), 0u) << describe(p);
     std::string const name =
         std::string("decode/") + type_name<T>() + "/" + type_name<O>() + "/" + Exec::name();
-    Comparison values(name, describe(p)), sums(name + "/lse", describe(p));
+    Comparison values(name, describe(p), stored_as<O>()), sums(name + "/lse", describe(p));
     auto const& s = p.shape;
     for (std::int64_t b = 0; b < s.batch; ++b) {
       for (std::int64_t h = 0; h < s.heads_q; ++h) {

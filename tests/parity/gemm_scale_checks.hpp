@@ -134,7 +134,7 @@ void check_scaled(ScaledCase const& p) {
   EXPECT_EQ(c.writes_outside(), 0u) << describe(p);
   Comparison comparison(std::string("gemm/scaled/") + element_name<TA>() + "_" +
                             element_name<TB>() + "_" + element_name<TC>() + "/" + Exec::name(),
-                        describe(p));
+                        describe(p), p.k > 1 ? stored_as<TC>() : Stored{});
   c.for_each([&](auto const& at) {
     auto const [bt, i, j] = at;
     if (!is_compared(i)) return;

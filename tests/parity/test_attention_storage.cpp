@@ -66,7 +66,7 @@ void check_packed(std::vector<int> const& lengths_q, std::vector<int> const& len
   std::string const name = std::string("attention/packed/") + type_name<T>() + "/" + Exec::name();
   std::string const what = "algorithm " + std::to_string(static_cast<int>(options.algorithm)) +
                            " causal " + std::to_string(options.causal);
-  Comparison out_check(name, what), lse_check(name + "/lse", what);
+  Comparison out_check(name, what, stored_as<T>()), lse_check(name + "/lse", what);
   SequenceCheck compare{out_check,
                         lse_check,
                         {1, heads_q, heads_kv, 0, 0, d, dv},
@@ -167,7 +167,7 @@ void check_paged(std::vector<int> const& lengths_kv, std::int64_t page, std::int
   std::string const name = std::string("attention/paged/") + type_name<T>() + "/" + Exec::name();
   std::string const what = "page " + std::to_string(page) + " packed " + std::to_string(packed_q) +
                            " algorithm " + std::to_string(static_cast<int>(options.algorithm));
-  Comparison out_check(name, what), lse_check(name + "/lse", what);
+  Comparison out_check(name, what, stored_as<T>()), lse_check(name + "/lse", what);
   AttentionShape const shape{batch, heads_q, heads_kv, seqlen_q, 0, d, dv};
   TermOperands<Exec, float> const none_given({1, 1, 1, 1, 1, 1, 1}, 0, 0, random);
   SequenceCheck compare{out_check, lse_check, shape, options, Terms{}};

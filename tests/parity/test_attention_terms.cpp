@@ -69,7 +69,7 @@ void check_terms(TermCase const& p) {
   EXPECT_EQ(o.out.writes_outside(), 0u) << describe(p);
   EXPECT_EQ(o.lse.writes_outside(), 0u) << describe(p);
   std::string const name = std::string("attention/terms/") + type_name<T>() + "/" + Exec::name();
-  Comparison out(name, describe(p)), lse(name + "/lse", describe(p));
+  Comparison out(name, describe(p), stored_as<T>()), lse(name + "/lse", describe(p));
   SequenceCheck compare{out, lse, p.shape, p.options, t};
   for (std::int64_t b = 0; b < p.shape.batch; ++b)
     compare.template operator()<T>(
@@ -267,7 +267,8 @@ TYPED_TEST(AttentionFloat8, Descale) {
         lse.download();
         std::string const name =
             std::string("attention/float8_e4m3/") + type_name<Out>() + "/" + Exec::name();
-        Comparison out_check(name, "descale"), lse_check(name + "/lse", "descale");
+        Comparison out_check(name, "descale", stored_as<Out>()),
+            lse_check(name + "/lse", "descale");
         TermOperands<Exec, float> const none_given({1, 1, 1, 1, 1, 1, 1}, 0, 0, random);
         for (std::int64_t b = 0; b < shape.batch; ++b)
           for (std::int64_t g = 0; g < shape.heads_kv; ++g) {

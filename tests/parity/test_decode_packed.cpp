@@ -164,7 +164,7 @@ struct PackedRun {
     EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
     EXPECT_EQ(lse.writes_outside(), 0u) << describe(p);
     std::string const name = std::string("decode packed/") + type_name<T>() + "/" + Exec::name();
-    Comparison values(name, describe(p)), sums_of(name + "/lse", describe(p));
+    Comparison values(name, describe(p), stored_as<T>()), sums_of(name + "/lse", describe(p));
     AttentionOptions o;
     o.causal = p.options.causal;
     o.causal_alignment = p.options.causal_alignment;

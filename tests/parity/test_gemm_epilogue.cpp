@@ -84,7 +84,8 @@ void check_pre_activation(std::int64_t m, std::int64_t n, std::int64_t k, Layout
   p.pre.download();
   EXPECT_EQ(p.pre.writes_outside(), 0u);
   std::string const name = std::string("gemm/epilogue/") + type_name<T>() + "/" + Exec::name();
-  Comparison values(name, "values"), saved(name + "/pre_activation", "pre_activation");
+  Comparison values(name, "values", stored_as<T>()),
+      saved(name + "/pre_activation", "pre_activation", stored_as<T>());
   p.c.for_each([&](auto const& at) {
     auto const [bt, i, j] = at;
     reference::GemmTerms terms;
@@ -122,7 +123,8 @@ TYPED_TEST(GemmEpilogue, FunctionOfTheCaller) {
          pre_activation(p.pre.view()), epilogue(Ramp{}), device_scale(p.factor.const_view()));
     p.c.download();
     p.pre.download();
-    Comparison values(std::string("gemm/function/") + type_name<T>() + "/" + Exec::name(), "");
+    Comparison values(std::string("gemm/function/") + type_name<T>() + "/" + Exec::name(), "",
+                      stored_as<T>());
     p.c.for_each([&](auto const& at) {
       auto const [bt, i, j] = at;
       reference::GemmTerms terms;

@@ -62,7 +62,8 @@ void check_grouped(std::vector<std::int64_t> const& given, std::int64_t total, s
   c.download();
   EXPECT_EQ(c.writes_outside(), 0u);
   Comparison comparison(std::string("gemm/grouped/") + type_name<T>() + "/" + Exec::name(),
-                        std::to_string(groups) + " groups of " + std::to_string(total) + " rows");
+                        std::to_string(groups) + " groups of " + std::to_string(total) + " rows",
+                        k > 1 ? stored_as<T>() : Stored{});
   for (std::int64_t i = 0; i < total; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {
       std::int64_t const g = group_of[sz(i)];
@@ -135,7 +136,8 @@ void check_masked(std::vector<std::int32_t> const& given, std::int64_t max_m, st
   gemm(Exec(), a.const_view(), b.const_view(), c.view(), options, masked(counts.const_view()));
   c.download();
   EXPECT_EQ(c.writes_outside(), 0u);
-  Comparison comparison(std::string("gemm/masked/") + type_name<T>() + "/" + Exec::name(), "");
+  Comparison comparison(std::string("gemm/masked/") + type_name<T>() + "/" + Exec::name(), "",
+                        stored_as<T>());
   c.for_each([&](auto const& at) {
     std::int64_t const g = at[0], i = at[1], j = at[2];
     double const got = to_double(c.at(at));
@@ -195,7 +197,8 @@ TYPED_TEST(GemmGroups, ThousandsOfSmallProducts) {
     gemm(Exec(), a.const_view(), b.const_view(), c.view(), options, scale_a(rows.const_view()));
     c.download();
     EXPECT_EQ(c.writes_outside(), 0u);
-    Comparison comparison(std::string("gemm/small/") + type_name<T>() + "/" + Exec::name(), "");
+    Comparison comparison(std::string("gemm/small/") + type_name<T>() + "/" + Exec::name(), "",
+                          stored_as<T>());
     for (std::int64_t bt = 0; bt<batch; bt += bt> 70 && bt < batch - 70 ? 29 : 1) {
       std::int64_t const bb = turn == 2 ? 0 : bt;
       for (std::int64_t i = 0; i < m; ++i)

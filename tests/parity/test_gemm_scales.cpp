@@ -252,8 +252,10 @@ void check_quantized_output(double out_scale, double largest) {
     double const stored = out.value(0);
     double const limit = QuantizedFormat<TC>::limit;
     double const lowest = std::is_same_v<TC, std::int8_t> ? -128 : -limit;
-    comparison.add(to_double(c.at(at)), std::clamp(want.value / stored, lowest, limit),
-                   stored_gemm_bound<float, TC>(want.value, error, stored), {i, j});
+    double const next_to = std::clamp(want.value / stored, lowest, limit);
+    double const bound = stored_gemm_bound<float, TC>(want.value, error, stored);
+    comparison.add(to_double(c.at(at)), next_to, bound, quantized_parts<TC>(next_to, bound),
+                   {i, j});
   });
 }
 

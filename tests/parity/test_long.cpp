@@ -65,7 +65,8 @@ struct Head {
   }
 
   void compare_forward(std::string const& name, std::int64_t i) const {
-    Comparison values(name, "row " + std::to_string(i)), sums(name + "/lse", std::to_string(i));
+    Comparison values(name, "row " + std::to_string(i), stored_as<T>()),
+        sums(name + "/lse", std::to_string(i));
     auto const row = reference::attention_row(
         reference::visible_keys(i, queries, length, causal, false), d, d, scale,
         [&](std::int64_t c) { return q.value(0, 0, i, c); },
@@ -152,7 +153,7 @@ TYPED_TEST(Long, AttentionBackward) {
       }
     });
     auto const compare = [&](char const* what, auto const& got, auto const& want) {
-      Comparison comparison(name + "/" + what, "row " + std::to_string(row));
+      Comparison comparison(name + "/" + what, "row " + std::to_string(row), stored_as<T>());
       for (std::int64_t c = 0; c < x.d; ++c)
         comparison.add(got.value(0, 0, row, c), want[sz(c)].value,
                        want[sz(c)].template bound<T>(x.rounded), {row, c});
@@ -179,7 +180,7 @@ TYPED_TEST(Long, Decode) {
            DecodeOptions{.splits = splits});
     out.download();
     lse.download();
-    Comparison values(name, "splits " + std::to_string(splits)),
+    Comparison values(name, "splits " + std::to_string(splits), stored_as<T>()),
         sums(name + "/lse", "splits " + std::to_string(splits));
     for (std::int64_t h = 0; h < heads; ++h) {
       auto const row = reference::attention_row(
@@ -209,7 +210,8 @@ TYPED_TEST(Long, Gemm) {
     gemm(Exec(), a.view(), b.view(), c.view(),
          GemmOptions{.trans_a = transposed, .trans_b = transposed});
     c.download();
-    Comparison comparison(name_of("gemm", type_name<T>()), transposed ? "TT" : "NN");
+    Comparison comparison(name_of("gemm", type_name<T>()), transposed ? "TT" : "NN",
+                          stored_as<T>());
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) {
         auto const want = reference::gemm_element(
@@ -252,7 +254,7 @@ TYPED_TEST(Long, Rows) {
   }
   auto const check = [&](char const* operation, auto const& want, auto const& bound) {
     out.download();
-    Comparison comparison(name_of(operation, type_name<T>()), "rows");
+    Comparison comparison(name_of(operation, type_name<T>()), "rows", stored_as<T>());
     for (std::int64_t i = 0; i < 3; ++i) {
       std::vector<double> row, gradient;
       for (std::int64_t j = 0; j < length; ++j) {

@@ -57,7 +57,7 @@ void compare_merged(MergeCase const& p, Tensor<P, 5, Exec>& outs, Tensor<L, 4, E
   lse.download();
   std::string const name =
       std::string("merge_states/") + type_name<P>() + "/" + type_name<O>() + "/" + Exec::name();
-  Comparison values(name, describe(p)), sums(name + "/lse", describe(p));
+  Comparison values(name, describe(p), stored_as<O>()), sums(name + "/lse", describe(p));
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t h = 0; h < p.heads; ++h) {
       for (std::int64_t i = 0; i < p.seqlen; ++i) {

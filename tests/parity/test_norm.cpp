@@ -24,7 +24,7 @@ void check_layer_norm(RowCase const& p, double shift, double eps) {
                LayerNormOptions{.eps = eps});
   });
   Comparison comparison(std::string("layer_norm/") + type_name<T>() + "/" + Exec::name(),
-                        describe(p));
+                        describe(p), stored_as<T>());
   auto const w = values_of(weight), b = values_of(bias);
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {
@@ -75,8 +75,8 @@ void check_rms_norm(RowCase const& p, double largest, double eps) {
   run_rows<Exec>(p, x, out, [&](auto const& in, auto const& result) {
     rms_norm(Exec(), in, weight.const_view(), result, RmsNormOptions{.eps = eps});
   });
-  Comparison comparison(std::string("rms_norm/") + type_name<T>() + "/" + Exec::name(),
-                        describe(p));
+  Comparison comparison(std::string("rms_norm/") + type_name<T>() + "/" + Exec::name(), describe(p),
+                        stored_as<T>());
   auto const w = values_of(weight);
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {

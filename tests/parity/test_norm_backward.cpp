@@ -71,7 +71,7 @@ struct Problem {
     auto const w = kind == Kind::l2 ? std::vector<double>(sz(p.hidden), 1.0) : values_of(weight);
     std::vector<double> sum(sz(p.hidden)), size(sz(p.hidden)), error(sz(p.hidden));
     std::vector<double> bias_sum(sz(p.hidden)), bias_size(sz(p.hidden));
-    Comparison comparison(name_of<C>(op), describe(p));
+    Comparison comparison(name_of<C>(op), describe(p), stored_as<T>());
     for (std::int64_t n = 0; n < p.batch; ++n) {
       for (std::int64_t i = 0; i < p.rows; ++i) {
         auto const in = row_of(x, n, i), g = row_of(dout, n, i);

@@ -104,7 +104,14 @@ void check(std::int64_t batch, std::int64_t rows, std::int64_t cols, Blocks bloc
     double const factor =
         scale.value(group(i[0], blocks.batch), group(i[1], blocks.rows), group(i[2], blocks.cols));
     double const code = code_value(out.at(i)), element = to_double(x.at(i));
-    values.add(code * factor, element, quantized_bound<Q>(element, factor), {i[0], i[1], i[2]});
+    // In units of the format: scales differ from group to group. Quotients of 16-bit elements have
+    // few different fractions of a spacing.
+    double const bound = quantized_bound<Q>(element, factor) / factor;
+    if constexpr (sizeof(T) > 2)
+      values.add(code, element / factor, bound, quantized_parts<Q>(element / factor, bound),
+                 {i[0], i[1], i[2]});
+    else
+      values.add(code, element / factor, bound, {i[0], i[1], i[2]});
     scaled_back.add(to_double(back.at(i)), code * factor, dequantized_bound<T>(code * factor),
                     {i[0], i[1], i[2]});
   });

@@ -30,7 +30,8 @@ void check_softmax(RowCase const& p, double largest, double scale, bool with_inf
   run_rows<Exec>(p, x, out, [&](auto const& in, auto const& result) {
     softmax(Exec(), in, result, SoftmaxOptions{.scale = scale});
   });
-  Comparison comparison(name_of<C>("softmax"), describe(p));
+  // Equal results are rounded alike.
+  Comparison comparison(name_of<C>("softmax"), describe(p), scale == 0 ? Stored{} : stored_as<T>());
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {
       auto const row = row_of(x, n, i);
@@ -80,7 +81,7 @@ void check_mean_pool(std::int64_t batch, std::int64_t seqlen, std::int64_t hidde
   out.download();
   EXPECT_EQ(out.writes_outside(), 0u);
   Comparison comparison(name_of<C>("mean_pool"),
-                        describe(RowCase{batch, seqlen, hidden, layout, layout}));
+                        describe(RowCase{batch, seqlen, hidden, layout, layout}), stored_as<T>());
   for (std::int64_t b = 0; b < batch; ++b) {
     for (std::int64_t c = 0; c < hidden; ++c) {
       std::vector<double> column;
@@ -119,6 +120,7 @@ void check_l2_normalize(RowCase const& p, double largest, double eps) {
   run_rows<Exec>(p, x, out, [&](auto const& in, auto const& result) {
     l2_normalize(Exec(), in, result, L2NormalizeOptions{.eps = eps});
   });
+  // One factor for all of a row: no norms (error_norms.hpp).
   Comparison comparison(name_of<C>("l2_normalize"), describe(p));
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {

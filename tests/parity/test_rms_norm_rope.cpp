@@ -114,7 +114,7 @@ struct Fused {
     for (std::int64_t c = 0; c < size; ++c) w.push_back(weight.value(c));
     Comparison comparison(std::string(backward ? "rms_norm_rope_backward/" : "rms_norm_rope/") +
                               type_name<T>() + "/" + Exec::name(),
-                          describe(p));
+                          describe(p), stored_as<T>());
     for (std::int64_t b = 0; b < p.batch; ++b) {
       for (std::int64_t s = 0; s < p.seqlen; ++s) {
         auto const cos = table_row(tables.cos, rows(b, s)), sin = table_row(tables.sin, rows(b, s));

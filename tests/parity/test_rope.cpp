@@ -70,7 +70,7 @@ void check_rope(RopeCase const& p, bool backward) {
   EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
   Comparison comparison(
       std::string(backward ? "rope_backward/" : "rope/") + type_name<T>() + "/" + Exec::name(),
-      describe(p));
+      describe(p), stored_as<Out>());
   for (std::int64_t b = 0; b < p.batch; ++b) {
     for (std::int64_t s = 0; s < p.seqlen; ++s) {
       auto const cos = table_row(tables.cos, rows(b, s)), sin = table_row(tables.sin, rows(b, s));

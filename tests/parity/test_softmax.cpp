@@ -36,6 +36,7 @@ void check_log_softmax(RowCase const& p, double largest, double scale, bool with
   run_rows<Exec>(p, x, out, [&](auto const& in, auto const& result) {
     log_softmax(Exec(), in, result, SoftmaxOptions{.scale = scale});
   });
+  // x of few bits less one number for all of a row: no norms (error_norms.hpp).
   Comparison comparison(name_of<C>("log_softmax"), describe(p));
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {
@@ -101,7 +102,7 @@ void check_gradient(bool logarithm, RowCase const& p, double scale, bool with_in
   dx.download();
   EXPECT_EQ(dx.writes_outside(), 0u) << describe(p);
   Comparison comparison(name_of<C>(logarithm ? "log_softmax_backward" : "softmax_backward"),
-                        describe(p));
+                        describe(p), stored_as<T>());
   for (std::int64_t n = 0; n < p.batch; ++n) {
     for (std::int64_t i = 0; i < p.rows; ++i) {
       auto const y = row_of(out, n, i), g = row_of(dout, n, i);
@@ -146,7 +147,7 @@ TYPED_TEST(Softmax, LongRows) {
     Random random(static_cast<std::uint64_t>(hidden));
     x.fill_uniform(random, -4, 4);
     run_rows<Exec>(p, x, out, [&](auto const& in, auto const& to) { softmax(Exec(), in, to); });
-    Comparison comparison(name_of<TypeParam>("softmax/long"), describe(p));
+    Comparison comparison(name_of<TypeParam>("softmax/long"), describe(p), stored_as<T>());
     auto const row = row_of(x, 0, 0);
     auto const want = reference::softmax_row(row, 1);
     for (std::int64_t c = 0; c < hidden; ++c) {
@@ -201,6 +202,7 @@ void check_mean_pool_backward(std::int64_t batch, std::int64_t seqlen, std::int6
   }
   dx.download();
   EXPECT_EQ(dx.writes_outside(), 0u);
+  // All rows of a batch are equal: no norms.
   Comparison comparison(name_of<C>("mean_pool_backward"),
                         describe(RowCase{batch, seqlen, hidden, layout, layout}));
   for (std::int64_t b = 0; b < batch; ++b) {

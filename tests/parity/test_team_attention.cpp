@@ -119,7 +119,7 @@ struct TeamOperands {
     std::string const name =
         std::string(way == Way::device_body ? "team_attention/device_body/" : "team_attention/") +
         type_name<T>() + "/" + Exec::name();
-    Comparison outs(name, what.str()), lses(name + "/lse", what.str());
+    Comparison outs(name, what.str(), stored_as<T>()), lses(name + "/lse", what.str());
     std::int64_t const offset =
         o.causal_alignment == CausalAlignment::top_left ? 0 : shape.keys - shape.rows;
     reference::AttentionTerms terms;

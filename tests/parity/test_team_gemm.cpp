@@ -75,7 +75,8 @@ void check_team_gemm(std::int64_t m, std::int64_t n, std::int64_t k, int turn) {
   EXPECT_EQ(c.writes_outside(), 0u);
   Comparison comparison(std::string("team_gemm/") + type_name<TA>() + "/" + Exec::name(),
                         "m " + std::to_string(m) + " n " + std::to_string(n) + " k " +
-                            std::to_string(k) + " turn " + std::to_string(turn));
+                            std::to_string(k) + " turn " + std::to_string(turn),
+                        k > 1 ? stored_as<TC>() : Stored{});
   c.for_each([&](auto const& at) {
     std::int64_t const bt = at[0], i = at[1], j = at[2];
     reference::GemmTerms terms;

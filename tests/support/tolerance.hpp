@@ -5,6 +5,8 @@
 #include <attikos/attikos.hpp>
 #include <attikos/testing/bounds.hpp>
 
+#include "comparison.hpp"
+
 // GoogleTest's, whether it is in sight or not.
 namespace testing {}
 
@@ -27,5 +29,13 @@ using attikos::testing::precision;
 using attikos::testing::rounding;
 using attikos::testing::scaled_row_bound;
 using attikos::testing::softmax_bound;
+
+/// How results of type T are stored, for types of at most 16 bits.
+template <class T>
+Stored stored_as() {
+  if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
+    return {precision<T>().roundoff, precision<T>().smallest};
+  return {};
+}
 
 }  // namespace attikos::test

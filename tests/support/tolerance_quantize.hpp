@@ -59,6 +59,14 @@ double half_spacing(double x) {
   }
 }
 
+/// The parts of `bound`, half a spacing at x and more, in units of the format.
+template <class Q>
+ErrorParts quantized_parts(double x, double bound) {
+  double const own =
+      std::min(half_spacing<Q>(std::min(std::abs(x), QuantizedFormat<Q>::limit)), bound);
+  return {bound - own, own * own / 3, 0};
+}
+
 inline double scale_bound(double scale) { return 2 * precision<float>().roundoff * scale; }
 
 template <class Q>

@@ -7,15 +7,17 @@
 
 namespace {
 
-/// A number and how far off a kernel's may be.
+/// A number and how far off a kernel's may be; how far without what roundings to T come to, and
+/// the variance of those.
 struct Inexact {
-  double value, error;
+  double value, error, steady, variance = 0;
 };
 
 /// One element of a gradient as the oracle adds it up.
 struct GradientSum {
-  double value = 0, magnitude = 0, inherited = 0, terms = 0;
+  double value = 0, magnitude = 0, inherited = 0, terms = 0, steady = 0, variance = 0;
   void add(Inexact const& a, double b) {
+    steady += a.steady * std::abs(b), variance += a.variance * b * b;
     value += a.value * b, magnitude += std::abs(a.value * b), inherited += a.error * std::abs(b);
     terms += 1;
   }
@@ -40,6 +42,9 @@ double worst_backward_ratio = 0;
 /// that of the tanh. The gradient of a bias is p (dout·v - dout·out) rounded to its own type. A
 /// gradient of n terms inherits their errors, adds (n + 10) u of their magnitudes, 3 u for the
 /// scale, and is rounded.
+///
+/// Of norms (error_norms.hpp) the roundings of weights and of gradients of scores are independent
+/// from pair to pair, and shared by a row of a gradient, unless some row's weights are all alike.
 template <class T>
 void compare_gradients(BackwardProblem<T> const& x,
                        std::vector<std::vector<unsigned char>> const& got) {
@@ -62,8 +67,11 @@ void compare_gradients(BackwardProblem<T> const& x,
   std::vector<GradientSum> d_bias;
   x.d_bias.visit([&](auto const& tensor) { d_bias = sums_of(tensor); });
   auto const round = [&](Inexact a) {
-    return Inexact{a.value, a.error + unit * (std::abs(a.value) + a.error) + smallest};
+    double const rounded = unit * (std::abs(a.value) + a.error);
+    return Inexact{a.value, a.error + rounded + smallest, a.steady + smallest,
+                   a.variance + rounded * rounded / 3};
   };
+  bool independent = true;
   for (auto const& e : x.all)
     for (std::int64_t h = 0; e.batch >= 0 && h < t.heads; ++h) {
       std::int64_t const bq = x.packed_q ? 0 : e.batch, bk = x.packed_kv ? 0 : e.batch;
@@ -82,9 +90,11 @@ void compare_gradients(BackwardProblem<T> const& x,
           double const s = x.sinks[static_cast<std::size_t>(h)], p = std::exp(s - lse);
           double const error =
               p * std::expm1(3 * u * (std::abs(s) + std::abs(lse) + std::abs(s - lse)) + 12 * u);
-          d_sinks[static_cast<std::size_t>(h)].add({-p, error + tiny}, delta);
-          d_sinks[static_cast<std::size_t>(h)].inherited += (p + error) * delta_error;
+          auto& sum = d_sinks[static_cast<std::size_t>(h)];
+          sum.add({-p, error + tiny, error + tiny}, delta);
+          sum.inherited += (p + error) * delta_error, sum.steady += (p + error) * delta_error;
         }
+        std::vector<std::pair<std::int64_t, double>> weights;
         for (std::int64_t j = 0; j < e.len_kv; ++j) {
           if (!x.sees(e, h, i, j)) continue;
           auto const [raw, size] = x.dot(q, i, k, j, t.d);
@@ -96,7 +106,9 @@ void compare_gradients(BackwardProblem<T> const& x,
           double const exponent = raw_error + t.softcap * cap_error + 3 * u * std::abs(lse) +
                                   u * std::abs(s - lse) + (has_terms ? 4 * u * score.terms : 0) +
                                   12 * u;
-          Inexact const exact{p, p * std::expm1(exponent) + tiny};
+          double const off_by = p * std::expm1(exponent) + tiny;
+          Inexact const exact{p, off_by, off_by};
+          weights.push_back({j, p});
           Inexact const weight = round(exact);
           double const difference = product - delta;
           double off = (dv + 10) * u * product_size + delta_error;
@@ -106,14 +118,21 @@ void compare_gradients(BackwardProblem<T> const& x,
           double const slope_error =
               t.softcap > 0 ? 2 * (raw_error / t.softcap + cap_error) + 2 * u : 0;
           Inexact const sloped =
-              round({p * slope, p * slope_error + exact.error * (slope + slope_error)});
+              round({p * slope, p * slope_error + exact.error * (slope + slope_error),
+                     p * slope_error + exact.error * (slope + slope_error)});
+          double steady =
+              std::abs(sloped.value) * off + sloped.steady * (std::abs(difference) + off);
           double error = std::abs(sloped.value) * off + sloped.error * (std::abs(difference) + off);
           error += 3 * u * (std::abs(sloped.value * difference) + error) + tiny;
-          Inexact const gradient = round({sloped.value * difference, error});
+          steady += 3 * u * (std::abs(sloped.value * difference) + error) + tiny;
+          Inexact const gradient = round(
+              {sloped.value * difference, error, steady,
+               sloped.variance * (std::abs(difference) + off) * (std::abs(difference) + off)});
           if (!d_bias.empty()) {
             double const of_bias = p * off + exact.error * (std::abs(difference) + off);
             auto const place = ((e.batch * t.heads + h) * t.len_q + i) * t.len_kv + j;
-            d_bias[static_cast<std::size_t>(place)].add({p * difference, of_bias + tiny}, 1);
+            d_bias[static_cast<std::size_t>(place)].add(
+                {p * difference, of_bias + tiny, of_bias + tiny}, 1);
           }
           std::size_t const row = static_cast<std::size_t>(i * t.d),
                             col = static_cast<std::size_t>(j * t.d);
@@ -125,6 +144,7 @@ void compare_gradients(BackwardProblem<T> const& x,
           for (std::size_t c = 0; c < static_cast<std::size_t>(t.dv); ++c)
             to_v[c].add(weight, dout[static_cast<std::size_t>(i * t.dv) + c]);
         }
+        independent = independent && (weights.size() < 8 || !is_narrow(weights, unit));
       }
     }
   auto const check = [&](auto const& tensor, std::vector<GradientSum> const& sums,
@@ -133,9 +153,10 @@ void compare_gradients(BackwardProblem<T> const& x,
     using Element = std::remove_cvref_t<decltype(*tensor.begin())>;
     auto untouched = tensor.host;
     std::size_t n = 0;
+    ResultNorms<Element> norms;
     for (std::int64_t b = 0; b < tensor.extent[0]; ++b)
       for (std::int64_t h = 0; h < tensor.extent[1]; ++h)
-        for (std::int64_t s = 0; s < tensor.extent[2]; ++s)
+        for (std::int64_t s = 0; s < tensor.extent[2]; ++s, norms.end_row())
           for (std::int64_t c = 0; c < tensor.extent[3]; ++c) {
             GradientSum const& sum = sums[n++];
             std::size_t const place = tensor.offset(b, h, s, c) * sizeof(Element);
@@ -148,6 +169,18 @@ void compare_gradients(BackwardProblem<T> const& x,
             bound = std::abs(factor) * (bound + 3 * u * (std::abs(sum.value) + bound));
             bound += unit_out * (std::abs(expected) + bound) + smallest_out;
             if (sum.terms == 0) bound = 0;
+            if (independent && sum.terms != 0) {
+              double const steady = bound -
+                                    unit_out * (std::abs(expected) + bound) / (1 + unit_out) -
+                                    std::abs(factor) * (sum.inherited - sum.steady);
+              norms.add(
+                  value, expected,
+                  {steady,
+                   test::rounding_variance(std::abs(expected) + bound, unit_out, 2 * smallest_out),
+                   factor * factor * sum.variance});
+            } else {
+              norms.add(value, expected, bound);
+            }
             double const off = std::abs(value - expected);
             double const ratio = off == 0 ? 0 : bound == 0 ? infinity : off / bound;
             if (!(ratio <= 1) && !testing::Test::HasFailure())
@@ -156,6 +189,7 @@ void compare_gradients(BackwardProblem<T> const& x,
             if (!(ratio <= worst_backward_ratio))
               worst_backward_ratio = std::isnan(ratio) ? infinity : ratio;
           }
+    norms.check("direct attention_backward", what);
     EXPECT_EQ(untouched == bytes, true) << "memory around " << what << " was written";
   };
   check(x.dq, dq, got[0], scale, unit, smallest, "dq");

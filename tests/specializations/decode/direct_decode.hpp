@@ -297,6 +297,8 @@ struct Expected {
   std::size_t at;
   double value, bound;
   char const* what;
+  test::ErrorParts parts = {};  ///< of out
+  bool last = false;            ///< of its row
 };
 
 /// Every element of out and lse in float64.
@@ -308,7 +310,7 @@ struct Expected {
 /// largest. Sums of n weights or products add u(n + 32).
 ///
 /// Weights beside float8 values are float16, or `coarse`, as run() has it. `unrounded` ones are as
-/// sums.
+/// sums. Roundings of weights are shared by a row (error_norms.hpp).
 template <class T, class In>
 std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
   DecodeCase const& t = x.t;
@@ -372,13 +374,14 @@ std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
             std::expm1(u * (static_cast<double>(t.d) + 40) * (magnitude + 1) + dropped_score) +
             16 * u;
         double const total = u * (n + 32);
+        double const one_way = is_narrow(score, unit_weight) ? unit_weight : 0;
         if (t.lse) {
           double const expected = score.empty() ? -infinity : top + std::log(full);
           list.push_back({x.lse.offset(bq, h, iq, 0) * sizeof(SumOf<T>), expected,
                           weight + total + 8 * u * (std::abs(expected) + magnitude + 1), "lse"});
         }
         std::vector<double> y(static_cast<std::size_t>(t.dv)), size(y), largest(y), most(y), low(y),
-            high(y);
+            high(y), squares(y);
         for (auto const& [j, p] : score) {
           auto const [outer, row] = x.place(e.batch, e.begin_kv, j);
           for (std::int64_t c = 0; c < t.dv; ++c) {
@@ -386,6 +389,7 @@ std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
             double const z = x.factors(2, e.batch, hk) * x.v.value(outer, hk, row, c);
             y[n_] += p / full * z, size[n_] += p / full * std::abs(z),
                 largest[n_] = std::max(largest[n_], std::abs(z));
+            squares[n_] += p / full * z * (p / full * z);
             if (!t.coarse) continue;
             most[n_] = std::max(most[n_], p / full * std::abs(z));
             low[n_] = std::min(low[n_], y[n_]), high[n_] = std::max(high[n_], y[n_]);
@@ -398,8 +402,15 @@ std::vector<Expected> expect_decode(DecodeProblem<T, In> const& x) {
                          n * smallest_weight * largest[n_] / std::max(sum, 1.0);
           bound += dropped * static_cast<double>(e.len_kv / 32 + 8) *
                    std::max(most[n_], 2 * (high[n_] - low[n_])) * (1 + 0x1p-4);
+          double const smallest = std::is_same_v<T, __half> ? 0x1p-25 : 0;
+          double const steady = bound - size[n_] * unit_weight + one_way * std::abs(y[n_]);
+          test::ErrorParts const parts{
+              steady + smallest,
+              test::rounding_variance(std::abs(y[n_]) + steady, unit, 2 * smallest),
+              unit_weight * unit_weight / 3 * squares[n_]};
           bound += unit * (std::abs(y[n_]) + bound) + least;
-          list.push_back({x.out.offset(bq, h, iq, c) * sizeof(T), y[n_], bound, "out"});
+          list.push_back(
+              {x.out.offset(bq, h, iq, c) * sizeof(T), y[n_], bound, "out", parts, c + 1 == t.dv});
         }
       }
   }
@@ -424,6 +435,8 @@ void run_decode(DecodeProblem<T, In>& x) {
     if (testing::Test::HasFailure()) return;
     EXPECT_EQ(result == again && sums == again_sums, true) << "bits changed from run to run";
     auto untouched = x.out.host, untouched_sums = x.lse.host;
+    ResultNorms<T> norms;
+    double worst = 0;
     for (auto const& e : expected) {
       bool const is_lse = e.what[0] == 'l';
       double got;
@@ -446,8 +459,12 @@ void run_decode(DecodeProblem<T, In>& x) {
                       << " ± " << e.bound;
         return;
       }
-      worst_decode_ratio = std::max(worst_decode_ratio, ratio);
+      worst = std::max(worst, ratio), worst_decode_ratio = std::max(worst_decode_ratio, ratio);
+      if (!is_lse) norms.add(got, e.value, e.parts);
+      if (e.last) norms.end_row();
     }
+    norms.check(std::string("direct ") + Kernel::name, "out");
+    test::keep_worst_ratio(std::string("direct ") + Kernel::name, worst);
     EXPECT_EQ(untouched == result, true) << "memory around out was written";
     EXPECT_EQ(!t.lse || untouched_sums == sums, true) << "memory around lse was written";
   }
@@ -457,6 +474,8 @@ template <class T, class Kernel = DecodeFor<T>, class In = T>
 void run_decode(DecodeCase const& t) {
   SKIP_IF_LEFT_OUT(Kernel);
   DecodeProblem<T, In> x(t);
+  add_means(x.v);
+  x.v.upload();
   run_decode<T, Kernel>(x);
 }
 

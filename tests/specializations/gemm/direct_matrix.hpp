@@ -15,9 +15,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
+#include "../../support/error_norms.hpp"
+#include "../../support/ratchet.hpp"
 #include "direct_common.hpp"
 
 namespace {
@@ -193,20 +196,57 @@ void fill(Matrix<T>& x, std::int64_t shift, std::uint32_t seed) {
       }
 }
 
+/// What results of type C are off by together; see error_norms.hpp. Nothing for 32 bits and more.
+template <class C>
+class ResultNorms {
+ public:
+  /// The next element of a row, which is `bound` at most off.
+  void add(double got, double expected, double bound) {
+    constexpr bool half = std::is_same_v<C, __half>;
+    if constexpr (sizeof(C) == 2) {
+      norms_.add(got - expected, expected,
+                 test::stored_parts(expected, bound, rounding<C>(), half ? 0x1p-24 : 0));
+    } else if constexpr (sizeof(C) == 1) {
+      double const own =
+          std::min(bound, half_spacing<C>(std::min(std::abs(expected), largest<C>())));
+      norms_.add(got - expected, expected, {bound - own, own * own / 3, 0});
+    }
+  }
+  void add(double got, double expected, test::ErrorParts const& parts) {
+    if (sizeof(C) <= 2) norms_.add(got - expected, expected, parts);
+  }
+  void end_row() { norms_.end_row(); }
+  /// Fails once where every element is within its bound, but not all of them.
+  void check(std::string const& name, char const* what = "") {
+    if (sizeof(C) > 2) return;
+    double const ratio = norms_.worst();
+    if (testing::Test::HasFailure()) return;
+    test::keep_worst_ratio(name + "/norms", ratio);
+    if (!(ratio <= 1))
+      ADD_FAILURE() << what << ": error / bound of norm " << norms_.norm_ratio() << ", mean "
+                    << norms_.mean_ratio() << ", gain " << norms_.gain_ratio()
+                    << ", worst of a row " << norms_.worst_row();
+  }
+
+ private:
+  test::ErrorNorms norms_;
+};
+
 /// Compares C on the device, extents [batch, m, n], with what its elements, the last dimension
 /// first, should be and by how much they may be off; what lies between them must be as it was
-/// uploaded. `worst`: the largest error over its bound.
+/// uploaded. `worst`: the largest error over its bound. Products of single numbers have no norms.
 template <class C>
 void compare_result(Matrix<C> const& c, std::int64_t batch, std::int64_t m, std::int64_t n,
                     std::vector<double> const& expected, std::vector<double> const& bounds,
-                    double& worst) {
+                    double& worst, bool with_norms = true) {
   std::vector<unsigned char> result(c.host.size());
   ASSERT_CUDA(cudaMemcpy(result.data(), c.device, result.size(), cudaMemcpyDeviceToHost));
   auto untouched = c.host;
   std::size_t at = 0;
+  ResultNorms<C> norms;
   worst = 0;
   for (std::int64_t l = 0; l < batch; ++l)
-    for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t i = 0; i < m; ++i, norms.end_row())
       for (std::int64_t j = 0; j < n; ++j, ++at) {
         auto const index = static_cast<std::size_t>(c.offset(l, i, j)) * sizeof(C);
         C got;
@@ -214,6 +254,7 @@ void compare_result(Matrix<C> const& c, std::int64_t batch, std::int64_t m, std:
         std::memcpy(&untouched[index], &got, sizeof got);
         double const difference = std::abs(wide(got) - expected[at]);
         double const ratio = difference == 0 ? 0 : difference / bounds[at];
+        norms.add(wide(got), expected[at], bounds[at]);
         if (!(ratio <= 1) && worst <= 1) {
           ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
                         << ", expected " << expected[at] << " ± " << bounds[at];
@@ -221,6 +262,7 @@ void compare_result(Matrix<C> const& c, std::int64_t batch, std::int64_t m, std:
         worst = std::max(worst, std::isnan(ratio) ? INFINITY : ratio);
       }
   EXPECT_EQ(untouched, result) << "memory around C was written";
+  if (with_norms) norms.check(std::string("direct gemm/") + dtype_name(dtype_of<C>()), "C");
 }
 
 }  // namespace

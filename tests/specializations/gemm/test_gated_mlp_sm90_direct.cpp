@@ -100,8 +100,9 @@ void run(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int6
     auto untouched = out.host;
     double worst = 0;
     double const u = 0x1p-23;
+    ResultNorms<Out> norms;
     for (std::int64_t l = 0; l < batch; ++l)
-      for (std::int64_t i = 0; i < tokens; ++i)
+      for (std::int64_t i = 0; i < tokens; ++i, norms.end_row())
         for (std::int64_t j = 0; j < intermediate; ++j) {
           double s = 0, gate_size = 0, t = 0, up_size = 0;
           for (std::int64_t p = 0; p < hidden; ++p) {
@@ -121,12 +122,14 @@ void run(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int6
           std::memcpy(&got, &result[index], sizeof got);
           std::memcpy(&untouched[index], &got, sizeof got);
           double const ratio = std::abs(wide(got) - y * t) / bound;
+          norms.add(wide(got), y * t, bound);
           if (!(ratio <= 1) && worst <= 1)
             ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
                           << ", expected " << y * t << " ± " << bound;
           worst = std::max(worst, std::isnan(ratio) ? INFINITY : ratio);
         }
     EXPECT_EQ(untouched == result, true) << "memory around out was written";
+    norms.check("direct gated_mlp", "out");
     if (testing::Test::HasFailure()) return;
   }
 }

@@ -126,13 +126,15 @@ void run(Case const& t) {
     auto untouched = c.host;
     std::size_t at = 0;
     int wrong = 0;
+    ResultNorms<C> norms;
     for (std::int64_t l = 0; l < t.batch; ++l)
-      for (std::int64_t i = 0; i < t.m; ++i)
+      for (std::int64_t i = 0; i < t.m; ++i, norms.end_row())
         for (std::int64_t j = 0; j < t.n; ++j, ++at) {
           auto const index = static_cast<std::size_t>(c.offset(l, i, j));
           C got;
           std::memcpy(&got, &result[index], 1);
           untouched[index] = result[index];
+          norms.add(wide(got), exact[at], errors[at]);
           if (std::isnan(exact[at]) ? std::isnan(wide(got)) : wide(got) == exact[at]) continue;
           double const difference = std::abs(wide(got) - exact[at]);
           double const ratio = difference == 0 ? 0 : difference / errors[at];
@@ -142,6 +144,7 @@ void run(Case const& t) {
           if (ratio > worst_ratio) worst_ratio = ratio;
         }
     EXPECT_EQ(untouched, result) << "memory around C was written";
+    if (t.k > 1) norms.check(std::string("direct ") + Kernel::name, "C");
     if (testing::Test::HasFailure()) return;
   }
 }

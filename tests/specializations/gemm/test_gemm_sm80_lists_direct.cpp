@@ -243,8 +243,9 @@ void run_lists(ListsCase const& t) {
     auto untouched = c.host;
     std::size_t at = 0;
     int wrong = 0;
+    ResultNorms<C> norms;
     for (std::int64_t l = 0; l < batch; ++l)
-      for (std::int64_t i = 0; i < t.m; ++i)
+      for (std::int64_t i = 0; i < t.m; ++i, norms.end_row())
         for (std::int64_t j = 0; j < t.n && of(l, i) >= 0; ++j, ++at) {
           auto const index = static_cast<std::size_t>(c.offset(l, i, j)) * sizeof(C);
           C got;
@@ -252,12 +253,14 @@ void run_lists(ListsCase const& t) {
           std::memcpy(&untouched[index], &got, sizeof got);
           double const difference = std::abs(wide(got) - expected[at]);
           double const ratio = difference == 0 ? 0 : difference / bounds[at];
+          norms.add(wide(got), expected[at], bounds[at]);
           if (!(ratio <= 1) && wrong++ == 0)
             ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
                           << ", expected " << expected[at] << " ± " << bounds[at];
           lists_worst = std::max(lists_worst, ratio);
         }
     EXPECT_EQ(untouched, results[0]) << "memory of no group was written";
+    if (t.k > 1) norms.check("direct gemm/lists", "C");
     ++lists_runs;
     if (testing::Test::HasFailure()) return;
   }

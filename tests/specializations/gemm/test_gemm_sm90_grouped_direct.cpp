@@ -150,8 +150,9 @@ void run_grouped(GroupedCase const& t) {
     EXPECT_EQ(results[0], results[1]) << "a second call gave other bits";
     auto untouched = c.host;
     int wrong = 0;
+    ResultNorms<C> norms;
     for (std::int64_t l = 0; l < batch; ++l)
-      for (std::int64_t i = 0; i < t.m; ++i) {
+      for (std::int64_t i = 0; i < t.m; ++i, norms.end_row()) {
         std::int64_t const z = group_of[static_cast<std::size_t>(l)][static_cast<std::size_t>(i)];
         if (z < 0) continue;
         for (std::int64_t j = 0; j < t.n; ++j) {
@@ -197,6 +198,7 @@ void run_grouped(GroupedCase const& t) {
           std::memcpy(&got, &results[0][index], sizeof got);
           std::memcpy(&untouched[index], &got, sizeof got);
           double const ratio = std::abs(wide(got) - expected) / error;
+          norms.add(wide(got), expected, error);
           if (!(ratio <= 1) && wrong++ == 0)
             ADD_FAILURE() << "[" << l << ", " << i << ", " << j << "] is " << wide(got)
                           << ", expected " << expected << " ± " << error;
@@ -204,6 +206,7 @@ void run_grouped(GroupedCase const& t) {
         }
       }
     EXPECT_EQ(untouched, results[0]) << "memory of no group was written";
+    if (t.k > 1) norms.check("direct gemm/grouped", "C");
     ++grouped_runs;
     if (testing::Test::HasFailure()) break;
   }
