@@ -13,7 +13,7 @@
 #include "../support/comparison.hpp"
 #include "../support/shapes.hpp"
 #include "../support/tensors.hpp"
-#include "../support/tolerance.hpp"
+#include "../support/tolerance_attention.hpp"
 
 namespace attikos::test {
 
@@ -142,7 +142,15 @@ void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const&
             s.d, s.dv, scale, [&](std::int64_t c) { return o.q.value(b, h, i, c); },
             [&](std::int64_t j, std::int64_t c) { return o.k.value(b, g, j, c); },
             [&](std::int64_t j, std::int64_t c) { return o.v.value(b, g, j, c); });
-        AttentionBound<T> const bound(row, s.d, !is_host_space<Exec>);
+        using Bound =
+            std::conditional_t<is_host_space<Exec>, HostAttentionBound<T>, AttentionBound<T>>;
+        Bound const bound = [&] {
+          if constexpr (is_host_space<Exec>) {
+            return Bound(row, s.d);
+          } else {
+            return Bound(row, s.d, true);
+          }
+        }();
         for (std::int64_t c = 0; c < s.dv; ++c) {
           out.add(o.out.value(b, h, i, c), row.out[sz(c)],
                   bound.out(sz(c), [&](std::int64_t j) { return o.v.value(b, g, j, c); }),

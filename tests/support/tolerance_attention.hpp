@@ -12,6 +12,80 @@
 
 namespace attikos::test {
 
+/// AttentionBound for the kernels of hosts, whose order and functions are known. With y = out_c:
+///   weights    An error common to all weights is divided out of y again. With |ε_j| <= e_j it is
+///              off by |Σ_j p_j ε_j (v_j - y) / (1 + Σ_j p_j ε_j)| <= Σ_j p_j e_j |v_j - y| / (1 -
+///              E), E = Σ_j p_j e_j.
+///   e_j        expm1 of: the score (growth(d) + 4) u M_j, as there; the exponent is rounded, u
+///   times
+///              itself, -log(p_j / p_max), and by the maxima before the last it is reached in steps
+///              that add up to as much once more; exp, 4 u (2 ulp, as test_elementary.cpp has it),
+///              and a factor for normalizing before the product, 2 u.
+///   rescaling  Keys come in order, so the maximum rises R times at most, R the number of keys
+///   whose
+///              weight exceeds all before: each time a weight gets a factor, 4 u for its
+///              exponential and u for the product: growth(R - 1) 5 u. Kernels that keep all scores
+///              have none.
+///   sums       Of values, one after the other: no sum so far exceeds D = the largest sum over a
+///   run
+///              of keys: growth(n) u D. Of weights, in at least 4 lanes: growth(n / 4 + 8) u |y|.
+///              Quotient and product, 3 u |y|.
+///   lse        E; the sum of weights as above; log, 4 u log n; the sum with the maximum, u |lse|.
+template <class T>
+class HostAttentionBound {
+ public:
+  using Acc = Accumulator<T>;
+  HostAttentionBound(reference::AttentionRow const& row, std::int64_t head_dim) : row_(row) {
+    double largest = 0, seen = 0, rises = 0;
+    for (double p : row.probability) {
+      if (p > seen) seen = p, rises += 1;
+      largest = std::max(largest, p);
+    }
+    for (std::size_t j = 0; j < row.probability.size(); ++j) {
+      double const p = row.probability[j];
+      double const exponent = p > 0 ? std::log(largest / p) : 0;
+      error_.push_back(
+          std::expm1(u * ((growth(static_cast<double>(head_dim)) + 4) * row.score_magnitude[j] +
+                          2 * exponent + 6 + 5 * growth(std::max(rises - 1, 0.0)))));
+      if (p > 0) mean_error_ += p * error_.back();
+    }
+    n_ = static_cast<double>(row.probability.size());
+    sum_error_ = growth(n_ / 4 + 8) * u;
+  }
+
+  template <class Column>
+  double out(std::size_t c, Column const& v) const {
+    double const y = row_.out[c];
+    double error = 0, sum = 0, low = 0, high = 0, largest = 0;
+    for (std::size_t j = 0; j < error_.size(); ++j) {
+      double const p = row_.probability[j];
+      double const value = v(static_cast<std::int64_t>(j));
+      largest = std::max(largest, std::abs(value));
+      if (p == 0) continue;
+      error += p * error_[j] * std::abs(value - y);
+      sum += p * value;
+      low = std::min(low, sum), high = std::max(high, sum);
+    }
+    error = mean_error_ < 1 ? error / (1 - mean_error_) : std::numeric_limits<double>::infinity();
+    error += growth(n_) * u * (high - low) + (sum_error_ + 3 * u) * std::abs(y) +
+             n_ * precision<Acc>().smallest_normal * largest;
+    return oracle_factor<Acc>() * error + rounding<T>(std::abs(y) + error);
+  }
+
+  double lse() const {
+    double const error = mean_error_ + sum_error_ + 4 * u * std::log(n_ + 1) +
+                         u * (std::isfinite(row_.lse) ? std::abs(row_.lse) : 0);
+    return oracle_factor<Acc>() * error + rounding<Acc>(row_.lse);
+  }
+
+ private:
+  static constexpr double u = precision<Acc>().roundoff;
+
+  reference::AttentionRow const& row_;
+  std::vector<double> error_;
+  double mean_error_ = 0, sum_error_ = 0, n_ = 0;
+};
+
 /// The parts of AttentionBound<T>::out(c, v), of which `unrounded` is the bound of kernels that
 /// keep weights as they are.
 ///
