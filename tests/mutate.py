@@ -7,7 +7,7 @@ family's own tests must notice.
 BUILD is a configured and built folder of the preset `default` (its flags and libraries are used; nothing of it is
 written but BUILD/mutate). Of all faults of the listed operators in the listed headers a sample is drawn, with a seed
 that is printed. For each, the family's test sources are compiled without optimization against the changed header, one
-after the other, and run until something fails: a refused compilation, a failed test, a crash, and ten times the time
+after the other, and run until something fails: a refused compilation, a failed test, a crash, and five times the time
 kill. A fault whose objects are those of the unchanged header is in code that this build does not have (device branches)
 or changes nothing, and is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there
 and marked. The score is killed / (killed + survivors).
@@ -209,7 +209,7 @@ class Builder:
         begin = time.monotonic()
         try:
             run = subprocess.run([str(program)], env=environment, capture_output=True, check=False, text=True,
-                                 timeout=60 + 10 * self.seconds.get(source, 60))  # fmt: skip
+                                 timeout=10 + 5 * self.seconds.get(source, 60))  # fmt: skip
         except subprocess.TimeoutExpired:
             return False
         self.last = run.stdout
@@ -229,6 +229,17 @@ class Builder:
             note.write_text(json.dumps(self.seconds[source]), encoding="utf-8")
             print(f"  {source}: {self.seconds[source]:.1f} s", flush=True)
         return known.read_bytes()
+
+    def known_verdict(self, mutant: Mutant) -> str:
+        """As verdict(), from an earlier run that was cut off, if no source has changed since."""
+        note = self.folder / "verdicts.json"
+        verdicts = {}
+        if note.exists() and note.stat().st_mtime > self.newest:
+            verdicts = json.loads(note.read_text(encoding="utf-8"))
+        if str(mutant) not in verdicts:
+            verdicts[str(mutant)] = self.verdict(mutant)
+            note.write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
+        return verdicts[str(mutant)]
 
     def verdict(self, mutant: Mutant) -> str:
         overlay = self.folder / "overlay"
@@ -285,7 +296,7 @@ def main(arguments: list[str]) -> int:
     counts = {"killed": 0, "survived": 0, "argued": 0, "not compiled": 0}
     survivors = []
     for number, mutant in enumerate(sample, 1):
-        verdict = builder.verdict(mutant)
+        verdict = builder.known_verdict(mutant)
         if verdict == "survived" and mutant.key() in known:
             verdict = "argued"
         counts[verdict.split(" by ")[0]] += 1

@@ -30,6 +30,8 @@ namespace attikos::test {
 ///   run
 ///              of keys: growth(n) u D. Of weights, in at least 4 lanes: growth(n / 4 + 8) u |y|.
 ///              Quotient and product, 3 u |y|.
+///   sink       One weight more in the sum of weights, whose exponent and that of the others are
+///              rounded: expm1(u (2 (|sink| + M) + 6)).
 ///   lse        E; the sum of weights as above; log, 4 u log n; the sum with the maximum, u |lse|.
 template <class T>
 class HostAttentionBound {
@@ -51,6 +53,12 @@ class HostAttentionBound {
     }
     n_ = static_cast<double>(row.probability.size());
     sum_error_ = growth(n_ / 4 + 8) * u;
+    if (std::isfinite(row.sink)) {
+      double magnitude = 0;
+      for (double m : row.score_magnitude)
+        if (std::isfinite(m)) magnitude = std::max(magnitude, m);
+      sum_error_ += std::expm1(u * (2 * (std::abs(row.sink) + magnitude) + 6));
+    }
   }
 
   template <class Column>
