@@ -7,9 +7,9 @@ family's own tests must notice.
 BUILD is a configured and built folder of the preset `default` (its flags and libraries are used; nothing of it is
 written but BUILD/mutate). Of all faults of the listed operators in the listed headers a sample is drawn, with a seed
 that is printed. For each, the family's test sources are compiled without optimization against the changed header, one
-after the other, and run until something fails: a refused compilation, a failed test, a crash, and five times the time
-kill. A fault whose objects are those of the unchanged header is in code that this build does not have (device branches)
-or changes nothing, and is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there
+after the other, and run until something fails: a failed test, a crash, and five times the time kill. A fault that does
+not compile, or whose objects are those of the unchanged header, in code that this build does not have (device branches),
+is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there
 and marked. The score is killed / (killed + survivors).
 
 Operators: a relation for its neighbour (< and <=, > and >=, == and !=), + and -, * and /, && and ||, a negation left
@@ -252,7 +252,7 @@ class Builder:
                 before = self.baseline(source)
                 built = self.object_of(source, "mutant", f"-I{overlay}")
                 if built is None:
-                    return "killed by the compiler"
+                    return "stillborn"
                 if built.read_bytes() == before:
                     continue
                 differs = True
@@ -293,7 +293,7 @@ def main(arguments: list[str]) -> int:
         return 0
     builder = Builder(given.build.resolve())
     known = argued()
-    counts = {"killed": 0, "survived": 0, "argued": 0, "not compiled": 0}
+    counts = {"killed": 0, "survived": 0, "argued": 0, "stillborn": 0, "not compiled": 0}
     survivors = []
     for number, mutant in enumerate(sample, 1):
         verdict = builder.known_verdict(mutant)
