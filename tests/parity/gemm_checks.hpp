@@ -129,7 +129,7 @@ void check_gemm(GemmCase p) {
       std::string("gemm/") + type_name<TA>() +
           (same ? "" : std::string("_") + type_name<TB>() + "_" + type_name<TC>()) + "/" +
           Exec::name(),
-      describe(p), p.k > 1 ? stored_as<TC>() : Stored{});
+      describe(p), p.k > 1 && p.options.alpha != 0 ? stored_as<TC>() : Stored{});
   std::int64_t const step = std::max<std::int64_t>(1, p.m / p.rows_checked);
   for (std::int64_t bt = 0; bt < std::abs(p.batch); ++bt) {
     std::int64_t const ba = p.batch_a == Batch::full ? bt : 0;

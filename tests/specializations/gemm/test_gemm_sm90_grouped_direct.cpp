@@ -206,7 +206,7 @@ void run_grouped(GroupedCase const& t) {
         }
       }
     EXPECT_EQ(untouched, results[0]) << "memory of no group was written";
-    if (t.k > 1) norms.check("direct gemm/grouped", "C");
+    if (t.k > 1 && t.alpha != 0) norms.check("direct gemm/grouped", "C");
     ++grouped_runs;
     if (testing::Test::HasFailure()) break;
   }
