@@ -8,9 +8,9 @@ BUILD is a configured and built folder of the preset `default` (its flags and li
 written but BUILD/mutate). Of all faults of the listed operators in the listed headers a sample is drawn, with a seed
 that is printed. For each, the family's test sources are compiled without optimization against the changed header, one
 after the other, and run until something fails: a failed test, a crash, and five times the time kill. A fault that does
-not compile, or whose objects are those of the unchanged header, in code that this build does not have (device branches),
-is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there
-and marked. The score is killed / (killed + survivors).
+not compile, or whose objects are those of the unchanged header (it is in code that this build does not have, such as
+device branches), is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there and
+marked. The score is killed / (killed + survivors).
 
 Operators: a relation for its neighbour (< and <=, > and >=, == and !=), + and -, * and /, && and ||, a negation left
 out, 0 and 1 for each other as operands, min and max for each other, a statement left out (calls, compound

@@ -15,6 +15,7 @@
 #include <string>
 #include <utility>
 
+#include "attention/weights_and_values.hpp"
 #include "gemm/direct_matrix.hpp"
 
 namespace {
@@ -280,25 +281,6 @@ struct Factors {
 };
 
 double worst_attention_ratio = 0;
-
-/// Values of every other feature get a mean: what a wrong scale shows in.
-template <class T>
-void add_means(Tensor4<T>& v) {
-  for (std::int64_t b = 0; b < v.extent[0]; ++b)
-    for (std::int64_t h = 0; h < v.extent[1]; ++h)
-      for (std::int64_t s = 0; s < v.extent[2]; ++s)
-        for (std::int64_t c = 1; c < v.extent[3]; c += 2)
-          v.at(b, h, s, c) = T(static_cast<float>(wide(v.at(b, h, s, c)) + 1));
-}
-
-/// Whether weights lie so close together that they may all be rounded the same way, which scales
-/// their row; over 64 spacings it is averaged out (tolerance_attention.hpp).
-inline bool is_narrow(std::vector<std::pair<std::int64_t, double>> const& weights, double unit) {
-  double most = 0, least = infinity;
-  for (auto const& [j, p] : weights)
-    if (p > 0) most = std::max(most, p), least = std::min(least, p);
-  return most < (1 + 64 * unit) * least;
-}
 
 /// Runs a case for devices of 1, 3 and all multiprocessors, whose bits must agree, and compares
 /// every element with float64.
