@@ -80,7 +80,7 @@ FAMILIES = {
     "quantize": (
         ["quantize/quantize.hpp", "quantize/quantize_portable.hpp", "quantize/scale_grid.hpp",
          "quantize/quantize_value.hpp"],
-        ["unit/norm/test_error_messages_rows.cpp", "parity/test_quantize.cpp"],
+        ["unit/gemm/test_error_messages_gemm_extras.cpp", "parity/test_quantize.cpp"],
     ),
 }  # fmt: skip
 

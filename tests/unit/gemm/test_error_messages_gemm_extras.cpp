@@ -280,6 +280,19 @@ TEST(QuantizeErrors, Shapes) {
   refused({"attikos::quantize: scale has one factor for each element; " + shapes}, out, each);
 }
 
+TEST(QuantizeErrors, ScalesOfAnotherRank) {
+  Array<float, 3> x({2, 3, 5});
+  Array<E4m3, 3> out({2, 3, 5});
+  Array<float, 1> scale({4});
+  expect_error<ShapeError>([&] { quantize(Exec(), x.view(), out.view(), scale.view()); },
+                           {"attikos::quantize: scale is [4] float32; expected "});
+  expect_error<ShapeError>(
+      [&] { quantize_with_scale(Exec(), x.view(), scale.const_view(), out.view()); },
+      {"attikos::quantize_with_scale: scale is [4] float32; expected "});
+  out.download();
+  EXPECT_TRUE(out.unchanged());
+}
+
 TEST(QuantizeErrors, ScalesThatOverlap) {
   Array<float, 2> x({3, 5});
   Array<E4m3, 2> out({3, 5});
