@@ -8,8 +8,10 @@ work is queued on the caller's stream.
 
 from __future__ import annotations
 
+import sys as _sys
 from typing import TYPE_CHECKING, Any
 
+from . import _border
 from ._arrays import Array
 from ._context import has_cuda, stream
 from ._dtypes import DType
@@ -69,6 +71,9 @@ from .rows import (
     softmax_backward,
 )
 from .validation import reference_attention, validate_attention, validate_matmul
+
+if "torch" in _sys.modules:
+    _border.meet(_sys.modules["torch"].Tensor)
 
 __version__: str = _loaded.attikos_version_string().decode()
 

@@ -49,7 +49,7 @@ def _never() -> Any:
 
 
 # What PyTorch says of the calling thread; set when its first tensor comes.
-_records = _has_modes = _has_function_mode = _never
+_records = _has_modes = _has_function_mode = _is_traced = _never
 _level: Any = _never
 
 
@@ -129,25 +129,43 @@ def _load() -> dict[str, Any]:
 def _watch(torch: Any) -> bool:
     """Learns where this PyTorch says what _way() has to know; False of one that does not say it, or that does not
     hand its tensors over without Python."""
-    global _records, _has_modes, _has_function_mode, _level
+    global _records, _has_modes, _has_function_mode, _is_traced, _level
     inside, transforms = torch._C, getattr(torch._C, "_functorch", None)
     found = (
         torch.is_grad_enabled,
+        getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", None),
         getattr(inside, "_len_torch_dispatch_stack", None),
         getattr(inside, "_is_torch_function_mode_enabled", None),
         getattr(transforms, "maybe_current_level", None),
     )
     if None in found or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return False
-    _records, _has_modes, _has_function_mode, _level = found
+    _records, _is_traced, _has_modes, _has_function_mode, _level = found
     return True
+
+
+def is_traced() -> bool:
+    """Whether torch.compile reads this code instead of running it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(getattr(torch.compiler, "is_dynamo_compiling", _never)())
+
+
+def dispatches(*arrays: Any) -> bool:
+    """Whether a mode, a transform or a subclass of PyTorch is to see a call on these arrays, as an operator."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(arrays[0], torch.Tensor):
+        return False
+    if _watch(torch) and (_has_modes() or _level() is not None):
+        return True
+    plain = torch._C._disabled_torch_dispatch_impl
+    return any(isinstance(x, torch.Tensor) and type(x).__torch_dispatch__ is not plain for x in arrays)
 
 
 def _way(first: Any, *others: Any) -> int:
     """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, or LONG."""
     kind = type(first)
     if kind in _tensors:
-        if _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
+        if _is_traced() or _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
             return LONG
         records = _records()
         if first.is_neg() or records and first.requires_grad:

@@ -198,7 +198,21 @@ def _like(call: Call, shape: Any, dtype: DType, settings: dict[str, Any]) -> Ope
     return call.result(shape, dtype).swap(-3, -2)
 
 
-def _forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool) -> Any:
+# Settings of the short way in the order of its arguments, others of it, and those that it does not take.
+_OFTEN = ("scale", "softcap", "window", "causal", "top_left", "compute", "attention_chunk")
+_INDICES = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table")
+_SELDOM = ("bias", "mask", "alibi_slopes", "sinks", "descale_q", "descale_k", "descale_v", "out_dtype")
+
+
+def attention_forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool) -> Any:
+    if settings["determinism"] == "run_to_run" and all(settings[name] is None for name in _SELDOM):
+        done = _border.attention(
+            q, k, v, settings["heads_last"], with_lse, *(settings[name] for name in _OFTEN),
+            check=settings["check"] if settings["check_device"] or not getattr(q, "is_cuda", False) else False,
+            **{name: settings[name] for name in _INDICES}, algorithm=settings["algorithm"], kernel=settings["kernel"],
+        )  # fmt: skip
+        if done is not None:
+            return done
     call, options = prepare(operation, q, k, v, settings)
     out, lse = results(call, settings, with_lse)
     call.run("attikos_attention", call["q"], call["k"], call["v"], out, lse, options)
@@ -254,10 +268,12 @@ def differentiable_attention(
     operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool
 ) -> Any:
     """attention() of settings that are complete, in the words of `operation`."""
+    if _border.is_traced() or _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
+        return _dispatched(q, k, v, settings, return_lse)
     with_lse = flag(operation, "return_lse", return_lse)
     inputs = (q, k, v, settings["bias"], settings["sinks"])
     if not _autograd.wanted(*inputs):
-        return _forward(operation, q, k, v, settings, with_lse)
+        return attention_forward(operation, q, k, v, settings, with_lse)
     if settings["page_table"] is not None:
         for name, x in zip(("q", "k", "v", "bias", "sinks"), inputs):
             if getattr(x, "requires_grad", False):
@@ -266,25 +282,49 @@ def differentiable_attention(
                     f"expected {spell(operation, name)}.detach(), or a call in torch.no_grad()"
                 )
     if q.element_size() == 1:  # float8 has no gradient: refused on the way
-        return _forward(operation, q, k, v, settings, with_lse)
+        return attention_forward(operation, q, k, v, settings, with_lse)
 
     def run(q: Any, k: Any, v: Any, bias: Any, sinks: Any) -> Any:
-        return _forward(operation, q, k, v, {**settings, "bias": bias, "sinks": sinks}, True)
+        return attention_forward(operation, q, k, v, {**settings, "bias": bias, "sinks": sinks}, True)
 
     def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
         again = {**settings, "bias": inputs[3], "sinks": inputs[4], "kernel": "", "check": False}
-        v, out, lse, dout = inputs[2], outputs[0], outputs[1], gradients[0]
-        if dout is None:
-            dout = out.new_zeros(out.shape)
-        if gradients[1] is not None:
-            v = tensor_of(operand_of(operation, "v", v))
-            v, out, dout = _with_gradient_of_lse(v, out, dout, gradients[1], settings["heads_last"])
-        dq, dk, dv, *others = _backward(*inputs[:2], v, out, lse, dout, again, d_bias=needed[3], d_sinks=needed[4])
-        features = inputs[2].shape[-1]
-        return (dq, dk, dv if dv.shape[-1] == features else dv[..., :features], *others)
+        return gradients_of(operation, *inputs[:3], *outputs[:2], *gradients[:2], again, needed[3], needed[4])
 
     out, lse = _autograd.apply(run, back, inputs, differentiable=2)
     return (out, lse) if with_lse else out
+
+
+def _dispatched(q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool) -> Any:
+    """The call as an operator of PyTorch. Factors of float8 and out_dtype are none of its arguments."""
+    from . import _operators
+
+    for name in ("out_dtype", "descale_q", "descale_k", "descale_v"):
+        if settings[name] is not None:
+            raise UnsupportedError(
+                f"attikos.attention: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes "
+                "and transforms"
+            )
+    more = {**settings, "check": settings["check"] and settings["check_device"], "window": list(settings["window"])}
+    out, lse = _operators.attention(
+        q, k, v, settings["bias"], settings["sinks"], *(more[name] for name in _operators.SETTINGS)
+    )
+    return (out, lse) if return_lse else out
+
+
+def gradients_of(
+    operation: str, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any, dlse: Any, settings: dict[str, Any],
+    d_bias: bool, d_sinks: bool,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Gradients of q, k, v, bias and sinks from those of the output and the log-sum-exp, of which one may be None."""
+    features = v.shape[-1]
+    if dout is None:
+        dout = out.new_zeros(out.shape)
+    if dlse is not None:
+        v = tensor_of(operand_of(operation, "v", v))
+        v, out, dout = _with_gradient_of_lse(v, out, dout, dlse, settings["heads_last"])
+    dq, dk, dv, *others = _backward(q, k, v, out, lse, dout, settings, d_bias=d_bias, d_sinks=d_sinks)
+    return (dq, dk, dv if dv.shape[-1] == features else dv[..., :features], *others)
 
 
 def _with_gradient_of_lse(v: Any, out: Any, dout: Any, dlse: Any, heads_last: bool) -> tuple[Any, Any, Any]:
@@ -419,4 +459,7 @@ def naive_attention(q: Any, k: Any, v: Any, scale: float = 0.0, is_causal: bool 
 def with_algorithm(algorithm: str, q: Any, k: Any, v: Any, scale: float, is_causal: bool) -> Any:
     """Attention by name, with arguments that mean one thing in each place."""
     settings = attention_settings(scale=scale, causal=is_causal, algorithm=algorithm)
-    return differentiable_attention(Caller(f"{algorithm}_attention", causal="is_causal"), q, k, v, settings, False)
+    return differentiable_attention(_BY_ALGORITHM[algorithm], q, k, v, settings, False)
+
+
+_BY_ALGORITHM = {name: Caller(f"{name}_attention", causal="is_causal") for name in _ALGORITHMS}

@@ -49,6 +49,11 @@ def decode(
             return done
         del done
     settings = settings_of(locals())
+    if _border.is_traced() or _border.dispatches(q, k, v):
+        from . import _operators
+
+        found = _operators.call_decode(q, k, v, settings)
+        return found if return_lse else found[0]
     with_lse = flag("decode", "return_lse", return_lse)
     call, options = prepare("decode", q, k, v, settings, of_decode=True)
     out, lse = results(call, settings, with_lse)

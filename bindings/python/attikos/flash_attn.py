@@ -118,6 +118,11 @@ def flash_attn_kvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with keys and values in one array [batch, seqlen_k, 2, heads_k, d]."""
+    if _border.is_traced():
+        return flash_attn_func(
+            q, *kv.unbind(-3), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+            return_attn_probs,
+        )  # fmt: skip
     operation, parts = _parts("flash_attn_kvpacked_func", kv, "kv", "batch, seqlen_k, 2, heads_k, head_dim", 2)
     settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(operation, q, *parts, settings, return_attn_probs)
@@ -129,6 +134,11 @@ def flash_attn_qkvpacked_func(
     deterministic: bool = False, return_attn_probs: bool = False,
 ) -> Any:  # fmt: skip
     """The same with queries, keys and values in one array [batch, seqlen, 3, heads, d]."""
+    if _border.is_traced():
+        return flash_attn_func(
+            *qkv.unbind(-3), dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic,
+            return_attn_probs,
+        )  # fmt: skip
     operation, parts = _parts("flash_attn_qkvpacked_func", qkv, "qkv", "batch, seqlen, 3, heads, head_dim", 3)
     settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(operation, *parts, settings, return_attn_probs)
@@ -154,9 +164,11 @@ def flash_attn_varlen_func(
         )  # fmt: skip
         if done is not None:
             return done
-    operation = Caller("flash_attn_varlen_func", **_SPELLED, lengths_kv="cu_seqlens_k")
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
-    return _packed(operation, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check, block_table)
+    return _packed(_VARLEN, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check, block_table)
+
+
+_VARLEN = Caller("flash_attn_varlen_func", **_SPELLED, lengths_kv="cu_seqlens_k")
 
 
 def _packed(
@@ -169,6 +181,8 @@ def _packed(
             raise ArgumentError(f"attikos.{operation}: {name} is None; expected the offsets of the sequences")
     if block_table is None:
         given["cu_seqlens_kv"] = cu_seqlens_k
+    elif _border.is_traced():
+        given.update(page_table=block_table, lengths_kv=cu_seqlens_k[1:] - cu_seqlens_k[:-1])
     else:
         like = operand_of(operation, "q", q)
         offsets = int32_array(operation, "cu_seqlens_kv", cu_seqlens_k, like)
@@ -194,6 +208,11 @@ def flash_attn_varlen_kvpacked_func(
     check: bool = False,
 ) -> Any:  # fmt: skip
     """The same with keys and values in one array [total_k, 2, heads_k, d]."""
+    if _border.is_traced():
+        return flash_attn_varlen_func(
+            q, *kv.unbind(-3), cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, dropout_p, softmax_scale, causal,
+            window_size, softcap, alibi_slopes, deterministic, return_attn_probs, check=check,
+        )  # fmt: skip
     operation, parts = _parts("flash_attn_varlen_kvpacked_func", kv, "kv", "total_k, 2, heads_k, head_dim", 2)
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _packed(operation, q, *parts, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check)
@@ -206,6 +225,11 @@ def flash_attn_varlen_qkvpacked_func(
     check: bool = False,
 ) -> Any:  # fmt: skip
     """The same with queries, keys and values in one array [total, 3, heads, d]."""
+    if _border.is_traced():
+        return flash_attn_varlen_func(
+            *qkv.unbind(-3), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, dropout_p, softmax_scale, causal,
+            window_size, softcap, alibi_slopes, deterministic, return_attn_probs, check=check,
+        )  # fmt: skip
     operation, parts = _parts("flash_attn_varlen_qkvpacked_func", qkv, "qkv", "total, 3, heads, head_dim", 3)
     operation.names.update(cu_seqlens_q="cu_seqlens", cu_seqlens_kv="cu_seqlens")
     numbers = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
@@ -249,6 +273,12 @@ def flash_attn_with_kvcache(
             if k is not None:
                 _autograd.mark_written(k_cache, v_cache)
             return done
+    if _border.is_traced() or _border.dispatches(q, k_cache, v_cache, k, v):
+        return _dispatched(
+            q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
+            block_table, alibi_slopes, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, check,
+            return_softmax_lse,
+        )  # fmt: skip
     _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
                               "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip
     with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
@@ -280,6 +310,23 @@ def flash_attn_with_kvcache(
     run_append(append, options)
     call.run(function, *arguments)
     return call.finish()
+
+
+def _dispatched(
+    q: Any, k_cache: Any, v_cache: Any, k: Any, v: Any, cos: Any, sin: Any, seqlens: Any, *others: Any
+) -> Any:
+    """The call as an operator of PyTorch."""
+    from . import _operators
+
+    *settings, window_size, softcap, interleaved, num_splits, check, with_lse = others
+    if isinstance(seqlens, int):
+        seqlens = q.new_full((q.shape[0],), seqlens, dtype=_operators.torch.int32)
+    operator = _operators.cache_attention if k is None else _operators.append_and_attend
+    new = () if k is None else (k, v, cos, sin)
+    out, lse = operator(
+        q, k_cache, v_cache, *new, seqlens, *settings, list(window_size), softcap, interleaved, num_splits, check
+    )
+    return (out, lse) if with_lse else out
 
 
 _CACHE = Caller(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _autograd, _library
+from . import _autograd, _border, _library
 from ._arguments import choice, flag, integer, real
 from ._arrays import Call, operand_of, pointer_or_none
 from ._dtypes import FLOATING
@@ -13,6 +13,12 @@ from ._host import int32_array
 from .errors import ShapeMismatchError, UnsupportedDtypeError
 
 GATES = {"silu": 4, "gelu": 2, "gelu_tanh": 3}  # as activations of gemm() are numbered
+
+
+def _operators() -> Any:
+    from . import _operators
+
+    return _operators
 
 
 def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values: Any) -> tuple[Call, Any]:
@@ -40,17 +46,37 @@ def rope(
     positions: int32 [batch] (of the first token) or [batch, seqlen]. x has gradients; cos and sin have none: where
     PyTorch records, one that asks for it raises UnsupportedError.
     """
-    values = {"interleaved": int(flag("rope", "interleaved", interleaved)),
-              "position_offset": integer("rope", "position_offset", position_offset),
-              "rotary_dim": integer("rope", "rotary_dim", rotary_dim)}  # fmt: skip
+    if _border.is_traced() or _border.dispatches(x, cos, sin):
+        return _operators().rope(x, cos, sin, positions, interleaved, position_offset, rotary_dim)
+    values = _rope_values(interleaved, position_offset, rotary_dim)
 
-    def run(x: Any, function: str = "attikos_rope") -> Any:
-        call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)
-        out = call.result(call["x"].shape, call["x"].dtype)
-        call.run(function, call["x"], call["cos"], call["sin"], out, options)
-        return call.finish()
+    def run(x: Any) -> Any:
+        return _rope("attikos_rope", x, cos, sin, positions, values)
 
-    return _autograd.call(run, lambda given, out, dout: (run(dout, "attikos_rope_backward"),), x)
+    return _autograd.call(
+        run, lambda given, out, dout: (_rope("attikos_rope_backward", dout, cos, sin, positions, values),), x
+    )
+
+
+def _rope_values(interleaved: Any, position_offset: Any, rotary_dim: Any) -> dict[str, Any]:
+    return {"interleaved": int(flag("rope", "interleaved", interleaved)),
+            "position_offset": integer("rope", "position_offset", position_offset),
+            "rotary_dim": integer("rope", "rotary_dim", rotary_dim)}  # fmt: skip
+
+
+def _rope(function: str, x: Any, cos: Any, sin: Any, positions: Any, values: dict[str, Any]) -> Any:
+    call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)
+    out = call.result(call["x"].shape, call["x"].dtype)
+    call.run(function, call["x"], call["cos"], call["sin"], out, options)
+    return call.finish()
+
+
+def rope_backward(
+    dout: Any, cos: Any, sin: Any, positions: Any, interleaved: Any, position_offset: Any, rotary_dim: Any
+) -> Any:
+    """dx of rope()."""
+    values = _rope_values(interleaved, position_offset, rotary_dim)
+    return _rope("attikos_rope_backward", dout, cos, sin, positions, values)
 
 
 def fused_rmsnorm_rope(
@@ -64,6 +90,8 @@ def fused_rmsnorm_rope(
     rope().
     """
     operation = "fused_rmsnorm_rope"
+    if _border.is_traced() or _border.dispatches(x, weight, cos, sin):
+        return _operators().fused_rmsnorm_rope(x, weight, cos, sin, eps, num_heads)
     arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     shapes = {name: operand_of(operation, name, array) for name, array in arrays.items()}
     ox = shapes["x"]
@@ -92,14 +120,25 @@ def fused_rmsnorm_rope(
         return call.finish()
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        arrays = {"x": given[0], "weight": given[1], "cos": cos, "sin": sin, "dout": dout}
-        call, options = _rope_call(operation, None, arrays, **values)
-        dx = call.result(ox.shape, ox.dtype)
-        dweight = call.result(call["weight"].shape, call["weight"].dtype)
-        call.run("attikos_rms_norm_rope_backward", *(call[name] for name in arrays), dx, dweight, options)
-        return call.finish()
+        return _rmsnorm_rope_backward(*given, cos, sin, dout, values)
 
     return _autograd.call(run, back, x, weight)
+
+
+def _rmsnorm_rope_backward(x: Any, weight: Any, cos: Any, sin: Any, dout: Any, values: dict[str, Any]) -> Any:
+    arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin, "dout": dout}
+    call, options = _rope_call("fused_rmsnorm_rope", None, arrays, **values)
+    dx = call.result(call["x"].shape, call["x"].dtype)
+    dweight = call.result(call["weight"].shape, call["weight"].dtype)
+    call.run("attikos_rms_norm_rope_backward", *(call[name] for name in arrays), dx, dweight, options)
+    return call.finish()
+
+
+def fused_rmsnorm_rope_backward(
+    x: Any, weight: Any, cos: Any, sin: Any, dout: Any, eps: float, num_heads: int | None
+) -> Any:
+    """(dx, dweight) of fused_rmsnorm_rope()."""
+    return _rmsnorm_rope_backward(x, weight, cos, sin, dout, {"eps": eps, "num_heads": num_heads or 0})
 
 
 def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = "silu") -> Any:
@@ -109,6 +148,8 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     activation silu, gelu (erf) or gelu_tanh.
     """
     operation = "fused_gated_mlp"
+    if _border.is_traced() or _border.dispatches(x, gate_weight, up_weight):
+        return _operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
     if ox.dtype not in FLOATING:
@@ -128,10 +169,16 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
         return call.finish()
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        names = ("x", "gate_weight", "up_weight")
-        call = Call(operation, **dict(zip(names, given)), dout=dout)
-        results = [call.result(call[name].shape, call[name].dtype) for name in names]
-        call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
-        return call.finish()
+        return fused_gated_mlp_backward(*given, dout, activation)
 
     return _autograd.call(run, back, x, gate_weight, up_weight)
+
+
+def fused_gated_mlp_backward(x: Any, gate_weight: Any, up_weight: Any, dout: Any, activation: str) -> Any:
+    """(dx, dgate_weight, dup_weight) of fused_gated_mlp()."""
+    operation, names = "fused_gated_mlp", ("x", "gate_weight", "up_weight")
+    call = Call(operation, **dict(zip(names, (x, gate_weight, up_weight))), dout=dout)
+    results = [call.result(call[name].shape, call[name].dtype) for name in names]
+    number = choice(operation, "activation", activation, GATES)
+    call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
+    return call.finish()

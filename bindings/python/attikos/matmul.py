@@ -103,6 +103,12 @@ def _product(
     scale: Any = 1.0, kernel: Any = "", compute: Any = "ieee", accumulate: Any = "promoted",
     return_pre_activation: bool = False, **tensors: Any,
 ) -> Any:  # fmt: skip
+    if c is None and out_dtype is None and not return_pre_activation and all(x is None for x in tensors.values()):
+        done = _border.gemm(
+            a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel
+        )
+        if done is not None:
+            return done
     options = _options(operation, alpha, beta, scale, trans_a, trans_b, activation, compute, kernel, accumulate)
     if options.beta != 0 and c is None:
         raise ArgumentError(f"attikos.{operation}: beta is {beta} but there is no c")
@@ -231,11 +237,40 @@ def gemm(
             return done
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
+    if _border.is_traced() or _border.dispatches(a, b, bias, residual, c):
+        return _dispatched(
+            a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
+            return_pre_activation, {**quantized, "kernel": kernel or None, "accumulate": None if accumulate == "promoted" else 1},
+        )  # fmt: skip
     return _differentiable_product(
         "gemm", a, b, out_dtype, c=c, bias=bias, residual=residual, beta=beta, kernel=kernel, accumulate=accumulate,
         return_pre_activation=return_pre_activation, quantized=quantized, alpha=alpha, trans_a=trans_a,
         trans_b=trans_b, activation=activation, scale=scale, compute=compute,
     )  # fmt: skip
+
+
+def _dispatched(
+    a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
+    activation: Any, compute: Any, out_dtype: Any, return_pre_activation: Any, others: dict[str, Any],
+) -> Any:  # fmt: skip
+    """The call as an operator of PyTorch, which takes none of the others."""
+    from . import _operators
+
+    for name, value in others.items():
+        if value is not None:
+            raise UnsupportedError(
+                f"attikos.gemm: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes and "
+                "transforms"
+            )
+    torch = _operators.torch
+    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
+        out_dtype = getattr(torch, out_dtype if isinstance(out_dtype, str) else dtype_of(out_dtype).name)
+    activation = activation or "none"
+    out, pre = _operators.gemm(
+        a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
+        bool(return_pre_activation or activation != "none"),
+    )  # fmt: skip
+    return (out, pre) if return_pre_activation else out
 
 
 def grouped_gemm(
@@ -322,6 +357,8 @@ def _gradients(
 def tensor_core_gemm(a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Any:
     """alpha * a * b + beta * c in float32 from float16 (or bfloat16, float32) matrices, summed in float32; gradients
     as for gemm()."""
+    if _border.is_traced() or _border.dispatches(a, b, c):
+        return gemm(a, b, alpha, beta, c=c, out_dtype="float32")
     dtype = operand_of("tensor_core_gemm", "a", a).dtype
     if dtype not in (DType.float16, DType.bfloat16, DType.float32):
         raise UnsupportedDtypeError(
@@ -351,6 +388,8 @@ def triton_matmul(
     The block sizes are given all or none, positive and within the problem; they are checked, and the tiles
     are those of the kernel that takes the call. use_autotune changes nothing either. Gradients as for gemm().
     """
+    if _border.is_traced() or _border.dispatches(a, b):
+        return gemm(a, b)
     oa, ob = operand_of("triton_matmul", "a", a), operand_of("triton_matmul", "b", b)
     if oa.ndim != 2 or ob.ndim != 2:
         raise ShapeMismatchError(

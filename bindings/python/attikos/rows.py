@@ -33,8 +33,17 @@ def merge_leading(operation: str, x: Operand) -> Operand:
     return x.view(tuple(shape), tuple(strides))
 
 
+def _operators() -> Any:
+    from . import _operators
+
+    return _operators
+
+
 def _row_call(operation: str, function: str, number: float, x: Any, **vectors: Any) -> Any:
     number = real(operation, _NUMBERS.get(operation, "eps"), number)
+    done = _border.rows(operation, number, x, *vectors.values())
+    if done is not None:
+        return done
     call = Call(operation, x=x, **vectors)
     ox = call["x"]
     if ox.ndim < 1:
@@ -55,6 +64,8 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
     done = _border.rows("rms_norm", eps, x, weight)
     if done is not None:
         return done
+    if _border.is_traced() or _border.dispatches(x, weight):
+        return _operators().rms_norm(x, weight, real("rms_norm", "eps", eps))
 
     def run(x: Any, weight: Any) -> Any:
         return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
@@ -67,6 +78,8 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
     done = _border.rows("layer_norm", eps, x, weight, bias)
     if done is not None:
         return done
+    if _border.is_traced() or _border.dispatches(x, weight, bias):
+        return _operators().layer_norm(x, weight, bias, real("layer_norm", "eps", eps))
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
         return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
@@ -82,6 +95,8 @@ def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
     done = _border.rows("l2_normalize", eps, x)
     if done is not None:
         return done
+    if _border.is_traced() or _border.dispatches(x):
+        return _operators().l2_normalize(x, real("l2_normalize", "eps", eps))
 
     def run(x: Any) -> Any:
         return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
@@ -94,6 +109,8 @@ def softmax(x: Any, scale: float = 1.0) -> Any:
     done = _border.rows("softmax", scale, x)
     if done is not None:
         return done
+    if _border.is_traced() or _border.dispatches(x):
+        return _operators().softmax(x, real("softmax", "scale", scale))
 
     def run(x: Any) -> Any:
         return _row_call("softmax", "attikos_softmax", scale, x)
@@ -106,6 +123,8 @@ def log_softmax(x: Any, scale: float = 1.0) -> Any:
     done = _border.rows("log_softmax", scale, x)
     if done is not None:
         return done
+    if _border.is_traced() or _border.dispatches(x):
+        return _operators().log_softmax(x, real("log_softmax", "scale", scale))
 
     def run(x: Any) -> Any:
         return _row_call("log_softmax", "attikos_log_softmax", scale, x)
@@ -174,6 +193,8 @@ def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
 
 def mean_pool(x: Any, lengths: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
+    if _border.is_traced() or _border.dispatches(x):
+        return _operators().mean_pool(x, lengths)
 
     def run(x: Any) -> Any:
         call = Call("mean_pool", x=x)

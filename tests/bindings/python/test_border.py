@@ -244,14 +244,19 @@ class OfTorch(unittest.TestCase):
             def __torch_function__(self, function, types, arguments=(), named=None):
                 return function(*arguments, **(named or {}))
 
-        class Silent(TorchDispatchMode):
+        seen = []
+
+        class Watching(TorchDispatchMode):
             def __torch_dispatch__(self, function, types, arguments=(), named=None):
+                seen.append(str(function))
                 return function(*arguments, **(named or {}))
 
         self.long(self.x.as_subclass(Own), self.weight)
-        for mode in (Heard, Silent):
-            with mode():
-                self.long(self.x, self.weight)
+        with Heard():
+            self.long(self.x, self.weight)
+        with Watching():
+            attikos.rms_norm(self.x, self.weight)
+        self.assertIn("attikos.rms_norm.default", seen)
         with short_only():
             attikos.rms_norm(self.x, self.weight)
 
