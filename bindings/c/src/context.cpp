@@ -379,7 +379,7 @@ attikos_context find_context(std::int32_t kind, std::int32_t ordinal, void* stre
   }
   static std::uint64_t wanted = 0;
   shared->last_wanted = ++wanted;
-  return attikos_context{kind, ordinal, stream, std::move(shared)};
+  return attikos_context{kind, ordinal, stream, std::move(shared), {}};
 }
 
 }  // namespace attikos::c

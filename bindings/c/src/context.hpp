@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <atomic>
+#include <attikos/core/workspace.hpp>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -58,6 +59,7 @@ struct attikos_context {
   std::int32_t ordinal;
   void* stream;
   std::shared_ptr<attikos::c::Shared> shared;
+  attikos::detail::MemorySource memory = {};
 
   bool is_cuda() const { return kind == ATTIKOS_CUDA; }
   /// Refuses memory that the context's device cannot reach.
@@ -82,6 +84,7 @@ Instance const& instance_of(attikos_context const& context);
 template <class F>
 void run_on(attikos_context const& context, F const& f) {
   CurrentDevice const device(context.is_cuda() ? context.ordinal : -1);
+  attikos::detail::UseMemoryOf const memory(context.memory);
   std::visit(f, instance_of(context));
 }
 

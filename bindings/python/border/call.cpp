@@ -122,15 +122,47 @@ struct Destroy {
   void operator()(attikos_context* context) const { attikos_context_destroy(context); }
 };
 
-struct Known {
-  std::int32_t kind, ordinal;
-  void* stream;
-  std::unique_ptr<attikos_context, Destroy> context;
-};
-
 /// So many contexts a thread keeps: streams come and go, and what belongs to them is theirs to
 /// free.
 constexpr std::size_t most_contexts = 32;
+
+/// Workspace from the caller's allocator, as the results are: memory of PyTorch's cache, inside a
+/// capture of the graph's private pool. Blocks that are released serve what comes later on the
+/// stream.
+struct Workspaces {
+  static constexpr std::size_t most = 8;
+  ffi::Tensor lent[most] = {};
+  std::int32_t ordinal = 0;
+};
+
+struct Known {
+  std::int32_t kind, ordinal;
+  void* stream;
+  std::unique_ptr<Workspaces> workspaces;
+  std::unique_ptr<attikos_context, Destroy> context;
+};
+
+void* allocate(void* user, std::size_t bytes) noexcept {
+  auto& workspaces = *static_cast<Workspaces*>(user);
+  for (ffi::Tensor& place : workspaces.lent) {
+    if (place.defined()) continue;
+    try {
+      std::int64_t const shape[] = {static_cast<std::int64_t>(bytes)};
+      place = ffi::Tensor::FromEnvAlloc(TVMFFIEnvTensorAlloc, ffi::ShapeView(shape, 1),
+                                        DLDataType{kDLUInt, 8, 1},
+                                        DLDevice{kDLCUDA, workspaces.ordinal});
+    } catch (...) {
+      return nullptr;
+    }
+    return place.data_ptr();
+  }
+  return nullptr;
+}
+
+void release(void* user, void* memory) noexcept {
+  for (ffi::Tensor& place : static_cast<Workspaces*>(user)->lent)
+    if (place.defined() && place.data_ptr() == memory) place = ffi::Tensor();
+}
 
 }  // namespace
 
@@ -151,8 +183,14 @@ attikos_context* context_of(DLDevice device) {
   attikos_context* made = nullptr;
   expect_success(attikos_context_create(kind, ordinal, stream, &made));
   if (known.size() == most_contexts) known.pop_back();
-  known.insert(known.begin(), Known{kind, ordinal, stream, {}});
+  known.insert(known.begin(), Known{kind, ordinal, stream, {}, {}});
   known.front().context.reset(made);
+  if (cuda) {
+    auto& workspaces = known.front().workspaces;
+    workspaces = std::make_unique<Workspaces>();
+    workspaces->ordinal = ordinal;
+    expect_success(attikos_context_set_allocator(made, allocate, release, workspaces.get()));
+  }
   return made;
 }
 

@@ -65,12 +65,60 @@ inline void at_finalize(std::function<void()> todo) {
   Kokkos::push_finalize_hook(std::move(todo));
 }
 
-/// Memory of one call, and the lock that keeps other host threads from launching with it until all
-/// launches of this call are in the instance's queue.
+/// Where calls take workspace from instead of the pool: memory of the instance's device that may be
+/// used in the order of its queue, 64 bytes aligned, or null where there is none.
+struct MemorySource {
+  void* (*allocate)(void* user, std::size_t bytes) = nullptr;
+  void (*release)(void* user, void* memory) = nullptr;
+  void* user = nullptr;
+};
+
+/// The source of the calling thread's calls for a scope, the pool if it has no functions.
+class UseMemoryOf {
+ public:
+  explicit UseMemoryOf(MemorySource const& source) : outer_(current()) {
+    current() = source.allocate != nullptr ? &source : nullptr;
+  }
+  ~UseMemoryOf() { current() = outer_; }
+  UseMemoryOf(UseMemoryOf const&) = delete;
+  UseMemoryOf& operator=(UseMemoryOf const&) = delete;
+
+  static MemorySource const*& current() {
+    thread_local MemorySource const* source = nullptr;
+    return source;
+  }
+
+ private:
+  MemorySource const* outer_;
+};
+
+/// Memory that goes back to its source.
+struct ToSource {
+  MemorySource source;
+  void operator()(void* memory) const { source.release(source.user, memory); }
+};
+using SourceMemory = std::unique_ptr<void, ToSource>;
+
+/// Memory of one call, and what keeps it the call's until all launches are in the instance's queue:
+/// a lock against other host threads, or the source that it goes back to.
 struct WorkspaceLease {
   void* data = nullptr;
   std::unique_lock<std::mutex> lock;
+  SourceMemory lent{nullptr, ToSource{}};
 };
+
+inline WorkspaceLease lease_from(MemorySource const& source, char const* operation,
+                                 std::size_t bytes) {
+  SourceMemory memory(source.allocate(source.user, bytes), ToSource{source});
+  if (memory == nullptr)
+    raise<ResourceError>(operation, ": needs ", bytes,
+                         " bytes of workspace, which the caller's allocator did not give");
+  if (reinterpret_cast<std::uintptr_t>(memory.get()) % 64 != 0)
+    raise<ResourceError>(operation, ": the caller's allocator gave memory at ", memory.get(),
+                         "; expected an address divisible by 64");
+  void* const data = memory.get();
+  return {data, {}, std::move(memory)};
+}
 
 /// Memory of the space that an instance runs on.
 template <ExecutionSpace Exec>
@@ -243,7 +291,7 @@ AnyTensor any_workspace(Extras const&... extras) {
   }
 }
 
-/// The caller's workspace if one was given and fits, else the pool's.
+/// The caller's workspace if one was given and fits, else that of the scope's source or the pool's.
 template <ExecutionSpace Exec, class... Extras>
 WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_t bytes,
                              Extras const&... extras) {
@@ -268,6 +316,8 @@ WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_
     return {data, {}};
   } else {
     if (bytes == 0) return {};
+    if (MemorySource const* const source = UseMemoryOf::current(); source != nullptr)
+      return lease_from(*source, operation, bytes);
     return InstancePool<Exec>::get(operation, exec, bytes);
   }
 }

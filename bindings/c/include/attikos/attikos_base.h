@@ -126,6 +126,18 @@ ATTIKOS_API attikos_status attikos_context_create(int32_t kind, int32_t ordinal,
                                                   attikos_context** context);
 /** Does not wait for work under way. Null is allowed. */
 ATTIKOS_API void attikos_context_destroy(attikos_context* context);
+/** Gives `bytes` of the context's device at an address divisible by 64, which may be used in the order of the
+ * context's stream, or null. */
+typedef void* (*attikos_allocate_function)(void* user, size_t bytes);
+/** Takes back what the other gave, at the latest before the call returns: the call's work is in the stream's queue
+ * then, and what is queued behind it may use the memory. */
+typedef void (*attikos_release_function)(void* user, void* memory);
+/** Calls on this context take the memory that they need for their length from these functions, by the calling
+ * thread and with `user`, instead of memory that the library keeps for the stream; into a graph that is captured they
+ * record what they are given. Memory that is not given is ATTIKOS_OUT_OF_MEMORY. Both null: the library's own again. */
+ATTIKOS_API attikos_status attikos_context_set_allocator(attikos_context* context,
+                                                         attikos_allocate_function allocate,
+                                                         attikos_release_function release, void* user);
 /** Waits until all work of the context's stream is done and reports errors of the device as
  * ATTIKOS_DEVICE_ERROR. */
 ATTIKOS_API attikos_status attikos_synchronize(attikos_context* context);
