@@ -27,7 +27,7 @@ from ._arguments import COMPUTE
 barred: contextvars.ContextVar[bool] = contextvars.ContextVar("attikos_barred", default=False)
 _is_barred = barred.get
 
-_LIBRARY = pathlib.Path(__file__).parent / "lib" / "libattikos_border.so"
+LIBRARY = pathlib.Path(__file__).parent / "lib" / "libattikos_border.so"
 _ACTIVATIONS = {None: 0, "none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
 _DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
@@ -115,11 +115,11 @@ _NAMES = (
 def _load() -> dict[str, Any]:
     """The compiled functions; none in a build without them."""
     global _compiled_gemm, _compiled_attention, _compiled_decode, _compiled_with_kvcache
-    if not _LIBRARY.exists():
+    if not LIBRARY.exists():
         return {}
     import tvm_ffi
 
-    module = tvm_ffi.load_module(str(_LIBRARY))
+    module = tvm_ffi.load_module(str(LIBRARY))
     found = {name: module.get_function(name) for name in _NAMES}
     _compiled_gemm, _compiled_attention = found["gemm"], found["attention"]
     _compiled_decode, _compiled_with_kvcache = found["decode"], found["with_kvcache"]
