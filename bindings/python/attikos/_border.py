@@ -4,8 +4,8 @@ functions, by apache-tvm-ffi, which costs a tenth of the way through Python.
 
 Each function here returns what the public function of its name returns, or None for a call that it does not take: one
 that records gradients, has a mode of PyTorch around it, other kinds of arrays, options that are seldom given, and every
-call that libattikos refuses. Such calls go the long way, by _arrays.Call, which takes them or says what is wrong; a call
-that was refused has written nothing, so that nothing is done twice."""
+call that libattikos refuses. Such calls go the long way, by _arrays.Call, which takes them or says what is wrong; a
+call that was refused has written nothing, so that nothing is done twice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The differentiable functions as operators of PyTorch, torch.ops.attikos, with what torch.compile, torch.export, modes and
-transforms ask of one: shapes without numbers, and gradients that are operators themselves. Plain eager calls do not come
-by here. Imported with the first call that does, since it imports PyTorch.
+"""The differentiable functions as operators of PyTorch, torch.ops.attikos, with what torch.compile, torch.export, modes
+and transforms ask of one: shapes without numbers, and gradients that are operators themselves. Plain eager calls do not
+come by here. Imported with the first call that does, since it imports PyTorch.
 
 The kernel of an operator is the public function without records of gradients, so that each says what is wrong in the
 same words either way."""
@@ -203,8 +203,8 @@ def gemm_backward(
         "gemm_backward", a, b, dout, {name: letter in wanted for letter, name in names.items()}, pre, alpha=alpha,
         beta=beta, trans_a=trans_a, trans_b=trans_b, activation=activation, scale=scale, compute=compute,
     )  # fmt: skip
-    return tuple(found.get(name, a.new_empty((0,), dtype=a.dtype if name == "da" else b.dtype if name == "db" else dout.dtype))
-                 for name in names.values())  # fmt: skip
+    like = dict(zip(names.values(), (a, b, dout, dout)))
+    return tuple(found.get(name, x.new_empty((0,))) for name, x in like.items())
 
 
 def _saved_by_gemm(inputs: Any, output: Any) -> Any:
@@ -219,10 +219,8 @@ def _backward_of_gemm(ctx: Any, dout: Any, d_pre: Any) -> Any:
     a, b, pre = ctx.saved_tensors
     numbers, (has_c, has_bias, has_residual) = ctx.rest
     needs = ctx.needs_input_grad
-    wanted = "".join(
-        letter for letter, yes in zip("abdc", (needs[0], needs[1], has_bias and needs[3], has_c and needs[2] and numbers[1] != 0))
-        if yes
-    )  # fmt: skip
+    needed = (needs[0], needs[1], has_bias and needs[3], has_c and needs[2] and numbers[1] != 0)
+    wanted = "".join(letter for letter, yes in zip("abdc", needed) if yes)
     found = {}
     without = (*numbers[:5], "none", numbers[6])
     for gradient, saved, settings in ((dout, pre, numbers), (None if pre is None else d_pre, None, without)):
@@ -251,9 +249,8 @@ SETTINGS = (
 
 def _settings(arguments: Tuple[Any, ...], bias: Any, sinks: Any) -> Any:
     given = dict(zip(SETTINGS, arguments))
-    return attention_settings(
-        **{**given, "window": tuple(given["window"]), "check_device": given["check"], "check": True}, bias=bias, sinks=sinks
-    )
+    given.update(window=tuple(given["window"]), check_device=given["check"], check=True)
+    return attention_settings(**given, bias=bias, sinks=sinks)
 
 
 def _fake_attention(q: Any, k: Any, v: Any, bias: Any, sinks: Any, *arguments: Any) -> Any:
@@ -268,8 +265,8 @@ def _fake_attention(q: Any, k: Any, v: Any, bias: Any, sinks: Any, *arguments: A
 def attention(
     q: Tensor, k: Tensor, v: Tensor, bias: Optionally, sinks: Optionally, mask: Optionally, alibi_slopes: Optionally,
     lengths_q: Optionally, lengths_kv: Optionally, cu_seqlens_q: Optionally, cu_seqlens_kv: Optionally,
-    page_table: Optionally, scale: Optional[float], causal: bool, top_left: bool, window: List[int], softcap: float,
-    attention_chunk: int, algorithm: str, compute: str, kernel: str, heads_last: bool, check: bool,
+    page_table: Optionally, scale: Optional[float], causal: bool, top_left: bool, window: List[int],
+    softcap: float, attention_chunk: int, algorithm: str, compute: str, kernel: str, heads_last: bool, check: bool,
     determinism: str,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the log-sum-exp."""
@@ -337,13 +334,13 @@ def _fake_decode(q: Any, k: Any, v: Any, *_: Any) -> Any:
 def decode(
     q: Tensor, k: Tensor, v: Tensor, bias: Optionally, sinks: Optionally, mask: Optionally, alibi_slopes: Optionally,
     lengths_q: Optionally, lengths_kv: Optionally, cu_seqlens_q: Optionally, cu_seqlens_kv: Optionally,
-    page_table: Optionally, scale: Optional[float], causal: bool, top_left: bool, window: List[int], softcap: float,
-    attention_chunk: int, splits: int, determinism: str, kernel: str, check: bool,
+    page_table: Optionally, scale: Optional[float], causal: bool, top_left: bool, window: List[int],
+    softcap: float, attention_chunk: int, splits: int, determinism: str, kernel: str, check: bool,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the log-sum-exp; no gradients."""
     return _cache.decode(
-        q, k, v, scale=scale, causal=causal, top_left=top_left, window=(window[0], window[1]), softcap=softcap, bias=bias,
-        mask=mask, alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
+        q, k, v, scale=scale, causal=causal, top_left=top_left, window=(window[0], window[1]), softcap=softcap,
+        bias=bias, mask=mask, alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv,
         cu_seqlens_q=cu_seqlens_q, cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, splits=splits, kernel=kernel,
         return_lse=True, check=check, determinism=determinism, attention_chunk=attention_chunk,
     )  # fmt: skip
@@ -386,8 +383,8 @@ def cache_attention(
 
 @_operator(_fake_cache, ("k_cache", "v_cache"))
 def append_and_attend(
-    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, rotary_cos: Optionally, rotary_sin: Optionally,
-    cache_seqlens: Optionally, cache_batch_idx: Optionally, cache_leftpad: Optionally, block_table: Optionally,
+    q: Tensor, k_cache: Tensor, v_cache: Tensor, k: Tensor, v: Tensor, rotary_cos: Optionally,
+    rotary_sin: Optionally, cache_seqlens: Optionally, cache_batch_idx: Optionally, cache_leftpad: Optionally, block_table: Optionally,
     alibi_slopes: Optionally, softmax_scale: Optional[float], causal: bool, window_size: List[int], softcap: float,
     rotary_interleaved: bool, num_splits: int, check: bool,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip

@@ -89,7 +89,8 @@ def _python_default(option: _library.Option) -> Any:
 
 _DEFAULTS: dict[str, Any] = {
     **{name: _python_default(option) for name, option in _OPTIONS.items() if name not in _RENAMED},
-    "scale": None, "window": (-1, -1), "top_left": False, "check": True, "check_device": True, "out_dtype": None, "heads_last": False,
+    "scale": None, "window": (-1, -1), "top_left": False, "check": True, "check_device": True,
+    "out_dtype": None, "heads_last": False,
 }  # fmt: skip
 
 
@@ -302,8 +303,8 @@ def _dispatched(q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bo
     for name in ("out_dtype", "descale_q", "descale_k", "descale_v"):
         if settings[name] is not None:
             raise UnsupportedError(
-                f"attikos.attention: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes "
-                "and transforms"
+                f"attikos.attention: {name} has no operator of PyTorch; expected a call outside of torch.compile, "
+                "modes and transforms"
             )
     more = {**settings, "check": settings["check"] and settings["check_device"], "window": list(settings["window"])}
     out, lse = _operators.attention(

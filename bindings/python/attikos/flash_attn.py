@@ -276,8 +276,8 @@ def flash_attn_with_kvcache(
     if _border.is_traced() or _border.dispatches(q, k_cache, v_cache, k, v):
         return _dispatched(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
-            block_table, alibi_slopes, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits, check,
-            return_softmax_lse,
+            block_table, alibi_slopes, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits,
+            check, return_softmax_lse,
         )  # fmt: skip
     _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
                               "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip

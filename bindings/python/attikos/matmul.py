@@ -240,7 +240,8 @@ def gemm(
     if _border.is_traced() or _border.dispatches(a, b, bias, residual, c):
         return _dispatched(
             a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
-            return_pre_activation, {**quantized, "kernel": kernel or None, "accumulate": None if accumulate == "promoted" else 1},
+            return_pre_activation,
+            {**quantized, "kernel": kernel or None, "accumulate": None if accumulate == "promoted" else accumulate},
         )  # fmt: skip
     return _differentiable_product(
         "gemm", a, b, out_dtype, c=c, bias=bias, residual=residual, beta=beta, kernel=kernel, accumulate=accumulate,
