@@ -35,13 +35,13 @@ __all__ = [
 
 
 # What the package calls what attention() calls otherwise.
-_SPELLED = {
+SPELLED = {
     "scale": "softmax_scale", "window": "window_size", "cu_seqlens_kv": "cu_seqlens_k", "page_table": "block_table",
     "return_lse": "return_attn_probs",
 }  # fmt: skip
 
 
-def _settings(
+def attention_settings_of(
     operation: str, dropout_p: Any, softmax_scale: Any, causal: Any, window_size: Any, softcap: Any,
     alibi_slopes: Any, **given: Any,
 ) -> dict[str, Any]:  # fmt: skip
@@ -68,7 +68,7 @@ def _parts(function: str, packed: Any, name: str, dimensions: str, count: int) -
         raise ShapeMismatchError(f"attikos.{function}: {name} is {operand.describe()}; expected [{dimensions}]")
     before = ":, " * (ndim - 3)
     names = dict(zip("qkv" if count == 3 else "kv", (f"{name}[{before}{i}]" for i in range(count))))
-    return Caller(function, **_SPELLED, **names), [_part(packed, operand, i) for i in range(count)]
+    return Caller(function, **SPELLED, **names), [_part(packed, operand, i) for i in range(count)]
 
 
 def _part(packed: Any, operand: Operand, index: int) -> Any:
@@ -94,11 +94,11 @@ def flash_attn_func(
         )
         if done is not None:
             return done
-    settings = _settings(_FUNC, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    settings = attention_settings_of(_FUNC, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(_FUNC, q, k, v, settings, return_attn_probs)
 
 
-_FUNC = Caller("flash_attn_func", **_SPELLED)
+_FUNC = Caller("flash_attn_func", **SPELLED)
 
 
 def _dense(operation: Caller, q: Any, k: Any, v: Any, settings: dict[str, Any], return_attn_probs: bool) -> Any:
@@ -124,7 +124,7 @@ def flash_attn_kvpacked_func(
             return_attn_probs,
         )  # fmt: skip
     operation, parts = _parts("flash_attn_kvpacked_func", kv, "kv", "batch, seqlen_k, 2, heads_k, head_dim", 2)
-    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    settings = attention_settings_of(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(operation, q, *parts, settings, return_attn_probs)
 
 
@@ -140,7 +140,7 @@ def flash_attn_qkvpacked_func(
             return_attn_probs,
         )  # fmt: skip
     operation, parts = _parts("flash_attn_qkvpacked_func", qkv, "qkv", "batch, seqlen, 3, heads, head_dim", 3)
-    settings = _settings(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
+    settings = attention_settings_of(operation, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)
     return _dense(operation, *parts, settings, return_attn_probs)
 
 
@@ -168,7 +168,7 @@ def flash_attn_varlen_func(
     return _packed(_VARLEN, q, k, v, cu_seqlens_q, cu_seqlens_k, numbers, return_attn_probs, check, block_table)
 
 
-_VARLEN = Caller("flash_attn_varlen_func", **_SPELLED, lengths_kv="cu_seqlens_k")
+_VARLEN = Caller("flash_attn_varlen_func", **SPELLED, lengths_kv="cu_seqlens_k")
 
 
 def _packed(
@@ -196,7 +196,7 @@ def _packed(
         if not hasattr(offsets, "__sub__"):
             offsets = to_host(operation, "cu_seqlens_k", offsets)
         given.update(page_table=block_table, lengths_kv=offsets[1:] - offsets[:-1])
-    settings = _settings(operation, *numbers, **given)
+    settings = attention_settings_of(operation, *numbers, **given)
     return _answer(differentiable_attention(operation, q, k, v, settings, return_attn_probs), return_attn_probs)
 
 
@@ -284,7 +284,7 @@ def flash_attn_with_kvcache(
     with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
     request = _CacheCall(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     checks = flag(_CACHE, "check", check) or request.q.place == CPU
-    settings = _settings(
+    settings = attention_settings_of(
         _CACHE, 0.0, softmax_scale, causal, window_size, softcap, alibi_slopes,
         splits=max(integer(_CACHE, "splits", num_splits), 0), check=checks, **request.storage(k),
     )  # fmt: skip
@@ -330,7 +330,7 @@ def _dispatched(
 
 
 _CACHE = Caller(
-    "flash_attn_with_kvcache", **{**_SPELLED, "return_lse": "return_softmax_lse"}, lengths_kv="cache_seqlens",
+    "flash_attn_with_kvcache", **{**SPELLED, "return_lse": "return_softmax_lse"}, lengths_kv="cache_seqlens",
     cache_lengths="cache_seqlens", k_new="k", v_new="v", splits="num_splits", interleaved="rotary_interleaved",
     mask="cache_leftpad",
 )  # fmt: skip
