@@ -72,7 +72,7 @@ from .rows import (
 )
 from .validation import reference_attention, validate_attention, validate_matmul
 
-if "torch" in _sys.modules:
+if _sys.modules.get("torch") is not None:
     _border.meet(_sys.modules["torch"].Tensor)
 
 __version__: str = _loaded.attikos_version_string().decode()

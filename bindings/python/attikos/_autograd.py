@@ -62,11 +62,16 @@ def _function() -> Any:
                 outputs = run(*inputs)
             finally:
                 _recorded.reset(token)
+            return Recorded.keep(context, back, differentiable, inputs, outputs)
+
+        @staticmethod
+        def keep(context: Any, back: Any, differentiable: int, inputs: Any, outputs: Any) -> Any:
             many = outputs if isinstance(outputs, tuple) else (outputs,)
             context.back, context.inputs = back, len(inputs)
             context.others = [None if isinstance(x, torch.Tensor) else x for x in inputs]
             context.save_for_backward(*(x if isinstance(x, torch.Tensor) else None for x in inputs), *many)
-            context.mark_non_differentiable(*many[differentiable:])
+            if len(many) > differentiable:
+                context.mark_non_differentiable(*many[differentiable:])
             context.set_materialize_grads(False)
             return outputs
 

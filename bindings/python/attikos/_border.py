@@ -37,7 +37,7 @@ _functions: dict[str, Any] = {}  # the compiled ones, once an array came that th
 _tensors: dict[type, bool] = {}  # the types of PyTorch that they take
 _ndarrays: dict[type, bool] = {}
 
-LONG, FROM_ALLOCATOR, OF_NUMPY = 0, 1, 2
+LONG, FROM_ALLOCATOR, OF_NUMPY, RECORDS = 0, 1, 2, 3
 _compiled_gemm: Any = None
 _compiled_attention: Any = None
 _compiled_decode: Any = None
@@ -162,42 +162,50 @@ def dispatches(*arrays: Any) -> bool:
 
 
 def _way(first: Any, *others: Any) -> int:
-    """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, or LONG."""
+    """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, LONG, or RECORDS, which
+    is FROM_ALLOCATOR but for a gradient that is asked for."""
     kind = type(first)
     if kind in _tensors:
         if _is_traced() or _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
             return LONG
-        records = _records()
-        if first.is_neg() or records and first.requires_grad:
+        if first.is_neg():
             return LONG
+        records = _records()
+        way = RECORDS if records and first.requires_grad else FROM_ALLOCATOR
         for x in others:
             if type(x) in _tensors:
-                if x.is_neg() or records and x.requires_grad:
+                if x.is_neg():
                     return LONG
+                if records and x.requires_grad:
+                    way = RECORDS
             elif type(x) not in _ndarrays:
                 return LONG
-        return FROM_ALLOCATOR
+        return way
     if kind not in _ndarrays or _is_barred():
         return LONG
     for x in others:
-        if type(x) not in _ndarrays and _way(x) == LONG:
+        if type(x) not in _ndarrays and _way(x) != FROM_ALLOCATOR:
             return LONG
     return OF_NUMPY
 
 
 def _go_along(*arrays: Any) -> bool:
     """Whether further arrays, None where there are none, let the call go the short way."""
-    return all(x is None or _way(x) != LONG for x in arrays)
+    return all(x is None or _way(x) in (FROM_ALLOCATOR, OF_NUMPY) for x in arrays)
 
 
-def _is_zero(number: Any) -> bool:
+class Declined(Exception):
+    """A call that was to be recorded is none of the border's after all."""
+
+
+def is_zero(number: Any) -> bool:
     return type(number) is float and number == 0.0
 
 
 def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
     """rms_norm, layer_norm, l2_normalize, softmax or log_softmax."""
     way = _way(x, *vectors)
-    if way == LONG:
+    if way == LONG or way == RECORDS:
         return None
     try:
         out = np.empty(x.shape, x.dtype) if way == OF_NUMPY else None
@@ -209,13 +217,17 @@ def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
 
 def gemm(
     a: Any, b: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
-    activation: Any, compute: Any, accumulate: Any, kernel: Any,
+    activation: Any, compute: Any, accumulate: Any, kernel: Any, recorded: bool = False,
 ) -> Any:  # fmt: skip
+    """recorded: RECORDS is an answer, too, of a call that is plain but for gradients of a and b."""
     way = _way(a, b)
+    if way == RECORDS:
+        plain = bias is None and residual is None and (activation is None or activation == "none")
+        return RECORDS if recorded and plain else None
     if way == LONG or not (bias is None and residual is None or _go_along(bias, residual)):
         return None
     try:
-        if accumulate != "promoted" or kernel != "" or not _is_zero(beta):
+        if accumulate != "promoted" or kernel != "" or not is_zero(beta):
             return None
         out = None
         if way == OF_NUMPY:
@@ -251,9 +263,13 @@ def attention(
     q: Any, k: Any, v: Any, heads_last: bool, with_lse: Any, scale: Any, softcap: Any, window: Any, causal: Any,
     top_left: Any = False, compute: Any = "ieee", attention_chunk: Any = 0, check: Any = False, lengths_q: Any = None,
     lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None,
-    algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0,
+    algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0, recorded: bool = False,
 ) -> Any:  # fmt: skip
+    """recorded: RECORDS is an answer, too, of a call that is plain but for gradients of q, k and v."""
     way = _way(q, k, v)
+    if way == RECORDS:
+        alone = lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
+        return RECORDS if recorded and alone and page_table is None else None
     if way == LONG:
         return None
     if not (
@@ -262,7 +278,7 @@ def attention(
     ):  # fmt: skip
         return None
     try:
-        if algorithm != "flash" or kernel != "" or not (dropout_p is None or _is_zero(dropout_p)):
+        if algorithm != "flash" or kernel != "" or not (dropout_p is None or is_zero(dropout_p)):
             return None
         out, lse = _outputs(way, q, v, heads_last, with_lse)
         left, right = window
@@ -281,7 +297,7 @@ def decode(
     cu_seqlens_q: Any, cu_seqlens_kv: Any, page_table: Any, kernel: Any,
 ) -> Any:  # fmt: skip
     way = _way(q, k, v)
-    if way == LONG:
+    if way == LONG or way == RECORDS:
         return None
     if not (
         lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None

@@ -227,6 +227,40 @@ class OfTorch(unittest.TestCase):
         with torch.inference_mode(), short_only():
             attikos.rms_norm(self.x, torch.nn.Parameter(self.weight))
 
+    def test_recorded_calls(self):
+        """Gradients are those of the long way, whatever the options are, and calls that are wrong are refused."""
+        q, k, v = (torch.randn(2, h, s, 8) for h, s in ((4, 5), (2, 7), (2, 7)))
+        last = [t.transpose(1, 2) for t in (q, k, v)]
+        lengths = torch.tensor([5, 3], dtype=torch.int32)
+        a, b = torch.randn(5, 6), torch.randn(4, 6)
+        for name, function, tensors in (
+            ("gemm", lambda a, b: attikos.gemm(a, b, 0.5, trans_b=True, scale=3.0), (a, b)),
+            ("gemm of a batch", lambda a, b: attikos.gemm(a[None], b, trans_b=True), (a, b)),
+            ("gemm, activation", lambda a, b: attikos.gemm(a, b, trans_b=True, activation="gelu"), (a, b)),
+            ("attention", attikos.attention, (q, k, v)),
+            ("attention, lse", lambda *t: attikos.attention(*t, causal=True, return_lse=True), (q, k, v)),
+            ("attention, options", lambda *t: attikos.attention(
+                *t, scale=0.3, window=(3, 1), softcap=2.0, top_left=True, attention_chunk=4), (q, k, v)),
+            ("attention, lengths", lambda *t: attikos.attention(*t, lengths_kv=lengths), (q, k, v)),
+            ("flash_attn_func", lambda *t: fa.flash_attn_func(*t, 0.0, 0.3, True, (4, 0)), last),
+        ):  # fmt: skip
+            for only in (None, 0, 1):
+                found = []
+                for way in (long_only, contextlib.nullcontext):
+                    given = [t.clone().requires_grad_(only in (None, i)) for i, t in enumerate(tensors)]
+                    with way():
+                        out = outputs(function(*given))
+                    sum((o * o).sum() for o in out).backward()
+                    found.append([*out, *(t.grad for t in given)])
+                for x, y in zip(*found, strict=True):
+                    self.assertEqual(x is None, y is None, name)
+                    self.assertTrue(x is None or torch.equal(x, y), f"{name} {only}")
+        wanted = a.clone().requires_grad_()
+        with self.assertRaisesRegex(attikos.ShapeMismatchError, "op\\(a\\) has 6 columns"):
+            attikos.gemm(wanted, a)
+        with self.assertRaisesRegex(attikos.UnsupportedError, "dropout"):
+            fa.flash_attn_func(last[0].clone().requires_grad_(), *last[1:], 0.5)
+
     def test_lazy_negation(self):
         lazy = torch._neg_view(self.x)
         torch.testing.assert_close(attikos.softmax(lazy), torch.softmax(-self.x, -1))
