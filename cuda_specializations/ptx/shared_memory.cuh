@@ -57,7 +57,7 @@ __device__ __forceinline__ double2 load_shared_pair(std::uint32_t address) {
   return v;
 }
 
-/// 4 and 16 bytes of floats to a shared address.
+/// 4, 8 and 16 bytes of floats, and two float64, to a shared address.
 __device__ __forceinline__ void store_shared(std::uint32_t address, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
@@ -65,6 +65,13 @@ __device__ __forceinline__ void store_shared(std::uint32_t address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y),
                "f"(v.z), "f"(v.w)
                : "memory");
+}
+
+__device__ __forceinline__ void store_shared(std::uint32_t address, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(v.x), "f"(v.y) : "memory");
+}
+__device__ __forceinline__ void store_shared(std::uint32_t address, double2 v) {
+  asm volatile("st.shared.v2.f64 [%0], {%1, %2};" ::"r"(address), "d"(v.x), "d"(v.y) : "memory");
 }
 
 /// 4 and 8 bytes from a shared address.

@@ -19,8 +19,8 @@ namespace cuda {
 namespace {
 
 /// What the places of a row's chunks are swizzled by. 16-bit types load matrices of 8 rows of 16
-/// bytes. Of float64 eight lanes load two chunks each of four rows an even number apart, or four
-/// chunks each of two neighbours.
+/// bytes. Of float32 and float64 eight lanes load two chunks each of four rows an even number
+/// apart, or four chunks each of two neighbours.
 template <class T>
 __device__ __forceinline__ int row_swizzle(int r) {
   return sizeof(T) == 2 ? r & 7 : ((r ^ r >> 1) & 1) << 2 | (r >> 1 & 2);
@@ -51,7 +51,10 @@ struct RowCopier {
   }
 
   __device__ __forceinline__ static int swizzle(int r) {
-    return Config::turned ? row_swizzle<T>(r) : 0;
+    if constexpr (requires { Config::swizzle(r); })
+      return Config::swizzle(r);
+    else
+      return Config::turned ? row_swizzle<T>(r) : 0;
   }
 
   /// Where the chunk of the row r behind the first lies in a tile.
@@ -84,6 +87,10 @@ struct RowCopier {
         std::uint32_t const byte = e < bytes ? x[e * stride] : 0;
         words[e / 4] = e % 4 == 0 ? byte : words[e / 4] | byte << e % 4 * 8;
       }
+    } else if constexpr (sizeof(T) == 4) {
+      auto const* const x = reinterpret_cast<std::uint32_t const*>(from);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) words[e] = 4 * e < bytes ? x[e * stride] : 0;
     } else {
       auto const* const x = reinterpret_cast<uint2 const*>(from);
 #pragma unroll

@@ -45,6 +45,13 @@ extern "C" int attikos_perf_attention_backward(char const* type, void* const* te
   if (g.type == DType::float16)
     return run_kernels(
         List<abi::AttentionBackwardSm90WgmmaF16, abi::AttentionBackwardSm80MmaF16>{});
+  if (g.type == DType::float64) return run_kernels(List<abi::AttentionBackwardSm80MmaF64>{});
+  if (g.type == DType::float32) {
+    // As if the caller allowed it; a name decides.
+    g.compute = abi::Compute::tf32x3;
+    return run_kernels(
+        List<abi::AttentionBackwardSm80MmaTf32x3, abi::AttentionBackwardSm80SimtF32>{});
+  }
   return run_kernels(
       List<abi::AttentionBackwardSm90WgmmaBf16, abi::AttentionBackwardSm80MmaBf16>{});
 }

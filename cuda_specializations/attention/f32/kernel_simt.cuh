@@ -17,6 +17,7 @@
 
 #include "attention/shared/f32_scores.cuh"
 #include "common/limits.cuh"
+#include "sequences/outer_product.cuh"
 #include "shapes.cuh"
 
 namespace attikos {
@@ -56,20 +57,7 @@ struct SimtAttentionConfig {
 
 namespace {
 
-/// sums += x·yᵀ. Neighbouring products share a factor.
-template <int Rows, int Columns>
-__device__ __forceinline__ void add_outer(float (&sums)[Rows][Columns], float const (&x)[Rows],
-                                          float4 y, int column) {
-  float const z[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-  for (int e = 0; e < 4; ++e)
-#pragma unroll
-    for (int ii = 0; ii < Rows; ++ii) {
-      int const i = e % 2 == 0 ? ii : Rows - 1 - ii;
-      sums[i][column + e] = fmaf(x[i], z[e], sums[i][column + e]);
-    }
-}
-/// The same where a factor x of 0 adds nothing, not even the NaN of y.
+/// add_outer where a factor x of 0 adds nothing, not even the NaN of y.
 template <int Rows, int Columns>
 __device__ __forceinline__ void add_outer_masked(float (&sums)[Rows][Columns],
                                                  float const (&x)[Rows], float4 y, int column) {

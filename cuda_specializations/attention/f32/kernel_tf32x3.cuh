@@ -18,6 +18,7 @@
 #pragma once
 
 #include "attention/shared/f32_scores.cuh"
+#include "common/split_tf32.cuh"
 #include "ptx/mma_sync.cuh"
 #include "ptx/registers.cuh"
 #include "shapes.cuh"
@@ -53,13 +54,6 @@ struct Tf32x3AttentionConfig {
 };
 
 namespace {
-
-/// x as big + small: big is x rounded to 11 significant bits, small what is left. A NaN whose bits
-/// run over in big is still one in small.
-__device__ __forceinline__ void split_tf32(float x, std::uint32_t& big, std::uint32_t& small) {
-  big = (__float_as_uint(x) + 0x1000u) & 0xFFFFE000u;
-  small = __float_as_uint(x - __uint_as_float(big));
-}
 
 /// The left factor of a product: 16 rows, 8 k.
 struct Tf32Pair {

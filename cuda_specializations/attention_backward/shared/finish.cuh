@@ -4,6 +4,7 @@
 #pragma once
 
 #include "prepare.cuh"
+#include "scale.cuh"
 #include "sums.cuh"
 
 namespace attikos {
@@ -31,11 +32,12 @@ __device__ void clear_gaps(void* data, std::int64_t const (&stride)[4], abi::Off
 }
 
 /// A block of 256 threads takes a tile of queries. Blocks behind those of all tiles clear what
-/// belongs to no packed sequence.
-template <class T, int D, int TileQ>
+/// belongs to no packed sequence. `Sums`: how sums lie.
+template <class T, int D, int TileQ, class Sums = SumsOfFragments>
 __global__ void __launch_bounds__(256)
     attention_backward_finish(__grid_constant__ AttentionBackwardParams const p) {
-  constexpr int tile_q = TileQ, pitch = D + 8;
+  constexpr int elements = 16 / static_cast<int>(sizeof(T));  // of a chunk
+  constexpr int tile_q = TileQ, pitch = D + elements, chunks = D / elements;
   __shared__ alignas(16) T staged[tile_q * pitch];
   abi::AttentionArgs const& g = p.args.forward;
   int const thread = static_cast<int>(threadIdx.x);
@@ -66,17 +68,10 @@ __global__ void __launch_bounds__(256)
   int const last = min(q.row0 + tile_q, t.len_q) - 1;
   bool const added = last >= q.row0 && max(0, q.row0 + t.offset - t.window_left) < t.seen_end(last);
   if (added) {
-    float* const sums = p.dq_sums + static_cast<std::int64_t>(blockIdx.x) * (tile_q * D);
-    int const lane = thread % 32;
-#pragma unroll
-    for (int block = thread / 32; block < tile_q * D / 128; block += 8) {
-      int const rows = block % (tile_q / 16), columns = block / (tile_q / 16);
-      float4 const x = load_sums(place_of_sums<D, tile_q>(sums, rows, columns, lane));
-      std::uint32_t* const to = reinterpret_cast<std::uint32_t*>(
-          staged + (rows * 16 + lane / 4) * pitch + columns * 8 + lane % 4 * 2);
-      to[0] = pack_pair<T>(x.x * p.scale, x.y * p.scale);
-      to[8 * pitch / 2] = pack_pair<T>(x.z * p.scale, x.w * p.scale);
-    }
+    Sums::template stage<T, D, TileQ>(
+        staged, pitch,
+        numbers_of<T>(p.dq_sums) + static_cast<std::int64_t>(blockIdx.x) * (tile_q * D),
+        scale_of<NumberOf<T>>(p));
   }
   __syncthreads();
   std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : q.batch;
@@ -86,8 +81,8 @@ __global__ void __launch_bounds__(256)
   int const rows = min(tile_q, q.rows_q - q.row0), live = added ? t.len_q - q.row0 : 0;
   int const d = static_cast<int>(g.head_dim);
   if (p.vectors_dq) {
-    for (int i = thread; i < rows * (D / 8); i += 256) {
-      int const r = i / (D / 8), c = i % (D / 8) * 8;
+    for (int i = thread; i < rows * chunks; i += 256) {
+      int const r = i / chunks, c = i % chunks * elements;
       if (c >= d) continue;
       *reinterpret_cast<uint4*>(dq + r * p.args.dq_stride[2] + c) =
           r < live ? *reinterpret_cast<uint4 const*>(staged + r * pitch + c)
@@ -105,22 +100,26 @@ __global__ void __launch_bounds__(256)
 
 /// d_sinks of a head: minus the sum of what its sink took from the weights of all queries times the
 /// row sums. A block of 256 threads takes a head, in a fixed order.
-template <int TileQ>
+template <int TileQ, class Number = float>
 __global__ void __launch_bounds__(256)
     attention_backward_sinks(__grid_constant__ AttentionBackwardParams const p) {
-  __shared__ float parts[8];
+  __shared__ Number parts[8];
   wait_for_launch_before();
   abi::AttentionArgs const& g = p.args.forward;
   int const head = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   bool const packed = g.cu_seqlens_q.data != nullptr;
-  float const sink = load_float(g.sinks, g.type_sinks, head * g.sinks_stride) * log2_e;
-  float sum = 0;
+  Number sink;
+  if constexpr (std::is_same_v<Number, double>)
+    sink = load_double(g.sinks, g.type_sinks, head * g.sinks_stride) * log2_e_64;
+  else
+    sink = load_float(g.sinks, g.type_sinks, head * g.sinks_stride) * log2_e;
+  Number sum = 0;
   for (std::int64_t b = 0; b < (packed ? 1 : g.batch); ++b) {
-    float const* const rows =
-        p.rows + ((packed ? 0 : b * g.heads_q) + head) * p.tiles_q * std::int64_t{2 * TileQ};
+    Number const* const rows = numbers_of<Number>(p.rows) + ((packed ? 0 : b * g.heads_q) + head) *
+                                                                p.tiles_q * std::int64_t{2 * TileQ};
     for (int i = thread; i < p.tiles_q * TileQ; i += 256) {
-      float const* const at = rows + std::int64_t{i / TileQ} * (2 * TileQ) + i % TileQ;
-      sum = fmaf(power_of_2(fmaf(at[0], p.lse_unit, sink)), at[TileQ], sum);
+      Number const* const at = rows + std::int64_t{i / TileQ} * (2 * TileQ) + i % TileQ;
+      sum = fma(power_of_2(fma(at[0], static_cast<Number>(p.lse_unit), sink)), at[TileQ], sum);
     }
   }
 #pragma unroll
@@ -129,7 +128,7 @@ __global__ void __launch_bounds__(256)
   __syncthreads();
   if (thread != 0) return;
   for (int w = 1; w < 8; ++w) sum += parts[w];
-  store_float(p.args.d_sinks, p.args.type_d_sinks, head * p.args.d_sinks_stride, sum);
+  store_number(p.args.d_sinks, p.args.type_d_sinks, head * p.args.d_sinks_stride, sum);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include <attikos/abi/attention_backward.hpp>
 #include <cstdint>
+#include <type_traits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -37,12 +38,21 @@ struct AttentionBackwardParams {
   bool from_last;
   int interleaved;  ///< pairs of batch and head whose tiles are taken in turn
 
-  // Workspace.
+  // Workspace. Numbers are doubles where elements are; see numbers_of().
   float* rows;      ///< of each tile of queries: -lse / lse_unit of tile_q queries, then -row sums
   float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums; see sums.cuh
   unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
   unsigned* tickets;  ///< tiles of keys that blocks have taken; then whether no turns are taken
 };
+
+/// Numbers of the workspace of a kernel whose elements are T.
+template <class T>
+__host__ __device__ auto numbers_of(float* from) {
+  if constexpr (std::is_same_v<T, double>)
+    return reinterpret_cast<double*>(from);
+  else
+    return from;
+}
 
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

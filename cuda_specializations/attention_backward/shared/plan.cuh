@@ -26,6 +26,7 @@ struct BackwardSizes {
 
 inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t tile_q,
                                     std::int64_t tile_kv, std::int64_t padded) {
+  std::int64_t const number = g.type == DType::float64 ? 8 : 4;  // bytes
   auto const tiles = [&](bool packed, std::int64_t positions, std::int64_t rows) {
     return packed ? positions / rows + g.batch : (positions + rows - 1) / rows;
   };
@@ -39,8 +40,8 @@ inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t ti
   std::int64_t const all = s.tiles_q * s.groups_q;
   auto const up = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
   s.dq_sums = 0;
-  s.rows = s.dq_sums + up(all * tile_q * padded * 4);
-  s.turns = s.rows + up(all * 2 * tile_q * 4);
+  s.rows = s.dq_sums + up(all * tile_q * padded * number);
+  s.turns = s.rows + up(all * 2 * tile_q * number);
   s.tickets = s.turns + up(all * 2 * 4);
   s.bytes = s.tickets + 512;  // from the first multiple of 256 on
   return s;
@@ -77,9 +78,13 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.scale_log2 = static_cast<float>(g.softmax_scale * 1.4426950408889634);
   StoredExtents const extents(g);
   std::int64_t const out[4] = {extents.q[0], g.heads_q, g.seqlen_q, g.head_dim_v};
-  auto const in_vectors = [](void const* data, std::int64_t const(&extent)[4],
-                             std::int64_t const(&stride)[4]) {
-    return extent[3] % 8 == 0 && rows_in_groups<std::uint16_t>(data, extent, stride);
+  int const size = dtype_size(g.type);
+  auto const in_vectors = [=](void const* data, std::int64_t const(&extent)[4],
+                              std::int64_t const(&stride)[4]) {
+    if (extent[3] * size % 16 != 0) return false;
+    return size == 2   ? rows_in_groups<std::uint16_t>(data, extent, stride)
+           : size == 4 ? rows_in_groups<float>(data, extent, stride)
+                       : rows_in_groups<double>(data, extent, stride);
   };
   p.vectors_dq = in_vectors(a.dq, extents.q, a.dq_stride);
   p.vectors_dk = in_vectors(a.dk, extents.k, a.dk_stride);
@@ -92,7 +97,7 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.from_last = a.ordered && p.reach >= 0 && s.tiles_kv <= 64 && p.group_of_heads == 1;
   // As many pairs of batch and head at a time as L2 holds queries and sums of; more where tiles of
   // keys are few and long, or wait for each other.
-  std::int64_t const bytes = std::max<std::int64_t>(1, g.seqlen_q * g.head_dim * 8);
+  std::int64_t const bytes = std::max<std::int64_t>(1, g.seqlen_q * g.head_dim * 4 * size);
   std::int64_t pairs = std::clamp<std::int64_t>((std::int64_t{12} << 20) / bytes, 1, 64);
   if (a.ordered) pairs = std::max<std::int64_t>(pairs, 4);
   if (s.tiles_kv * s.groups_kv < 6 * resident) pairs = std::max<std::int64_t>(pairs, 16);

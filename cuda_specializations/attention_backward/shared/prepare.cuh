@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ptx/dependent_launch.cuh"
-#include "sequences/score_math.cuh"
+#include "sequences/score_math_f64.cuh"
 #include "tiles.cuh"
 
 namespace attikos {
@@ -44,14 +44,15 @@ __device__ __forceinline__ QueryTile locate_queries(AttentionBackwardParams cons
   return t;
 }
 
-/// Eight 16-bit elements, times another eight, added up.
+/// The elements of 16 bytes, times those of another 16, added up.
 template <class T>
-__device__ __forceinline__ float dot_of_eight(uint4 const& x, uint4 const& y) {
+__device__ __forceinline__ NumberOf<T> dot_of_chunks(uint4 const& x, uint4 const& y) {
   T const* const a = reinterpret_cast<T const*>(&x);
   T const* const b = reinterpret_cast<T const*>(&y);
-  float sum = 0;
+  NumberOf<T> sum = 0;
 #pragma unroll
-  for (int i = 0; i < 8; ++i) sum = fmaf(widen(a[i]), widen(b[i]), sum);
+  for (int i = 0; i < 16 / static_cast<int>(sizeof(T)); ++i)
+    sum = fma(number_of(a[i]), number_of(b[i]), sum);
   return sum;
 }
 
@@ -83,34 +84,36 @@ __global__ void __launch_bounds__(128)
     if (thread == 2) p.tickets[0] = 0, p.tickets[1] = lost ? 1 : 0;
   }
   QueryTile const t = locate_queries<TileQ>(p, tile);
-  float* const rows = p.rows + static_cast<std::int64_t>(tile) * (2 * TileQ);
+  using Number = NumberOf<T>;
+  constexpr int elements = 16 / static_cast<int>(sizeof(T));  // of a chunk
+  Number* const rows = numbers_of<T>(p.rows) + static_cast<std::int64_t>(tile) * (2 * TileQ);
   int const lane = thread % 16, dv = static_cast<int>(g.head_dim_v);
   std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : t.batch;
   T const* const dout = static_cast<T const*>(p.args.dout) + b * p.args.dout_stride[0] +
                         t.head * p.args.dout_stride[1];
   T const* const out =
       static_cast<T const*>(g.out) + b * g.out_stride[0] + t.head * g.out_stride[1];
-  float const* const lse =
-      static_cast<float const*>(g.lse) + b * g.lse_stride[0] + t.head * g.lse_stride[1];
+  Number const* const lse =
+      static_cast<Number const*>(g.lse) + b * g.lse_stride[0] + t.head * g.lse_stride[1];
 #pragma unroll 2
   for (int r = thread / 16; r < TileQ; r += 8) {
     bool const live = t.batch >= 0 && t.row0 + r < t.len_q;
-    float sum = 0;
+    Number sum = 0;
     std::int64_t const at = std::int64_t{t.begin_q} + t.row0 + r;
     if (live) {
       T const* const x = dout + at * p.args.dout_stride[2];
       T const* const y = out + at * g.out_stride[2];
       if (p.vectors_dout && p.vectors_out) {
-        for (int c = lane * 8; c < dv; c += 128)
-          sum += dot_of_eight<T>(*reinterpret_cast<uint4 const*>(x + c),
-                                 *reinterpret_cast<uint4 const*>(y + c));
+        for (int c = lane * elements; c < dv; c += 16 * elements)
+          sum += dot_of_chunks<T>(*reinterpret_cast<uint4 const*>(x + c),
+                                  *reinterpret_cast<uint4 const*>(y + c));
       } else {
-        // In the order of the copies of eight: strides do not change the bits.
-        for (int c = lane * 8; c < dv; c += 128) {
-          float part = 0;
-          for (int i = 0; i < 8 && c + i < dv; ++i)
-            part = fmaf(widen(x[(c + i) * p.args.dout_stride[3]]),
-                        widen(y[(c + i) * g.out_stride[3]]), part);
+        // In the order of the copies of 16 bytes: strides do not change the bits.
+        for (int c = lane * elements; c < dv; c += 16 * elements) {
+          Number part = 0;
+          for (int i = 0; i < elements && c + i < dv; ++i)
+            part = fma(number_of(x[(c + i) * p.args.dout_stride[3]]),
+                       number_of(y[(c + i) * g.out_stride[3]]), part);
           sum += part;
         }
       }
@@ -118,11 +121,11 @@ __global__ void __launch_bounds__(128)
 #pragma unroll
     for (int apart = 8; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
     if (lane != 0) continue;
-    float const of_row = live ? lse[at * g.lse_stride[2]] : minus_infinity();
+    Number const nothing = minus_infinity(), of_row = live ? lse[at * g.lse_stride[2]] : nothing;
     // A row that sees nothing has weights of 0, which 2^-inf is.
-    bool const sees = of_row != minus_infinity();
-    rows[r] = sees ? -of_row * log2_e / p.lse_unit : minus_infinity();
-    rows[TileQ + r] = sees ? -sum : 0.0f;
+    bool const sees = of_row != nothing;
+    rows[r] = sees ? -of_row * log2_e_of<Number> / p.lse_unit : nothing;
+    rows[TileQ + r] = sees ? -sum : Number{0};
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "attention_backward/sm80/launch.cuh"
+#include "attention_backward/sm80/family_16.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -7,17 +7,17 @@ namespace abi {
 
 Verdict AttentionBackwardSm80MmaF16::accepts(AttentionBackwardArgs const& args,
                                              Device const& device) noexcept {
-  return cuda::accepts_backward_sm80<__half>(args, device);
+  return cuda::accepts_backward_sm80<cuda::BackwardFamily16<__half>>(args, device);
 }
 
 std::size_t AttentionBackwardSm80MmaF16::workspace_bytes(AttentionBackwardArgs const& args,
                                                          Device const& device) noexcept {
-  return cuda::backward_sm80_bytes<__half>(args, device);
+  return cuda::backward_sm80_bytes<cuda::BackwardFamily16<__half>>(args, device);
 }
 
 int AttentionBackwardSm80MmaF16::launch(AttentionBackwardArgs const& args, Device const& device,
                                         CUstream_st* stream) noexcept {
-  return cuda::run_backward_sm80<__half>(args, device, stream);
+  return cuda::run_backward_sm80<cuda::BackwardFamily16<__half>>(args, device, stream);
 }
 
 }  // namespace abi

@@ -1,21 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// The part of attention's gradients that is done pair by pair, in a warp's registers: from q·k and
-/// dout·v to weights and gradients of scores.
+/// The part of attention's gradients that is done pair by pair, in registers: from q·k and dout·v
+/// to weights and gradients of scores.
 ///
-/// Scores lie transposed: lane 4 g + q holds in x[m][b][j + 2 i] key 16 m + g + 8 i, query 8 b +
-/// 2 q + j.
+/// A thread has pairs by four, of two keys and two queries side by side: x[m][b][j + 2 i] is of key
+/// `key(m)` + i·`key_step` and query `query(b)` + j, counted from its first ones; its `Pairs` say
+/// which these are.
 #pragma once
 
+#include "attention_backward/shared/scale.cuh"
 #include "params.cuh"
 #include "ptx/dependent_launch.cuh"
 #include "ptx/shared_memory.cuh"
-#include "sequences/score_math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+/// Pairs as mma.sync leaves them where keys are rows: lane 4 g + q begins with key g and query 2 q.
+template <int RowTiles, int Blocks>
+struct MmaPairs {
+  static constexpr int keys = RowTiles, queries = Blocks, key_step = 8;
+  static constexpr __host__ __device__ int key(int m) { return 16 * m; }
+  static constexpr __host__ __device__ int query(int b) { return 8 * b; }
+};
+
 namespace {
+
+/// Two numbers side by side, from a shared address.
+template <class Number>
+__device__ __forceinline__ void load_shared_numbers(Number (&x)[2], std::uint32_t address) {
+  if constexpr (std::is_same_v<Number, double>) {
+    double2 const y = load_shared_pair(address);
+    x[0] = y.x, x[1] = y.y;
+  } else {
+    float2 const y = load_shared_two(address);
+    x[0] = y.x, x[1] = y.y;
+  }
+}
+
+__device__ __forceinline__ void store_shared_numbers(std::uint32_t address, float x, float y) {
+  store_shared(address, make_float2(x, y));
+}
+__device__ __forceinline__ void store_shared_numbers(std::uint32_t address, double x, double y) {
+  store_shared(address, make_double2(x, y));
+}
 
 /// Whether some pair of tile m of queries does not exist.
 template <class Config>
@@ -26,25 +55,25 @@ __device__ __forceinline__ bool has_hidden_pairs(KeyTileHead const& t, int m) {
 }
 
 /// Which of a thread's pairs do not exist, as bits. `key`, `query`: of its first pair.
-template <int RowTiles, int Blocks>
+template <class Pairs>
 __device__ __forceinline__ std::uint32_t hidden_pairs(KeyTileHead const& t, int key, int query) {
-  static_assert(RowTiles * Blocks * 4 <= 32);
+  static_assert(Pairs::keys * Pairs::queries * 4 <= 32);
   std::uint32_t hidden = 0;
 #pragma unroll
-  for (int m = 0; m < RowTiles; ++m)
+  for (int m = 0; m < Pairs::keys; ++m)
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       // Queries that see the key, counted from the thread's first.
-      int const j = key + 16 * m + 8 * h, stands = j - t.offset - query;
+      int const j = key + Pairs::key(m) + Pairs::key_step * h, stands = j - t.offset - query;
       int const from = stands - t.reach + 1;
       int const end = j < t.len_kv ? min(stands + t.window_left + 1, t.len_q - query) : from;
       auto const seen = static_cast<unsigned>(max(0, end - from));
 #pragma unroll
-      for (int b = 0; b < Blocks; ++b)
+      for (int b = 0; b < Pairs::queries; ++b)
 #pragma unroll
         for (int l = 0; l < 2; ++l) {
-          bool const hides = static_cast<unsigned>(8 * b + l - from) >= seen;
-          hidden |= static_cast<std::uint32_t>(hides) << ((m * Blocks + b) * 4 + 2 * h + l);
+          bool const hides = static_cast<unsigned>(Pairs::query(b) + l - from) >= seen;
+          hidden |= static_cast<std::uint32_t>(hides) << ((m * Pairs::queries + b) * 4 + 2 * h + l);
         }
     }
   return hidden;
@@ -52,112 +81,123 @@ __device__ __forceinline__ std::uint32_t hidden_pairs(KeyTileHead const& t, int 
 
 /// Products of queries and keys become weights, those of dout and values gradients of products but
 /// for the scale. `rows`: shared address of what the thread's first query brings.
-template <int RowTiles, int Blocks>
+template <class Pairs, class Number>
 __device__ __forceinline__ void weigh_pairs(AttentionBackwardParams const& p, std::uint32_t rows,
                                             int tile_q, std::uint32_t hidden,
-                                            float (&s)[RowTiles][Blocks][4],
-                                            float (&dp)[RowTiles][Blocks][4]) {
-  float const scale = p.scale_log2;
+                                            Number (&s)[Pairs::keys][Pairs::queries][4],
+                                            Number (&dp)[Pairs::keys][Pairs::queries][4]) {
+  constexpr int bytes = sizeof(Number);
+  Number const scale = scale_log2_of<Number>(p);
 #pragma unroll
-  for (int b = 0; b < Blocks; ++b) {
-    float2 const shift = load_shared_two(rows + b * 32);
-    float2 const sum = load_shared_two(rows + tile_q * 4 + b * 32);
+  for (int b = 0; b < Pairs::queries; ++b) {
+    Number shift[2], sum[2];
+    load_shared_numbers(shift, rows + Pairs::query(b) * bytes);
+    load_shared_numbers(sum, rows + tile_q * bytes + Pairs::query(b) * bytes);
 #pragma unroll
-    for (int m = 0; m < RowTiles; ++m)
+    for (int m = 0; m < Pairs::keys; ++m)
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        float const w = power_of_2(fmaf(s[m][b][r], scale, r % 2 == 0 ? shift.x : shift.y));
+        Number const w = power_of_2(fma(s[m][b][r], scale, shift[r % 2]));
         s[m][b][r] = w;
-        dp[m][b][r] = w * (dp[m][b][r] + (r % 2 == 0 ? sum.x : sum.y));
+        dp[m][b][r] = w * (dp[m][b][r] + sum[r % 2]);
       }
   }
   if (hidden != 0) {
 #pragma unroll
-    for (int m = 0; m < RowTiles; ++m)
+    for (int m = 0; m < Pairs::keys; ++m)
 #pragma unroll
-      for (int b = 0; b < Blocks; ++b)
+      for (int b = 0; b < Pairs::queries; ++b)
 #pragma unroll
         for (int r = 0; r < 4; ++r)
-          if (hidden >> ((m * Blocks + b) * 4 + r) & 1) s[m][b][r] = dp[m][b][r] = 0;
+          if (hidden >> ((m * Pairs::queries + b) * 4 + r) & 1) s[m][b][r] = dp[m][b][r] = 0;
   }
 }
 
 /// Adds terms to four scores of a row tile and a block of queries, of pairs that are not hidden.
-template <class B>
-__device__ __forceinline__ void add_terms(float (&x)[4], void const* terms, std::int64_t at,
+template <class B, int KeyStep, class Number>
+__device__ __forceinline__ void add_terms(Number (&x)[4], void const* terms, std::int64_t at,
                                           std::int64_t stride_i, std::int64_t stride_j,
                                           std::uint32_t hidden) {
   B const* const from = static_cast<B const*>(terms) + at;
 #pragma unroll
   for (int r = 0; r < 4; ++r)
     if ((hidden >> r & 1) == 0)
-      x[r] = fmaf(widen(from[r % 2 * stride_i + r / 2 * 8 * stride_j]), log2_e, x[r]);
+      x[r] =
+          fma(static_cast<Number>(number_of(from[r % 2 * stride_i + r / 2 * KeyStep * stride_j])),
+              log2_e_of<Number>, x[r]);
 }
 
 /// The same for scores that are more than scale·q·k, and the gradient of the bias.
-template <int RowTiles, int Blocks>
+template <class Pairs, class Number>
 __device__ __forceinline__ void weigh_pairs_of_terms(AttentionBackwardParams const& p,
                                                      KeyTileHead const& t, int key, int query,
                                                      std::uint32_t rows, int tile_q,
                                                      std::uint32_t hidden,
-                                                     float (&s)[RowTiles][Blocks][4],
-                                                     float (&dp)[RowTiles][Blocks][4]) {
+                                                     Number (&s)[Pairs::keys][Pairs::queries][4],
+                                                     Number (&dp)[Pairs::keys][Pairs::queries][4]) {
+  constexpr int step = Pairs::key_step, bytes = sizeof(Number);
   abi::AttentionArgs const& g = p.args.forward;
   auto const place = [&](std::int64_t const(&stride)[4], int i, int j) {
     return t.batch * stride[0] + t.head * stride[1] + i * stride[2] + j * stride[3];
   };
 #pragma unroll
-  for (int m = 0; m < RowTiles; ++m)
+  for (int m = 0; m < Pairs::keys; ++m)
 #pragma unroll
-    for (int b = 0; b < Blocks; ++b) {
-      int const i = query + 8 * b, j = key + 16 * m;
-      std::uint32_t out = hidden >> ((m * Blocks + b) * 4);
+    for (int b = 0; b < Pairs::queries; ++b) {
+      int const i = query + Pairs::query(b), j = key + Pairs::key(m);
+      std::uint32_t out = hidden >> ((m * Pairs::queries + b) * 4);
       if (g.mask != nullptr) {
         std::int64_t const at = place(g.mask_stride, i, j);
 #pragma unroll
         for (int r = 0; r < 4; ++r)
           if ((out >> r & 1) == 0 &&
-              g.mask[at + r % 2 * g.mask_stride[2] + r / 2 * 8 * g.mask_stride[3]] == 0)
+              g.mask[at + r % 2 * g.mask_stride[2] + r / 2 * step * g.mask_stride[3]] == 0)
             out |= 1u << r;
       }
-      float factor[4] = {1, 1, 1, 1}, x[4];
+      Number factor[4] = {1, 1, 1, 1}, x[4];
       if (g.softcap > 0) {
-        auto const cap = static_cast<float>(g.softcap);
-        float const scale = p.scale / cap;
+        auto const cap = static_cast<Number>(g.softcap);
+        Number const scale = scale_of<Number>(p) / cap;
 #pragma unroll
         for (int r = 0; r < 4; ++r) {
-          float const capped = tanh_any(s[m][b][r] * scale);
-          x[r] = capped * (cap * log2_e);
-          factor[r] = fmaf(-capped, capped, 1.0f);
+          Number const capped = tanh_any(s[m][b][r] * scale);
+          x[r] = capped * (cap * log2_e_of<Number>);
+          factor[r] = fma(-capped, capped, Number{1});
         }
       } else {
 #pragma unroll
-        for (int r = 0; r < 4; ++r) x[r] = s[m][b][r] * p.scale_log2;
+        for (int r = 0; r < 4; ++r) x[r] = s[m][b][r] * scale_log2_of<Number>(p);
       }
       if (g.bias != nullptr) {
         std::int64_t const at = place(g.bias_stride, i, j);
+        auto const add = [&]<class B>(B) {
+          add_terms<B, step>(x, g.bias, at, g.bias_stride[2], g.bias_stride[3], out);
+        };
         if (g.type_bias == DType::float32)
-          add_terms<float>(x, g.bias, at, g.bias_stride[2], g.bias_stride[3], out);
+          add(float());
         else if (g.type_bias == DType::float16)
-          add_terms<__half>(x, g.bias, at, g.bias_stride[2], g.bias_stride[3], out);
-        else
-          add_terms<__nv_bfloat16>(x, g.bias, at, g.bias_stride[2], g.bias_stride[3], out);
+          add(__half());
+        else if (!std::is_same_v<Number, double> || g.type_bias == DType::bfloat16)
+          add(__nv_bfloat16());
+        else if constexpr (std::is_same_v<Number, double>)
+          add(double());
       }
       if (g.alibi != nullptr) {
-        float const slope =
-            g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
-        auto const ahead = static_cast<float>(i + t.offset - j);
+        Number const slope =
+            g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e_of<Number>;
+        auto const ahead = static_cast<Number>(i + t.offset - j);
 #pragma unroll
         for (int r = 0; r < 4; ++r)
-          x[r] = fmaf(-slope, fabsf(ahead + static_cast<float>(r % 2 - r / 2 * 8)), x[r]);
+          x[r] = fma(-slope, fabs(ahead + static_cast<Number>(r % 2 - r / 2 * step)), x[r]);
       }
-      float2 const shift = load_shared_two(rows + b * 32);
-      float2 const sum = load_shared_two(rows + tile_q * 4 + b * 32);
+      Number shift[2], sum[2];
+      load_shared_numbers(shift, rows + Pairs::query(b) * bytes);
+      load_shared_numbers(sum, rows + tile_q * bytes + Pairs::query(b) * bytes);
 #pragma unroll
       for (int r = 0; r < 4; ++r) {
-        float w = power_of_2(x[r] + (r % 2 == 0 ? shift.x : shift.y));
+        Number w = power_of_2(x[r] + shift[r % 2]);
         if (out >> r & 1) w = 0;
-        float const gradient = w == 0 ? 0.0f : w * (dp[m][b][r] + (r % 2 == 0 ? sum.x : sum.y));
+        Number const gradient = w == 0 ? Number{0} : w * (dp[m][b][r] + sum[r % 2]);
         s[m][b][r] = w;
         dp[m][b][r] = gradient * factor[r];
         x[r] = gradient;
@@ -167,9 +207,10 @@ __device__ __forceinline__ void weigh_pairs_of_terms(AttentionBackwardParams con
 #pragma unroll
         for (int r = 0; r < 4; ++r)
           if ((out >> r & 1) == 0)
-            store_float(p.args.d_bias, p.args.type_d_bias,
-                        at + r % 2 * p.args.d_bias_stride[2] + r / 2 * 8 * p.args.d_bias_stride[3],
-                        x[r]);
+            store_number(
+                p.args.d_bias, p.args.type_d_bias,
+                at + r % 2 * p.args.d_bias_stride[2] + r / 2 * step * p.args.d_bias_stride[3],
+                x[r]);
       }
     }
 }

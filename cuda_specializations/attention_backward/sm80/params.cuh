@@ -27,8 +27,8 @@ struct Sm80BackwardConfig {
   static constexpr int key_warps = KeyWarps, row_tiles = RowTiles, shares = Shares;
   static constexpr int chunk_q = ChunkQ, chunks = TileQ / Shares / ChunkQ;
   static constexpr int warps = KeyWarps * Shares, threads = 32 * warps, blocks = Blocks;
-  static constexpr int q_stages = QStages, dout_stages = DoutStages;
-  static constexpr bool terms = Terms;
+  static constexpr int q_stages = QStages, dout_stages = DoutStages, row_stages = 2;
+  static constexpr bool terms = Terms, pairs_shared = Shares > 1;
   static_assert(Shares == 1 || chunks == 1);
   static_assert(QStages == 2 || Shares > 1);
 

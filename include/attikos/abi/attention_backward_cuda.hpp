@@ -65,6 +65,49 @@ struct AttentionBackwardSm80MmaBf16 {
                     CUstream_st* stream) noexcept;
 };
 
+/// The same for float64, whose log-sum-exp is float64 too, and so are scores, weights, sums and the
+/// workspace: head_dim and head_dim_v from 1 to 128; the kernel works with the next of 64 and 128.
+/// bias may be float64 too. Beyond head_dim 64 a block needs 145 KB of shared memory, else at most 99
+/// KB.
+struct AttentionBackwardSm80MmaF64 {
+  static constexpr char const* name = "attention_backward/sm80_mma_f64";
+  static constexpr AttentionOptionSet takes = sm80_backward_options;
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+/// The same for float32 on the CUDA cores: products are fused multiply-adds. head_dim and
+/// head_dim_v from 1 to 256. 2^x is the device's, to 2 units in the last place. Beyond head_dim 128
+/// a block needs 133 KB of shared memory, else at most 99 KB.
+struct AttentionBackwardSm80SimtF32 {
+  static constexpr char const* name = "attention_backward/sm80_simt_f32";
+  static constexpr AttentionOptionSet takes = sm80_backward_options;
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+/// The same on tensor cores where `compute` is not ieee: head_dim and head_dim_v from 1 to 128.
+/// Each factor, weights and gradients of scores included, is taken as two numbers of 11 significant
+/// bits, and the products of the lesser ones are left out. An infinite factor, or one above
+/// 2^128·(1 - 2^-12), makes a NaN of its products. Beyond head_dim 64 a block needs
+/// 209 KB of shared memory, else at most 99 KB.
+///
+/// Source: H. Ootomo, R. Yokota, "Recovering single precision accuracy from Tensor Cores while
+/// surpassing the FP32 theoretical peak performance", IJHPCA 36(4), 2022.
+struct AttentionBackwardSm80MmaTf32x3 {
+  static constexpr char const* name = "attention_backward/sm80_mma_tf32x3";
+  static constexpr AttentionOptionSet takes = sm80_backward_options;
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+
 /// Gradients of attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90
 /// alone. All tensors are float16, lse is float32.
 ///

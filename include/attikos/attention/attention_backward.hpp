@@ -115,9 +115,11 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// from sm_80 on, to `attention_backward/sm80_mma_*` where head dims are up to 256 and the call has
 /// no attention_chunk, functor, bias of another type than float, float16 and bfloat16, or gradient
 /// of a bias that is broadcast. These round weights and gradients of scores to the element type,
-/// whose range holds for them too. They take tiles of up to 128 queries and 128 keys as a whole: a
-/// NaN or an infinity within a sequence also reaches gradients of positions that do not see it,
-/// where its tile has pairs that are seen.
+/// whose range holds for them too. float goes to `attention_backward/sm80_simt_f32` likewise, with
+/// head dims up to 128 to `sm80_mma_tf32x3` where `compute` is tf32x3 or tf32, and double with head
+/// dims up to 128, also of a double bias, to `sm80_mma_f64`. All of these take tiles of up to 128
+/// queries and 128 keys as a whole: a NaN or an infinity within a sequence also reaches gradients
+/// of positions that do not see it, where its tile has pairs that are seen.
 ///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
@@ -150,8 +152,8 @@ void attention_backward(Q const& q, K const& k, V const& v, Out const& out, Lse 
 /// Takes the options and extras of the call, of which cu_seqlens() may add to it, and whatever
 /// rules out kernels that need more than the portable ones may take from it.
 ///
-/// The portable kernels need an accumulator for each query of each head, `sm90_wgmma_*` some 4
-/// bytes for each number of dq.
+/// The portable kernels need an accumulator for each query of each head, compiled ones some 4 bytes
+/// for each number of dq, 8 of double.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V,
           detail::AttentionBackwardExtra... Extras>
 std::size_t attention_backward_workspace_size(Exec const& exec, Q const& q, K const& k, V const& v,

@@ -24,6 +24,15 @@ struct Specializations<op::AttentionBackward, Kokkos::Cuda, bfloat16> {
   using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm90WgmmaBf16>,
                              CudaKernel<abi::AttentionBackwardSm80MmaBf16>>;
 };
+template <>
+struct Specializations<op::AttentionBackward, Kokkos::Cuda, float> {
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm80MmaTf32x3>,
+                             CudaKernel<abi::AttentionBackwardSm80SimtF32>>;
+};
+template <>
+struct Specializations<op::AttentionBackward, Kokkos::Cuda, double> {
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm80MmaF64>>;
+};
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -46,8 +46,8 @@ struct AttentionOptions {
   ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
   ATTIKOS_OPTION_SOFTCAP(ATTIKOS_CXX_OPTION_MEMBER)
   double dropout_p = 0;  ///< anything but 0 is refused
-  /// compute: least precision of float products. The portable kernels and the gradients always
-  /// compute in IEEE float32, which every choice allows; `attention/sm80_mma_tf32x3` uses the
+  /// compute: least precision of float products. The portable kernels always compute in IEEE
+  /// float32, which every choice allows; `attention/sm80_mma_tf32x3` and its gradients use the
   /// choice.
   ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
   ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_MEMBER)

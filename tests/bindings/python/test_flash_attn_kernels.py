@@ -133,6 +133,15 @@ class OnTheDevice(unittest.TestCase):
                         told = attikos.explain("attention_backward", *x, *state, g, **settings, **more)
                         self.assertEqual(told.split("\n")[0], f"runs {kernel}_{suffix}", told)
 
+    def test_gradients_of_wide_types(self):
+        for name, kernel, more in (("float32", "simt_f32", {}), ("float32", "mma_tf32x3", dict(compute="tf32x3")),
+                                   ("float64", "mma_f64", {})):
+            q, k, v, dout = (self.tensor(name, 1, h, 300, 64, seed=h) for h in (4, 2, 1, 4))
+            v = v.repeat(1, 2, 1, 1)
+            state = attikos.attention(q, k, v, return_lse=True, causal=True, **more)
+            told = attikos.explain("attention_backward", q, k, v, *state, dout, causal=True, **more)
+            self.assertEqual(told.split("\n")[0], f"runs attention_backward/sm80_{kernel}", told)
+
     def test_wide_types(self):
         for name, kernel in (("float32", "attention/sm80_simt_f32"), ("float64", "attention/sm80_mma_f64")):
             q, k, v = (self.tensor(name, 1, s, h, 64, seed=s) for s, h in ((300, 4), (330, 2), (331, 2)))

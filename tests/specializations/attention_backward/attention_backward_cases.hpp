@@ -86,6 +86,88 @@ void gradient_options(std::int64_t d, Beside const& more = {}) {
     }
 }
 
+constexpr int last_own_option = 4 + last_bias;
+/// Option number `which`, to last_own_option, of those that Hopper's kernels do not take.
+inline void set_own_option(Case& t, Beside& more, int which) {
+  if (which < 3) more.mask = 1 + which;
+  if (which == 3) t.scale = -0.3;
+  if (which == 4) more.unscaled = true;
+  if (which <= 4) return;
+  t.bias = which - 4;
+  BiasKind const& kind = bias_kinds[t.bias];
+  if (kind.batches && kind.heads && kind.queries)
+    more.d_bias = which % 2 == 0 ? DType::float32 : DType::bfloat16;
+}
+/// Each alone, any two of them, and each with one of the others' options.
+template <class Kernel>
+void own_options(std::int64_t d, int shared_bytes = 0) {
+  auto const run = [&](int one, int two, int other) {
+    Case t{.batch = 2, .heads = 4, .heads_kv = 2, .len_q = 100, .len_kv = 170, .d = d, .dv = d};
+    Beside more{.shared_bytes = shared_bytes};
+    // Two together in the smaller of sizes, to be done in time.
+    if (one != two || other >= 0) t.batch = 1, t.heads = 2, t.heads_kv = 1;
+    if (other >= 0) set_gradient_option(t, other);
+    t.len_q = std::min<std::int64_t>(t.len_q, 190);
+    set_own_option(t, more, one), set_own_option(t, more, two);
+    run_backward<Kernel>(t, more);
+  };
+  for (int one = 0; one <= last_own_option; ++one) {
+    for (int two = one; two <= last_own_option; ++two) {
+      if (one > 4 && two != one) break;  // one bias is enough
+      run(one, two, -1);
+      STOP_AT_FAILURE;
+    }
+    for (int other = 0; other <= last_gradient_option; ++other) {
+      run(one, one, other);
+      STOP_AT_FAILURE;
+    }
+  }
+}
+/// Every tensor in any order, at any address, with any stride along its features.
+template <class Kernel>
+void any_strides(std::int64_t d, Beside const& more = {}) {
+  for (Order order : {Order::heads_first, Order::positions_first, Order::padded, Order::odd})
+    for (Order order_out :
+         {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
+      run_backward<Kernel>({.batch = 2,
+                            .heads = 4,
+                            .heads_kv = 2,
+                            .len_q = 70,
+                            .len_kv = 150,
+                            .d = d,
+                            .dv = d,
+                            .causal = true,
+                            .sinks = true,
+                            .order = order,
+                            .order_out = order_out},
+                           more);
+      STOP_AT_FAILURE;
+    }
+}
+
+/// The gradient of a bias lies anyhow, in every type, beside softcap, whose derivative it has not.
+template <class Kernel>
+void gradients_of_biases(std::int64_t d, int mask = 0) {
+  for (DType type : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
+    for (int bias : {2, 8})
+      for (Order order_out : {Order::heads_first, Order::positions_first, Order::odd}) {
+        run_backward<Kernel>({.batch = 2,
+                              .heads = 4,
+                              .heads_kv = 2,
+                              .len_q = 70,
+                              .len_kv = 140,
+                              .d = d,
+                              .dv = d,
+                              .causal = bias == 2,
+                              .softcap = order_out == Order::odd ? 2.0 : 0.0,
+                              .sinks = bias == 8,
+                              .bias = bias,
+                              .order_out = order_out},
+                             {.mask = mask, .d_bias = type});
+        STOP_AT_FAILURE;
+      }
+}
+
 // Sinks and their gradients have types of their own.
 template <class Kernel, class Sink, class Gradient>
 void sinks_of() {
@@ -119,7 +201,8 @@ void sinks_of() {
   std::vector<Gradient> got(6);
   ASSERT_CUDA(cudaMemcpy(got.data(), gradients.data, 6 * sizeof(Gradient), cudaMemcpyDeviceToHost));
   for (std::size_t h = 0; h < 3; ++h) {  // sinks are the same numbers in every type
-    EXPECT_EQ(wide(got[2 * h]), wide(Gradient(static_cast<float>(expected[h]))));
+    auto const once_float = static_cast<float>(wide(got[2 * h]));
+    EXPECT_EQ(wide(Gradient(once_float)), wide(Gradient(static_cast<float>(expected[h]))));
     EXPECT_EQ(wide(got[2 * h + 1]), 7);
   }
 }
@@ -185,6 +268,29 @@ void packed_sequences(std::int64_t d) {
     // Packed queries against padded keys.
     t.cu_q = {0, 400, 900}, t.cu_kv = {}, t.len_kv = 400, t.lengths_kv = {399, 150};
     run_backward<Bf16>(t);
+    STOP_AT_FAILURE;
+  }
+}
+
+/// Queries and keys of a bias, of its gradient and of a mask count within their sequence.
+template <class F16, class Bf16>
+void packed_sequences_with_terms(std::int64_t d) {
+  for (int mask = 0; mask < 4; ++mask) {
+    Case t{.heads = 4,
+           .heads_kv = 2,
+           .len_q = 220,
+           .len_kv = 300,
+           .d = d,
+           .dv = d,
+           .causal = mask % 2 != 0,
+           .order = Order::positions_first,
+           .order_out = mask == 3 ? Order::odd : Order::positions_first,
+           .cu_q = {2, 30, 30, 100, 209},
+           .cu_kv = {3, 50, 60, 195, 260}};
+    t.bias = mask == 2 ? 8 : 2;
+    run_backward<Bf16>(t, {.mask = mask, .d_bias = DType::float32});
+    STOP_AT_FAILURE;
+    run_backward<F16>(t, {.mask = mask, .d_bias = DType::float16});
     STOP_AT_FAILURE;
   }
 }
@@ -284,6 +390,17 @@ inline Case random_gradients(Draws& below, int most) {
   return t;
 }
 
+/// The same with a mask, a bias and its gradient, any sign of the scale and any strides.
+inline Case random_with_terms(Draws& below, int most, Beside& more) {
+  Case t = random_gradients(below, most);
+  more.mask = below(3) == 0 ? 1 + below(3) : 0;
+  if (below(3) == 0) t.bias = 1 + below(last_bias);
+  if (below(4) == 0) t.bias = 2, more.d_bias = DType::float32;
+  if (below(5) == 0) t.scale = -0.2;
+  if (below(3) == 0) t.order = Order::odd;
+  return t;
+}
+
 /// The same bits again and again, beside other work that disturbs what runs when; on several
 /// streams at once, each with a workspace of its own.
 template <class Kernel>
@@ -326,7 +443,7 @@ void repeat(std::int64_t d, bool causal) {
       ASSERT_EQ(results == first, true) << "round " << round << ", stream " << n;
     }
   }
-  compare_gradients(*problems[0], first);
+  compare_gradients(*problems[0], first, ArithmeticOf<Kernel>::units);
   for (auto& one : stream) cudaStreamDestroy(one);
 }
 

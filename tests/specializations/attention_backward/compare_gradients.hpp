@@ -27,14 +27,14 @@ double worst_backward_ratio = 0;
 
 /// Compares results() with float64.
 ///
-/// With u = 2^-24, u_T half the spacing of T at 1 and t_T half its smallest number: scores have an
-/// error of (d + 13) u sum|scale||q||k|, as tensor cores cut off at most 10.5 u for each 16
-/// products that they begin with; the exponent s - lse, in units of log2(e), 3 u |lse| + u |s -
-/// lse| more, and exp2 with its argument 12 u. Softcap's tanh, 1 - 2/(e^2x + 1), is off by 12 u in
-/// addition to what its argument is off by: the exponential by a rounded argument and 4 u, which
-/// 2e/(e + 1)² <= 1/2 takes down, the reciprocal, the sum and the difference 2 u or less of at most
-/// 2 each. A capped score, a bias and ALiBi are rounded, converted to log2(e) and added, 4 u of the
-/// largest of the sums.
+/// With u = 2^-24 (of float64 2^-53) times `units`, u_T half the spacing of T at 1 and t_T half its
+/// smallest number: scores have an error of (d + 13) u sum|scale||q||k|, as tensor cores cut off at
+/// most 10.5 u for each 16 products that they begin with; the exponent s - lse, in units of
+/// log2(e), 3 u |lse| + u |s - lse| more, and exp2 with its argument 12 u. Softcap's tanh, 1 -
+/// 2/(e^2x + 1), is off by 12 u in addition to what its argument is off by: the exponential by a
+/// rounded argument and 4 u, which 2e/(e + 1)² <= 1/2 takes down, the reciprocal, the sum and the
+/// difference 2 u or less of at most 2 each. A capped score, a bias and ALiBi are rounded,
+/// converted to log2(e) and added, 4 u of the largest of the sums.
 ///
 /// Weights p and then p (dout·v - dout·out), times softcap's derivative 1 - h², are rounded to T,
 /// an error of u_T and t_T each, on top of those of the sums, (dv + 10) u sum|dout||v| and (dv +
@@ -47,10 +47,14 @@ double worst_backward_ratio = 0;
 /// from pair to pair, and shared by a row of a gradient, unless some row's weights are all alike.
 template <class T>
 void compare_gradients(BackwardProblem<T> const& x,
-                       std::vector<std::vector<unsigned char>> const& got) {
+                       std::vector<std::vector<unsigned char>> const& got, double units = 1) {
+  constexpr bool is_double = std::is_same_v<T, double>;
   Case const& t = x.t;
-  double const u = 0x1p-24, unit = rounding<T>(),
-               smallest = std::is_same_v<T, __half> ? 0x1p-25 : 0x1p-134, tiny = 0x1p-126;
+  double const u = (is_double ? 0x1p-53 : 0x1p-24) * units, unit = rounding<T>(),
+               smallest = std::is_same_v<T, __half> ? 0x1p-25
+                          : is_double               ? 0x1p-1074
+                                                    : 0x1p-134,
+               tiny = is_double ? 0x1p-1022 : 0x1p-126;
   bool const has_terms = t.softcap > 0 || t.alibi || t.bias != 0;
   double const scale = x.scale(), d = static_cast<double>(t.d), dv = static_cast<double>(t.dv);
   auto const at = [](auto const& tensor, std::int64_t b, std::int64_t h, std::int64_t s) {
@@ -196,13 +200,13 @@ void compare_gradients(BackwardProblem<T> const& x,
   check(x.dk, dk, got[1], scale, unit, smallest, "dk");
   check(x.dv, dv_sums, got[2], 1, unit, smallest, "dv");
   if (t.sinks)
-    check(x.d_sinks, d_sinks, got[3], 1, u, tiny, "d_sinks");
+    check(x.d_sinks, d_sinks, got[3], 1, 0x1p-24, 0x1p-126, "d_sinks");
   else
     EXPECT_EQ(got[3] == x.d_sinks.host, true) << "d_sinks was written";
   x.d_bias.visit([&](auto const& tensor) {
     using Element = std::remove_cvref_t<decltype(*tensor.begin())>;
     bool const half = std::is_same_v<Element, __half>;
-    check(tensor, d_bias, got[4], 1, rounding<Element>(), half ? 0x1p-25 : tiny, "d_bias");
+    check(tensor, d_bias, got[4], 1, rounding<Element>(), half ? 0x1p-25 : 0x1p-126, "d_bias");
   });
 }
 
@@ -250,7 +254,7 @@ void run_backward(Case const& t, Beside const& more = {}) {
     ASSERT_CUDA(cudaDeviceSynchronize());
     auto const results = x.results();
     EXPECT_TRUE(memory.is_kept()) << "memory behind the workspace was written";
-    if (first.empty() || !more.ordered) compare_gradients(x, results);
+    if (first.empty() || !more.ordered) compare_gradients(x, results, ArithmeticOf<Kernel>::units);
     if (first.empty()) first = results;
     if (more.ordered) {
       ASSERT_EQ(results == first, true) << "bits depend on the device, or on the run";

@@ -14,11 +14,31 @@ namespace {
 
 using abi::AttentionBackwardArgs;
 
-/// The element type of a kernel's tensors.
+/// What a kernel's tensors are made of. `units`: how many times those of IEEE arithmetic its errors
+/// may be, and the oracle's with them.
+template <class T, int Units = 1>
+struct Arithmetic {
+  using Element = T;
+  static constexpr double units = Units;
+};
 template <class Kernel>
-using ElementOf = std::conditional_t<std::is_same_v<Kernel, abi::AttentionBackwardSm90WgmmaF16> ||
-                                         std::is_same_v<Kernel, abi::AttentionBackwardSm80MmaF16>,
-                                     __half, __nv_bfloat16>;
+struct ArithmeticOf : Arithmetic<__nv_bfloat16> {};
+template <>
+struct ArithmeticOf<abi::AttentionBackwardSm90WgmmaF16> : Arithmetic<__half> {};
+template <>
+struct ArithmeticOf<abi::AttentionBackwardSm80MmaF16> : Arithmetic<__half> {};
+template <>
+struct ArithmeticOf<abi::AttentionBackwardSm80SimtF32> : Arithmetic<float> {};
+/// Each factor is off by 2^-21, what the tensor cores cut off of its lesser part, or 8 u, and the
+/// lesser parts' product of up to 4 u is left out: 20 u of a product. Of each eight products three
+/// sums are cut off by 2 u or less. Both together stay below twice (n + 10) u.
+template <>
+struct ArithmeticOf<abi::AttentionBackwardSm80MmaTf32x3> : Arithmetic<float, 2> {};
+/// The oracle computes in float64 as well.
+template <>
+struct ArithmeticOf<abi::AttentionBackwardSm80MmaF64> : Arithmetic<double, 2> {};
+template <class Kernel>
+using ElementOf = typename ArithmeticOf<Kernel>::Element;
 
 /// What calls for gradients have beside a case of attention.
 struct Beside {
@@ -145,6 +165,8 @@ struct Score {
 /// dout, `order_out` that of out, lse and the gradients.
 template <class T>
 struct BackwardProblem {
+  using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
   Case t;
   Beside beside;
   bool packed_q, packed_kv;
@@ -152,7 +174,8 @@ struct BackwardProblem {
   std::vector<Sequence> all;
   std::vector<float> sinks, slopes;
   Tensor4<T> q, k, v, dout, out, dq, dk, dv;
-  Tensor4<float> lse, d_sinks;
+  Tensor4<Lse> lse;
+  Tensor4<float> d_sinks;
   BiasTensor bias;
   BiasGradient d_bias;
   MaskTensor mask;
@@ -302,14 +325,14 @@ struct BackwardProblem {
           bool const empty = top == -infinity;
           for (double& w : weights) sum += w = empty ? 0 : std::exp(w - top);
           if (t.sinks && !empty) sum += std::exp(sinks[static_cast<std::size_t>(h)] - top);
-          lse.at(bq, h, e.begin_q + i, 0) = empty ? -std::numeric_limits<float>::infinity()
-                                                  : static_cast<float>(top + std::log(sum));
+          lse.at(bq, h, e.begin_q + i, 0) =
+              empty ? -std::numeric_limits<Lse>::infinity() : static_cast<Lse>(top + std::log(sum));
           for (std::int64_t c = 0; c < t.dv; ++c) {
             double y = 0;
             for (std::int64_t j = 0; j < e.len_kv; ++j)
               y +=
                   weights[static_cast<std::size_t>(j)] * vs[static_cast<std::size_t>(j * t.dv + c)];
-            out.at(bq, h, e.begin_q + i, c) = T(static_cast<float>(empty ? 0 : y / sum));
+            out.at(bq, h, e.begin_q + i, c) = T(static_cast<Lse>(empty ? 0 : y / sum));
           }
         }
       }
@@ -351,6 +374,7 @@ struct BackwardProblem {
         a.d_bias_extent[r] = x.extent[r], a.d_bias_stride[r] = x.stride[r];
     });
     a.ordered = beside.ordered;
+    g.compute = abi::Compute::tf32x3;  // which allows IEEE arithmetic, too
     return a;
   }
 

@@ -50,28 +50,13 @@ TEST(AttentionBackwardSm80Runs, OtherHeadDimsInLittleSharedMemory) {
   other_head_dims<F16>({.shared_bytes = least_shared});
 }
 
-// Every tensor in any order, at any address, with any stride along its features.
 TEST(AttentionBackwardSm80Runs, AnyStrides) {
-  for (std::int64_t d : {1, 40, 64, 100, 128, 200, 256})
-    for (Order order : {Order::heads_first, Order::positions_first, Order::padded, Order::odd})
-      for (Order order_out :
-           {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
-        Case const t{.batch = 2,
-                     .heads = 4,
-                     .heads_kv = 2,
-                     .len_q = 70,
-                     .len_kv = 150,
-                     .d = d,
-                     .dv = d,
-                     .causal = true,
-                     .sinks = true,
-                     .order = order,
-                     .order_out = order_out};
-        run_backward<Bf16>(t);
-        STOP_AT_FAILURE;
-        run_backward<F16>(t, {.shared_bytes = least_shared});
-        STOP_AT_FAILURE;
-      }
+  for (std::int64_t d : {1, 40, 64, 100, 128, 200, 256}) {
+    any_strides<Bf16>(d);
+    STOP_AT_FAILURE;
+    any_strides<F16>(d, {.shared_bytes = least_shared});
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm80Runs, Options) { gradient_options<Bf16>(64); }
@@ -81,43 +66,6 @@ TEST(AttentionBackwardSm80Runs, OptionsInLittleSharedMemory) {
   gradient_options<F16>(128, {.shared_bytes = least_shared});
 }
 
-constexpr int last_own_option = 4 + last_bias;
-/// Option number `which`, to last_own_option, of those that Hopper's kernels do not take.
-void set_own_option(Case& t, Beside& more, int which) {
-  if (which < 3) more.mask = 1 + which;
-  if (which == 3) t.scale = -0.3;
-  if (which == 4) more.unscaled = true;
-  if (which <= 4) return;
-  t.bias = which - 4;
-  BiasKind const& kind = bias_kinds[t.bias];
-  if (kind.batches && kind.heads && kind.queries)
-    more.d_bias = which % 2 == 0 ? DType::float32 : DType::bfloat16;
-}
-/// Each alone, any two of them, and each with one of the others' options.
-template <class Kernel>
-void own_options(std::int64_t d, int shared_bytes = 0) {
-  auto const run = [&](int one, int two, int other) {
-    Case t{.batch = 2, .heads = 4, .heads_kv = 2, .len_q = 100, .len_kv = 170, .d = d, .dv = d};
-    Beside more{.shared_bytes = shared_bytes};
-    // Two together in the smaller of sizes, to be done in time.
-    if (one != two || other >= 0) t.batch = 1, t.heads = 2, t.heads_kv = 1;
-    if (other >= 0) set_gradient_option(t, other);
-    t.len_q = std::min<std::int64_t>(t.len_q, 190);
-    set_own_option(t, more, one), set_own_option(t, more, two);
-    run_backward<Kernel>(t, more);
-  };
-  for (int one = 0; one <= last_own_option; ++one) {
-    for (int two = one; two <= last_own_option; ++two) {
-      if (one > 4 && two != one) break;  // one bias is enough
-      run(one, two, -1);
-      STOP_AT_FAILURE;
-    }
-    for (int other = 0; other <= last_gradient_option; ++other) {
-      run(one, one, other);
-      STOP_AT_FAILURE;
-    }
-  }
-}
 TEST(AttentionBackwardSm80Runs, TermsAndScales) { own_options<Bf16>(64); }
 TEST(AttentionBackwardSm80Runs, TermsAndScalesOf128) { own_options<F16>(128); }
 TEST(AttentionBackwardSm80Runs, TermsAndScalesOf256) { own_options<Bf16>(256); }
@@ -125,29 +73,13 @@ TEST(AttentionBackwardSm80Runs, TermsAndScalesInLittleSharedMemory) {
   own_options<F16>(80, least_shared);
 }
 
-// The gradient of a bias lies anyhow, in every type, beside softcap, whose derivative it has not.
 TEST(AttentionBackwardSm80Runs, GradientsOfBiases) {
-  for (std::int64_t d : {40, 128, 256})
-    for (DType type : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
-      for (int bias : {2, 8})
-        for (Order order_out : {Order::heads_first, Order::positions_first, Order::odd}) {
-          Case const t{.batch = 2,
-                       .heads = 4,
-                       .heads_kv = 2,
-                       .len_q = 70,
-                       .len_kv = 140,
-                       .d = d,
-                       .dv = d,
-                       .causal = bias == 2,
-                       .softcap = order_out == Order::odd ? 2.0 : 0.0,
-                       .sinks = bias == 8,
-                       .bias = bias,
-                       .order_out = order_out};
-          run_backward<Bf16>(t, {.d_bias = type});
-          STOP_AT_FAILURE;
-          run_backward<F16>(t, {.mask = 3, .d_bias = type});
-          STOP_AT_FAILURE;
-        }
+  for (std::int64_t d : {40, 128, 256}) {
+    gradients_of_biases<Bf16>(d);
+    STOP_AT_FAILURE;
+    gradients_of_biases<F16>(d, 3);
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm80Runs, SinksOfEveryType) { sinks_of_every_type<Bf16>(); }
@@ -174,27 +106,11 @@ TEST(AttentionBackwardSm80Runs, PackedSequences) {
     STOP_AT_FAILURE;
   }
 }
-// Queries and keys of a bias, of its gradient and of a mask count within their sequence.
 TEST(AttentionBackwardSm80Runs, PackedSequencesWithTerms) {
-  for (std::int64_t d : {64, 128, 200})
-    for (int mask = 0; mask < 4; ++mask) {
-      Case t{.heads = 4,
-             .heads_kv = 2,
-             .len_q = 220,
-             .len_kv = 300,
-             .d = d,
-             .dv = d,
-             .causal = mask % 2 != 0,
-             .order = Order::positions_first,
-             .order_out = mask == 3 ? Order::odd : Order::positions_first,
-             .cu_q = {2, 30, 30, 100, 209},
-             .cu_kv = {3, 50, 60, 195, 260}};
-      t.bias = mask == 2 ? 8 : 2;
-      run_backward<Bf16>(t, {.mask = mask, .d_bias = DType::float32});
-      STOP_AT_FAILURE;
-      run_backward<F16>(t, {.mask = mask, .d_bias = DType::float16});
-      STOP_AT_FAILURE;
-    }
+  for (std::int64_t d : {64, 128, 200}) {
+    packed_sequences_with_terms<F16, Bf16>(d);
+    STOP_AT_FAILURE;
+  }
 }
 TEST(AttentionBackwardSm80Runs, ManyPackedSequences) { many_packed_sequences<Bf16>(); }
 TEST(AttentionBackwardSm80Runs, BoundariesThatGoBack) { boundaries_that_go_back<Bf16>(); }
@@ -209,12 +125,9 @@ TEST(AttentionBackwardSm80Runs, Unordered) {
 TEST(AttentionBackwardSm80Runs, RandomCases) {
   Draws below(20251125);
   for (int round = 0; round < 150; ++round) {
-    Case t = random_gradients(below, 256);
-    Beside more{.ordered = round % 4 != 0, .mask = below(3) == 0 ? 1 + below(3) : 0};
-    if (below(3) == 0) t.bias = 1 + below(last_bias);
-    if (below(4) == 0) t.bias = 2, more.d_bias = DType::float32;
-    if (below(5) == 0) t.scale = -0.2;
-    if (below(3) == 0) t.order = Order::odd;
+    Beside more;
+    Case const t = random_with_terms(below, 256, more);
+    more.ordered = round % 4 != 0;
     if (below(2) == 0) more.shared_bytes = below(2) == 0 ? least_shared : sm80_shared;
     if (round % 2 == 0)
       run_backward<Bf16>(t, more);

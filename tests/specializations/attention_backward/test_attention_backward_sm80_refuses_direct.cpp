@@ -120,4 +120,65 @@ TEST(AttentionBackwardSm80Refuses, WorkspaceFollowsFromTheProblem) {
     }
 }
 
+/// Why a kernel of other elements refuses the same call of its own, with something changed.
+template <class Kernel, class Change>
+std::string refusal_of(DType type, Change change, int bytes = 232448) {
+  Device d = hopper;
+  d.shared_memory_per_block_optin = bytes;
+  return refusal<Kernel>(
+      [&](Args& g, Back& a) {
+        g.type = g.type_out = type, g.compute = abi::Compute::tf32x3;
+        change(g, a);
+      },
+      d);
+}
+constexpr auto same = [](Args&, Back&) {};
+
+TEST(AttentionBackwardSm80Refuses, WhatFloat64CannotDo) {
+  using Kernel = abi::AttentionBackwardSm80MmaF64;
+  SKIP_IF_LEFT_OUT(Kernel);
+  auto const with = [](auto change, int bytes = 232448) {
+    return refusal_of<Kernel>(DType::float64, change, bytes);
+  };
+  EXPECT_EQ(with(same), "");
+  EXPECT_EQ(refusal_of<Kernel>(DType::float32, same), "it takes other element types");
+  EXPECT_EQ(with([](Args& g, Back&) { g.head_dim = 129; }), "head_dim is above 128");
+  EXPECT_EQ(with([](Args& g, Back&) { g.head_dim_v = 129; }), "head_dim is above 128");
+  for (DType type : {DType::float32, DType::float16, DType::bfloat16, DType::float64})
+    EXPECT_EQ(with([=](Args& g, Back&) { g.bias = g.q, g.type_bias = type; }), "");
+  auto const wide = [](Args& g, Back&) { g.head_dim = 128; };
+  EXPECT_EQ(with(wide, shared_bytes[1]), "");
+  EXPECT_EQ(with(wide, shared_bytes[0]), "a block needs more shared memory than the device has");
+  EXPECT_EQ(with(same, shared_bytes[0]), "");
+}
+
+TEST(AttentionBackwardSm80Refuses, WhatFloat32CannotDo) {
+  using Split = abi::AttentionBackwardSm80MmaTf32x3;
+  using Simt = abi::AttentionBackwardSm80SimtF32;
+  SKIP_IF_LEFT_OUT(Split, Simt);
+  constexpr DType type = DType::float32;
+  EXPECT_EQ(refusal_of<Split>(type, same), "");
+  EXPECT_EQ(refusal_of<Simt>(type, same), "");
+  auto const ieee = [](Args& g, Back&) { g.compute = abi::Compute::ieee; };
+  EXPECT_EQ(refusal_of<Simt>(type, ieee), "");
+  EXPECT_EQ(refusal_of<Split>(type, ieee),
+            "it drops the lowest bits of products, which compute = tf32x3 allows");
+  auto const of_128 = [](Args& g, Back&) { g.head_dim = 128; };
+  auto const of_256 = [](Args& g, Back&) { g.head_dim_v = 256; };
+  auto const of_257 = [](Args& g, Back&) { g.head_dim_v = 257; };
+  EXPECT_EQ(refusal_of<Split>(type, of_128), "");
+  EXPECT_EQ(refusal_of<Split>(type, of_256), "head_dim is above 128");
+  EXPECT_EQ(refusal_of<Simt>(type, of_256), "");
+  EXPECT_EQ(refusal_of<Simt>(type, of_257), "head_dim is above 256");
+  char const* const small = "a block needs more shared memory than the device has";
+  EXPECT_EQ(refusal_of<Split>(type, same, shared_bytes[0]), "");
+  EXPECT_EQ(refusal_of<Split>(type, of_128, shared_bytes[1]), small);
+  EXPECT_EQ(refusal_of<Simt>(type, of_128, shared_bytes[0]), "");
+  EXPECT_EQ(refusal_of<Simt>(type, of_256, shared_bytes[0]), small);
+  EXPECT_EQ(refusal_of<Simt>(type, of_256, shared_bytes[1]), "");
+  EXPECT_EQ(
+      refusal_of<Simt>(type, [](Args& g, Back&) { g.bias = g.q, g.type_bias = DType::float64; }),
+      "it does not read the bias's element type");
+}
+
 }  // namespace

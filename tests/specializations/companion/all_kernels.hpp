@@ -31,7 +31,9 @@ using AttentionKernels =
               abi::AttentionSm90WgmmaE4m3, abi::AttentionSm90WgmmaF16>;
 using AttentionBackwardKernels =
     KernelsOf<abi::AttentionBackwardSm80MmaBf16, abi::AttentionBackwardSm80MmaF16,
-              abi::AttentionBackwardSm90WgmmaBf16, abi::AttentionBackwardSm90WgmmaF16>;
+              abi::AttentionBackwardSm80MmaF64, abi::AttentionBackwardSm80MmaTf32x3,
+              abi::AttentionBackwardSm80SimtF32, abi::AttentionBackwardSm90WgmmaBf16,
+              abi::AttentionBackwardSm90WgmmaF16>;
 using DecodeKernels =
     KernelsOf<abi::DecodeSm80MmaBf16, abi::DecodeSm80MmaE4m3, abi::DecodeSm80MmaF16,
               abi::DecodeSm80SimtBf16, abi::DecodeSm80SimtF16, abi::DecodeSm80SimtF32,

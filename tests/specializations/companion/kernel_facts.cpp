@@ -146,8 +146,8 @@ void attention_backward_rows() {
       {"scale of 0 or less", [](Args& a) { a.forward.softmax_scale = -0.5; }},
       {"any order of sums", [](Args& a) { a.ordered = false; }}};
   rows<test::AttentionBackwardKernels, Args>([&]<class Kernel>() {
-    auto const set_types = [](Args& a, DType in, DType out, Compute) {
-      a.forward.type = in, a.forward.type_out = out;
+    auto const set_types = [](Args& a, DType in, DType out, Compute compute) {
+      a.forward.type = in, a.forward.type_out = out, a.forward.compute = compute;
     };
     Args const known = taken<Kernel, Args>({call}, set_types);
     Words refused;

@@ -183,7 +183,7 @@ class FarRuns : public testing::Test {
   /// Of all tensors the step of a dimension is far: 1 heads, 2 positions. What lies apart is read
   /// and written as what lies together; out and lse need not come from a forward pass for that.
   template <class Kernel, class T>
-  void gradients(int dimension) {
+  void gradients(int dimension, Compute compute = Compute::ieee) {
     SKIP_IF_LEFT_OUT(Kernel);
     SCOPED_TRACE(testing::Message() << Kernel::name << ", dimension " << dimension);
     std::int64_t const heads = dimension == 1 ? lines : 1, rows = dimension == 2 ? lines : 64;
@@ -192,13 +192,14 @@ class FarRuns : public testing::Test {
     Tensor4<T> dq(1, heads, rows, d, Order::heads_first, 2, 1),
         dk(1, heads, rows, d, Order::heads_first, 3, 1),
         dv(1, heads, rows, d, Order::heads_first, 4, 1);
-    DeviceArray<float> const lse(std::vector<float>(static_cast<std::size_t>(heads * rows), 4.0f));
+    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    DeviceArray<Lse> const lse(std::vector<Lse>(static_cast<std::size_t>(heads * rows), 4.0f));
     read.upload();
     abi::AttentionBackwardArgs a;
     auto& g = a.forward;
     g.type = g.type_out = dtype_of<T>();
     g.batch = 1, g.heads_q = g.heads_kv = heads, g.seqlen_q = g.seqlen_kv = rows;
-    g.head_dim = g.head_dim_v = d, g.softmax_scale = 0.125;
+    g.head_dim = g.head_dim_v = d, g.softmax_scale = 0.125, g.compute = compute;
     g.lse = lse.data, g.lse_stride[1] = rows, g.lse_stride[2] = 1;
     DeviceArray<char> const memory(std::vector<char>(Kernel::workspace_bytes(a, device)));
     a.workspace = memory.data;
@@ -283,6 +284,9 @@ TEST_F(FarRuns, Gradients) {
     gradients<abi::AttentionBackwardSm90WgmmaBf16, __nv_bfloat16>(dimension);
     gradients<abi::AttentionBackwardSm80MmaF16, __half>(dimension);
     gradients<abi::AttentionBackwardSm80MmaBf16, __nv_bfloat16>(dimension);
+    gradients<abi::AttentionBackwardSm80MmaF64, double>(dimension);
+    gradients<abi::AttentionBackwardSm80SimtF32, float>(dimension);
+    gradients<abi::AttentionBackwardSm80MmaTf32x3, float>(dimension, Compute::tf32x3);
   }
 }
 

@@ -152,6 +152,12 @@ TEST(NewerCards, AttentionBackward) {
   a.forward.type = a.forward.type_out = DType::bfloat16;
   refused<abi::AttentionBackwardSm90WgmmaBf16>(a);
   accepted<abi::AttentionBackwardSm80MmaBf16>(a);
+  a.forward.type = a.forward.type_out = DType::float32;
+  accepted<abi::AttentionBackwardSm80SimtF32>(a);
+  a.forward.compute = abi::Compute::tf32x3;
+  accepted<abi::AttentionBackwardSm80MmaTf32x3>(a);
+  a.forward.type = a.forward.type_out = DType::float64;
+  accepted<abi::AttentionBackwardSm80MmaF64>(a);
 }
 
 TEST(NewerCards, DecodeAndGatedMlp) {

@@ -156,6 +156,11 @@ TEST_F(DispatchCuda, AttentionBackward) {
   expect_gradients<float16>("attention_backward/sm80_mma_f16", 256);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 128, {}, 132);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 64, {.softmax_scale = -0.5});
+  expect_gradients<float>("attention_backward/sm80_simt_f32", 128);
+  expect_gradients<float>("attention_backward/sm80_simt_f32", 256, {.compute = Compute::tf32x3});
+  expect_gradients<float>("attention_backward/sm80_mma_tf32x3", 128, {.compute = Compute::tf32x3});
+  expect_gradients<double>("attention_backward/sm80_mma_f64", 64);
+  expect_gradients<double>("portable", 136);
   expect_gradients<bfloat16>("portable", 264);
   expect_gradients<bfloat16>("portable", 64, {.attention_chunk = 32});
   expect_gradients<float>("portable", 128);
