@@ -22,13 +22,26 @@ __device__ __forceinline__ int packed_boundary(abi::AttentionArgs const& g, int 
   return e <= 0 ? 0 : e > g.batch + 1 ? total : clamped(g.cu_seqlens_q[e - 1], 0, total);
 }
 
+/// Where the positions of a sequence begin, and how many there are.
+struct SequenceSpan {
+  int begin, length;
+};
+
+/// The span of sequence `b`: all `total` positions unless sequences are packed.
+__device__ __forceinline__ SequenceSpan sequence_span(abi::Offsets const& offsets, std::int64_t b,
+                                                      int total) {
+  if (offsets.data == nullptr) return {0, total};
+  int const begin = clamped(offsets[b], 0, total);
+  return {begin, clamped(offsets[b + 1], begin, total) - begin};
+}
+
 /// Cuts the keys of sequence `b` down to what packed sequences and lengths leave of them: `length`
 /// from `begin` on, at first all of `seqlen_kv`.
 __device__ __forceinline__ void cut_keys(abi::AttentionArgs const& g, int b, int h_kv,
                                          int seqlen_kv, int& begin, int& length) {
   if (g.cu_seqlens_kv.data != nullptr) {
-    begin = clamped(g.cu_seqlens_kv[b], 0, seqlen_kv);
-    length = clamped(g.cu_seqlens_kv[b + 1], begin, seqlen_kv) - begin;
+    SequenceSpan const span = sequence_span(g.cu_seqlens_kv, b, seqlen_kv);
+    begin = span.begin, length = span.length;
   }
   if (g.lengths_kv != nullptr)
     length = clamped(g.lengths_kv[b * g.lengths_kv_stride[0] + h_kv * g.lengths_kv_stride[1]], 0,

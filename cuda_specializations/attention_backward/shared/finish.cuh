@@ -58,12 +58,7 @@ __global__ void __launch_bounds__(256)
   KeyTileHead t{};  // all keys of the sequence
   t.batch = q.batch;
   t.head_kv = q.head / p.group_of_heads;
-  t.rows_kv = static_cast<int>(g.seqlen_kv);
-  if (g.cu_seqlens_kv.data != nullptr) {
-    t.begin_kv = packed_begin(g.cu_seqlens_kv, t.batch, static_cast<int>(g.seqlen_kv));
-    t.rows_kv = clamped(g.cu_seqlens_kv[t.batch + 1], t.begin_kv, static_cast<int>(g.seqlen_kv)) -
-                t.begin_kv;
-  }
+  t.rows_kv = sequence_span(g.cu_seqlens_kv, t.batch, static_cast<int>(g.seqlen_kv)).length;
   meet_head<tile_q, 1>(p, q.head, t);
   int const last = min(q.row0 + tile_q, t.len_q) - 1;
   bool const added = last >= q.row0 && max(0, q.row0 + t.offset - t.window_left) < t.seen_end(last);

@@ -29,12 +29,14 @@ __device__ __forceinline__ QueryTile locate_queries(AttentionBackwardParams cons
   abi::AttentionArgs const& g = p.args.forward;
   int const group = tile / p.tiles_q, slot = tile % p.tiles_q;
   int const heads = static_cast<int>(g.heads_q), total = static_cast<int>(g.seqlen_q);
-  QueryTile t{group / heads, group % heads, slot * TileQ, 0, total, total};
+  QueryTile t{group / heads, group % heads, slot * TileQ, 0, 0, 0};
   if (g.cu_seqlens_q.data != nullptr) {
     t.head = group;
     t.batch = find_sequence(g.cu_seqlens_q, static_cast<int>(g.batch), total, TileQ, slot);
-    t.begin_q = packed_begin(g.cu_seqlens_q, t.batch, total);
-    t.rows_q = t.len_q = clamped(g.cu_seqlens_q[t.batch + 1], t.begin_q, total) - t.begin_q;
+  }
+  SequenceSpan const queries = sequence_span(g.cu_seqlens_q, t.batch, total);
+  t.begin_q = queries.begin, t.rows_q = t.len_q = queries.length;
+  if (g.cu_seqlens_q.data != nullptr) {
     t.row0 = (slot - packed_tile(t.begin_q, t.batch, TileQ)) * TileQ;
     if (t.row0 < 0 || t.row0 >= t.rows_q) t.batch = -1;
   }

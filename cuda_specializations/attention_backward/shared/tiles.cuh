@@ -77,16 +77,15 @@ __device__ __forceinline__ bool locate_keys(AttentionBackwardParams const& p, in
   int const heads_kv = static_cast<int>(g.heads_kv), total = static_cast<int>(g.seqlen_kv);
   t.batch = group / heads_kv;
   t.head_kv = group % heads_kv;
-  t.begin_kv = 0;
-  t.rows_kv = total;
   t.key0 = slot * TileKv;
   if (g.cu_seqlens_kv.data != nullptr) {
     t.head_kv = group;
     t.batch = find_sequence(g.cu_seqlens_kv, static_cast<int>(g.batch), total, TileKv, slot);
-    t.begin_kv = packed_begin(g.cu_seqlens_kv, t.batch, total);
-    t.rows_kv = clamped(g.cu_seqlens_kv[t.batch + 1], t.begin_kv, total) - t.begin_kv;
-    t.key0 = (slot - packed_tile(t.begin_kv, t.batch, TileKv)) * TileKv;
   }
+  SequenceSpan const keys = sequence_span(g.cu_seqlens_kv, t.batch, total);
+  t.begin_kv = keys.begin, t.rows_kv = keys.length;
+  if (g.cu_seqlens_kv.data != nullptr)
+    t.key0 = (slot - packed_tile(t.begin_kv, t.batch, TileKv)) * TileKv;
   return t.key0 >= 0 && t.key0 < t.rows_kv;
 }
 
@@ -97,14 +96,10 @@ __device__ __forceinline__ void meet_head(AttentionBackwardParams const& p, int 
   abi::AttentionArgs const& g = p.args.forward;
   int const b = t.batch, total_q = static_cast<int>(g.seqlen_q);
   t.head = head;
-  t.begin_q = 0;
-  t.len_q = total_q;
-  t.tile0 = (b * static_cast<int>(g.heads_q) + head) * p.tiles_q;
-  if (g.cu_seqlens_q.data != nullptr) {
-    t.begin_q = packed_begin(g.cu_seqlens_q, b, total_q);
-    t.len_q = clamped(g.cu_seqlens_q[b + 1], t.begin_q, total_q) - t.begin_q;
-    t.tile0 = head * p.tiles_q + packed_tile(t.begin_q, b, TileQ);
-  }
+  SequenceSpan const queries = sequence_span(g.cu_seqlens_q, b, total_q);
+  t.begin_q = queries.begin, t.len_q = queries.length;
+  t.tile0 = g.cu_seqlens_q.data != nullptr ? head * p.tiles_q + packed_tile(t.begin_q, b, TileQ)
+                                           : (b * static_cast<int>(g.heads_q) + head) * p.tiles_q;
   if (g.lengths_q != nullptr)
     t.len_q =
         clamped(g.lengths_q[b * g.lengths_q_stride[0] + head * g.lengths_q_stride[1]], 0, t.len_q);
