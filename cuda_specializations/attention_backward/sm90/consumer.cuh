@@ -10,66 +10,30 @@
 #pragma once
 
 #include "attention_backward/shared/store.cuh"
-#include "common/descriptor_words.cuh"
-#include "common/elements.cuh"
-#include "params.cuh"
-#include "ptx/registers.cuh"
-#include "ptx/thread_index.cuh"
-#include "ptx/tma.cuh"
 #include "ptx/wgmma_rs.cuh"
-#include "sequences/score_math.cuh"
+#include "scores.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Rows of an operand from `length` on become 0, by the consumers together: what lies behind a
-/// sequence may be anything, and 0 times NaN is NaN.
-template <class Config, int Rows>
-__device__ __forceinline__ void clear_operand(unsigned char* operand, int length) {
-  int const thread = static_cast<int>(threadIdx.x) - 128;
-#pragma unroll 1
-  for (int at = length * 8 + thread; at < Rows * 8; at += 256)
-#pragma unroll
-    for (int panel = 0; panel < Config::panels; ++panel)
-      *reinterpret_cast<uint4*>(operand + panel * Rows * 128 + at * 16) = make_uint4(0, 0, 0, 0);
-  fence_proxy_async();
-  named_barrier_sync(2, 256);
-}
-
 template <class Config>
-struct BackwardConsumer {
+struct BackwardConsumer : BackwardScores<Config> {
+  using Base = BackwardScores<Config>;
   using T = typename Config::Element;
   static constexpr int D = Config::d, tile_q = Config::tile_q, tile_kv = Config::tile_kv;
   static constexpr int sums = tile_q * Config::dq_d / 256;  ///< of dq, of a thread
   static constexpr int q_panel = tile_q * 128, kv_panel = tile_kv * 128;
 
-  Sm90BackwardParams const& p;
-  unsigned char* const shared;
-  Sm90BackwardSignals<Config>& signals;
-  int const consumer;
-  int const kept_thread;
+  using Base::consumer, Base::own_thread, Base::operand, Base::p, Base::shared, Base::signals;
+  using Base::hidden_pairs, Base::start_from_rows, Base::start_scores, Base::store_ds;
+  using Base::weigh_terms;
 
   __device__ __forceinline__ BackwardConsumer(Sm90BackwardParams const& params, unsigned char* base,
                                               Sm90BackwardSignals<Config>& s, int number)
-      : p(params),
-        shared(base),
-        signals(s),
-        consumer(number),
-        kept_thread(static_cast<int>(threadIdx.x) - 128 * (1 + number)) {}
+      : Base(params, base, s, number) {}
 
-  /// This thread in the warpgroup. Read anew where there is no register to keep it in.
-  __device__ __forceinline__ int own_thread() const {
-    return tile_q == 128 ? fresh_thread() % 128 : kept_thread;
-  }
-
-  /// The low word of the descriptor of an operand at stage `stage` of its ring, equal in all lanes
-  /// and known to the compiler as such. It is worked out where it is used: registers are scarce.
-  __device__ __forceinline__ std::uint32_t operand(int offset, std::uint32_t leading,
-                                                   unsigned stage = 0, int bytes = 0) const {
-    return at_stage(descriptor_word(shared + offset, leading), stage, bytes);
-  }
   // As left operands of scores: this warpgroup's keys.
   __device__ __forceinline__ std::uint32_t k_rows() const {
     return operand(Config::k_at, 16, consumer, 8192);
@@ -105,15 +69,6 @@ struct BackwardConsumer {
     return operand(Config::ds_at + consumer * q_panel, 16, stage, Config::ds_bytes);
   }
 
-  /// keys × queries, over the features, added to what `s` holds.
-  __device__ __forceinline__ void multiply_features(float (&s)[tile_q / 2], std::uint32_t keys,
-                                                    std::uint32_t queries) const {
-#pragma unroll
-    for (int k = 0; k < D / 16; ++k)
-      Wgmma<T, T, tile_q, 0, 0>::multiply(s, descriptor(keys, k / 4 * kv_panel + k % 4 * 32),
-                                          descriptor(queries, k / 4 * q_panel + k % 4 * 32), 1);
-    wgmma_commit();
-  }
   /// dv: keys × features, over the queries.
   __device__ __forceinline__ void add_dv(float (&dv)[D / 2],
                                          std::uint32_t const (&weights)[tile_q / 4],
@@ -142,31 +97,6 @@ struct BackwardConsumer {
     wgmma_commit();
   }
 
-  /// What queries of a tile bring to all pairs becomes the first summand of products with them:
-  /// minus the log-sum-exp, or (`sums`) minus the row sum.
-  __device__ __forceinline__ void start_from_rows(float (&s)[tile_q / 2], int stage,
-                                                  bool sums) const {
-    int const thread = own_thread();
-    std::uint32_t const from = shared_address(shared) + Config::rows_at +
-                               stage * Config::row_bytes + (sums ? tile_q * 4 : 0) +
-                               static_cast<std::uint32_t>(thread) % 4 * 8;
-#pragma unroll
-    for (int b = 0; b < tile_q / 8; ++b) {
-      float2 const two = load_shared_two(from + b * 32);
-      s[4 * b] = s[4 * b + 2] = two.x;
-      s[4 * b + 1] = s[4 * b + 3] = two.y;
-    }
-  }
-
-  __device__ __forceinline__ void start_scores(float (&s)[tile_q / 2], int stage) const {
-    if constexpr (Config::terms) {
-#pragma unroll
-      for (int r = 0; r < tile_q / 2; ++r) s[r] = 0;
-    } else {
-      start_from_rows(s, stage, false);
-    }
-  }
-
   /// Puts this warpgroup's part of dq, of tile number `n`, where a warp takes it from to memory.
   __device__ __forceinline__ void put_dq(float const (&dq)[sums], unsigned n) const {
     int const thread = own_thread();
@@ -183,76 +113,6 @@ struct BackwardConsumer {
   /// Hands it over, after a fence_proxy_async of all threads; by one thread of each warp.
   __device__ __forceinline__ void pass_dq(unsigned n) const {
     mbarrier_arrive(&signals.full_dq[consumer][n % Config::dq_stages]);
-  }
-
-  /// Which of this thread's pairs do not exist, as bits.
-  __device__ __forceinline__ std::uint64_t hidden_pairs(KeyTileHead const& t, int m) const {
-    int const thread = own_thread();
-    int const key = t.key0 + consumer * 64 + thread / 32 * 16 + thread % 32 / 4;
-    int const query = m * tile_q + thread % 4 * 2;
-    std::uint64_t hidden = 0;
-#pragma unroll
-    for (int r = 0; r < tile_q / 2; ++r) {
-      int const j = key + r / 2 % 2 * 8, i = query + r / 4 * 8 + r % 2;
-      bool const seen =
-          j < t.len_kv && j < i + t.offset + t.reach && j >= i + t.offset - t.window_left;
-      if (!seen) hidden |= std::uint64_t{1} << r;
-    }
-    return hidden;
-  }
-
-  /// Products become weights, for scores with a softcap or ALiBi. `slopes`: weights times what a
-  /// score's derivative by its product is short of the scale, packed.
-  __device__ __forceinline__ void weigh_terms(KeyTileHead const& t, int m, int stage,
-                                              float (&s)[tile_q / 2],
-                                              std::uint32_t (&slopes)[tile_q / 4]) const {
-    int const thread = own_thread();
-    abi::AttentionArgs const& g = p.args.forward;
-    float const slope =
-        g.alibi == nullptr
-            ? 0.0f
-            : g.alibi[t.batch * g.alibi_stride[0] + t.head * g.alibi_stride[1]] * log2_e;
-    // How far this thread's first query stands behind its first key.
-    auto const ahead = static_cast<float>(m * tile_q + thread % 4 * 2 + t.offset - t.key0 -
-                                          consumer * 64 - thread / 32 * 16 - thread % 32 / 4);
-    std::uint32_t const rows = shared_address(shared) + Config::rows_at +
-                               stage * Config::row_bytes +
-                               static_cast<std::uint32_t>(thread) % 4 * 8;
-    if (g.softcap > 0) {
-      float const cap = static_cast<float>(g.softcap);
-      weigh_pairs(s, slopes, rows, slope, ahead, [=, per_cap = 2 * p.scale_log2 / cap](float& x) {
-        // To a few units of cap·2^-24, which is what counts in an exponent.
-        float const h = fmaf(-2.0f, reciprocal(power_of_2(x * per_cap) + 1.0f), 1.0f);
-        x = cap * log2_e * h;
-        return fmaf(-h, h, 1.0f);
-      });
-    } else {
-      weigh_pairs(s, slopes, rows, slope, ahead, [scale = p.scale_log2](float& x) {
-        x *= scale;
-        return 1.0f;
-      });
-    }
-  }
-  /// `score` makes a score of a product and returns its derivative.
-  template <class Score>
-  __device__ __forceinline__ void weigh_pairs(float (&s)[tile_q / 2],
-                                              std::uint32_t (&slopes)[tile_q / 4],
-                                              std::uint32_t rows, float slope, float ahead,
-                                              Score const& score) const {
-#pragma unroll
-    for (int b = 0; b < tile_q / 8; ++b) {
-      float2 const lse = load_shared_two(rows + b * 32);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float* const x = s + 4 * b + 2 * i;
-        float const d_0 = score(x[0]), d_1 = score(x[1]);
-        x[0] = fmaf(-slope, fabsf(ahead + (8 * b - 8 * i)), x[0]);
-        x[1] = fmaf(-slope, fabsf(ahead + (8 * b - 8 * i + 1)), x[1]);
-        x[0] = power_of_2(fmaf(lse.x, p.scale_log2, x[0]));
-        x[1] = power_of_2(fmaf(lse.y, p.scale_log2, x[1]));
-        slopes[2 * b + i] = pack_pair<T>(x[0] * d_0, x[1] * d_1);
-      }
-    }
   }
 
   __device__ __forceinline__ void run() {
@@ -272,8 +132,8 @@ struct BackwardConsumer {
         kv_phase ^= 1;
         int const live = t.len_kv - t.key0;
         if (live < tile_kv) {
-          clear_operand<Config, tile_kv>(shared + Config::k_at, max(live, 0));
-          clear_operand<Config, tile_kv>(shared + Config::v_at, max(live, 0));
+          clear_operand<tile_kv, Config::panels>(shared + Config::k_at, max(live, 0));
+          clear_operand<tile_kv, Config::panels>(shared + Config::v_at, max(live, 0));
         }
 #pragma unroll
         for (int r = 0; r < D / 2; ++r) dk[r] = dv[r] = 0;
@@ -289,7 +149,7 @@ struct BackwardConsumer {
         wait_for_queries(t, first == partial, q);
         start_scores(s, q.stage);
         wgmma_fence();
-        multiply_features(s, k_rows(), q_rows(q.stage));
+        Base::template multiply_features<D>(s, k_rows(), q_rows(q.stage));
         wgmma_wait<0>();
         pin(s);
         auto const step = [&](int m, auto after, auto more) __attribute__((always_inline)) {
@@ -298,7 +158,7 @@ struct BackwardConsumer {
           start_from_rows(dp, q.stage, true);
           wait_for_douts(t, m == partial, n);
           wgmma_fence();
-          multiply_features(dp, v_rows(), dout_rows(n % 2));
+          Base::template multiply_features<D>(dp, v_rows(), dout_rows(n % 2));
           if constexpr (!is_first)
             if (m != first + ahead) {
               fence_proxy_async();
@@ -330,7 +190,7 @@ struct BackwardConsumer {
             wait_for_queries(t, m + ahead == partial, next);
             start_scores(s, next.stage);
             wgmma_fence();
-            multiply_features(s, k_rows(), q_rows(next.stage));
+            Base::template multiply_features<D>(s, k_rows(), q_rows(next.stage));
           };
           if constexpr (!is_last && !Config::scores_late) {
             next_scores();
@@ -433,32 +293,15 @@ struct BackwardConsumer {
                                                    RingPosition<Config::q_stages> const& q) const {
     mbarrier_wait(&signals.full_q[q.stage], q.phase);
     if (partial)
-      clear_operand<Config, tile_q>(shared + Config::q_at + q.stage * Config::q_bytes,
-                                    t.len_q % tile_q);
+      clear_operand<tile_q, Config::panels>(shared + Config::q_at + q.stage * Config::q_bytes,
+                                            t.len_q % tile_q);
   }
   __device__ __forceinline__ void wait_for_douts(KeyTileHead const& t, bool partial,
                                                  unsigned n) const {
     mbarrier_wait(&signals.full_dout[n % 2], n / 2 % 2);
     if (partial)
-      clear_operand<Config, tile_q>(shared + Config::dout_at + n % 2 * Config::q_bytes,
-                                    t.len_q % tile_q);
-  }
-
-  /// Gradients of scores to shared memory, queries along rows.
-  __device__ __forceinline__ void store_ds(std::uint32_t const (&gradients)[tile_q / 4],
-                                           int stage) const {
-    int const thread = own_thread();
-    int const lane = thread % 32;
-    int const matrix = lane / 8;  // bit 0: keys 8 on, bit 1: queries 8 on
-    int const chunk = thread / 32 * 2 + matrix % 2;
-    std::uint32_t const base = shared_address(shared) + Config::ds_at + stage * Config::ds_bytes +
-                               consumer * q_panel + (matrix / 2 * 8 + lane % 8) * 128 +
-                               ((chunk ^ lane % 8) * 16);
-#pragma unroll
-    for (int k = 0; k < tile_q / 16; ++k)
-      store_matrices_transposed(base + k * 2048, gradients[4 * k], gradients[4 * k + 1],
-                                gradients[4 * k + 2], gradients[4 * k + 3]);
-    fence_proxy_async();
+      clear_operand<tile_q, Config::panels>(shared + Config::dout_at + n % 2 * Config::q_bytes,
+                                            t.len_q % tile_q);
   }
 
   __device__ __forceinline__ void store(KeyTileHead const& t, float const (&dk)[D / 2],

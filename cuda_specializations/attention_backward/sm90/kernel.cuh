@@ -6,6 +6,7 @@
 #include "consumer.cuh"
 #include "producer.cuh"
 #include "ptx/cluster.cuh"
+#include "wide_consumer.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -24,11 +25,11 @@ __global__ void __launch_bounds__(Config::threads, 1)
     mbarrier_init(&signals.empty_kv, warps);
     for (int s = 0; s < Config::q_stages; ++s) {
       mbarrier_init(&signals.full_q[s], 1);
-      mbarrier_init(&signals.empty_q[s], warps);
+      mbarrier_init(&signals.empty_q[s], Config::q_warps);
     }
     for (int s = 0; s < Config::dout_stages; ++s) {
       mbarrier_init(&signals.full_dout[s], 1);
-      mbarrier_init(&signals.empty_dout[s], warps);
+      mbarrier_init(&signals.empty_dout[s], Config::dout_warps);
     }
     for (int c = 0; c < Config::consumers; ++c)
       for (int s = 0; s < Config::dq_stages; ++s) {
@@ -36,9 +37,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
         mbarrier_init(&signals.empty_dq[c][s], 1);
       }
     for (int s = 0; s < 2; ++s) {
-      mbarrier_init(&signals.full_ds[s], warps);
+      mbarrier_init(&signals.full_ds[s], Config::ds_warps);
       mbarrier_init(&signals.empty_ds[s], warps);
     }
+    mbarrier_init(&signals.full_weights, 4);
     for (int s = 0; s < Config::segments; ++s) {
       mbarrier_init(&signals.full_segment[s], 1);
       mbarrier_init(&signals.empty_segment[s], warps + Config::consumers + 1);
@@ -61,7 +63,15 @@ __global__ void __launch_bounds__(Config::threads, 1)
       add_dq<Config>(p, shared, signals, warp - 1);
   } else {
     increase_registers<Config::consumer_registers>();
-    BackwardConsumer<Config>(p, shared, signals, warpgroup - 1).run();
+    if constexpr (Config::shares_keys) {
+      WideBackwardConsumer<Config> const consumer(p, shared, signals, warpgroup - 1);
+      if (warpgroup == 1)
+        consumer.template run<true>();
+      else
+        consumer.template run<false>();
+    } else {
+      BackwardConsumer<Config>(p, shared, signals, warpgroup - 1).run();
+    }
   }
 }
 

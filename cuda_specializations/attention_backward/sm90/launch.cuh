@@ -17,9 +17,13 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+template <class T, class Shape>
+using Sm90BackwardConfigOf = std::conditional_t<(Shape::d > 128), Sm90WideBackwardConfig<T, Shape>,
+                                                Sm90BackwardConfig<T, Shape>>;
+
 inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
   return with_sm90_backward_shape(g, [&](auto shape) {
-    using Config = Sm90BackwardConfig<__half, decltype(shape)>;
+    using Config = Sm90BackwardConfigOf<__half, decltype(shape)>;
     return backward_sizes(g, Config::tile_q, Config::tile_kv, Config::dq_d);
   });
 }
@@ -36,7 +40,7 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
   if (char const* reason = refuse_any_backward(a, abi::sm90_backward_options)) return reason;
   if (a.d_bias != nullptr) return "it has no gradient of a bias";
   if (!(g.softmax_scale > 0)) return "its scale is positive";
-  if (std::max(g.head_dim, g.head_dim_v) > 128) return "head_dim is above 128";
+  if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
   BackwardSizes const s = sm90_backward_sizes(g);
   if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
                                                                                          << 30)
@@ -115,7 +119,7 @@ int run_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Device const& de
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   return with_sm90_backward_shape(a.forward, [&](auto shape) {
-    return launch_backward_sm90<Sm90BackwardConfig<T, decltype(shape)>>(a, device, stream);
+    return launch_backward_sm90<Sm90BackwardConfigOf<T, decltype(shape)>>(a, device, stream);
   });
 }
 

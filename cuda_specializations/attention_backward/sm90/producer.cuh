@@ -74,12 +74,13 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
       int const batch = p.args.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
       mbarrier_wait(&signals.empty_kv, kv_phase ^ 1);
       kv_phase ^= 1;
-      mbarrier_arrive_expect(&signals.full_kv, 2 * Config::kv_bytes);
+      mbarrier_arrive_expect(&signals.full_kv, Config::k_bytes + Config::v_bytes);
 #pragma unroll 1
       for (int panel = 0; panel < Config::panels; ++panel) {
         int const to = panel * tile_kv * 128;
         tma_load(shared + Config::k_at + to, &p.k, &signals.full_kv, Keep::normal, panel * 64,
                  t.begin_kv + t.key0, t.head_kv * p.k_steps[0], batch * p.k_steps[1]);
+        if (panel >= Config::v_panels) continue;
         tma_load(shared + Config::v_at + to, &p.v, &signals.full_kv, Keep::normal, panel * 64,
                  t.begin_kv + t.key0, t.head_kv * p.v_steps[0], batch * p.v_steps[1]);
       }
@@ -103,10 +104,10 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
       q.next();
       mbarrier_wait(&signals.empty_dout[dout.stage], dout.phase ^ 1);
       std::uint64_t* const full_dout = &signals.full_dout[dout.stage];
-      mbarrier_arrive_expect(full_dout, Config::q_bytes);
+      mbarrier_arrive_expect(full_dout, Config::dout_bytes);
 #pragma unroll
-      for (int panel = 0; panel < Config::panels; ++panel)
-        tma_load(shared + Config::dout_at + dout.stage * Config::q_bytes + panel * tile_q * 128,
+      for (int panel = 0; panel < Config::v_panels; ++panel)
+        tma_load(shared + Config::dout_at + dout.stage * Config::dout_bytes + panel * tile_q * 128,
                  &p.dout, full_dout, Keep::long_term, panel * 64, row, t.head * p.dout_steps[0],
                  batch * p.dout_steps[1]);
       dout.next();
@@ -136,22 +137,31 @@ __device__ __forceinline__ void add_dq(Sm90BackwardParams const& p, unsigned cha
     unsigned passed = t.first < t.end ? load_turn(counter) : 0;
     for (int left = t.end - t.first; left > 0; --left, m += step, counter += 2 * step) {
       int const turn = turn_of<Config::tile_q, Config::tile_kv>(p, t, m);
-      float* const to =
-          p.dq_sums + (std::int64_t{2} * (t.tile0 + m) + consumer) * (Config::dq_bytes / 4);
-      auto const* const from = reinterpret_cast<float const*>(
-          shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
+      float* const to = p.dq_sums + (std::int64_t{2} * (t.tile0 + m) + consumer) *
+                                        (Config::dq_parts * Config::dq_bytes / 4);
       if (turn > 0 && takes_turns) wait_for_bulk_turn(counter, p.ordered ? turn : 1, passed);
-      mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
-      if (turn == 0)
-        bulk_store(to, from, Config::dq_bytes);
-      else
-        bulk_add(to, from, Config::dq_bytes);
-      tma_store_commit();
-      // Whose turn it is at the next tile is asked while the sums are on their way.
-      if (left > 1) passed = load_turn(counter + 2 * step);
+#pragma unroll 1
+      for (int part = 0; part < Config::dq_parts; ++part) {
+        auto const* const from = reinterpret_cast<float const*>(
+            shared + Config::dq_at + (consumer * Config::dq_stages + dq.stage) * Config::dq_bytes);
+        mbarrier_wait(&signals.full_dq[consumer][dq.stage], dq.phase);
+        if (turn == 0)
+          bulk_store(to + part * (Config::dq_bytes / 4), from, Config::dq_bytes);
+        else
+          bulk_add(to + part * (Config::dq_bytes / 4), from, Config::dq_bytes);
+        tma_store_commit();
+        // Whose turn it is at the next tile is asked while the sums are on their way.
+        if (left > 1 && part == 0) passed = load_turn(counter + 2 * step);
+        // A part's place is free when it has been read, which goes on beside the next part's.
+        if (part > 0) {
+          tma_store_wait_read<1>();
+          mbarrier_arrive(
+              &signals.empty_dq[consumer][previous_in_ring<Config::dq_stages>(dq.stage)]);
+        }
+        dq.next();
+      }
       tma_store_wait_read<0>();
-      mbarrier_arrive(&signals.empty_dq[consumer][dq.stage]);
-      dq.next();
+      mbarrier_arrive(&signals.empty_dq[consumer][previous_in_ring<Config::dq_stages>(dq.stage)]);
       tma_store_wait<0>();
       pass_bulk_turn(counter);
     }

@@ -14,10 +14,11 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace sm90_backward_shapes {
 
-/// Head dimensions up to `D`, tiles of `Queries` queries. `Terms`: scores have a softcap or ALiBi.
-template <int D, int Queries, bool Terms = false>
+/// Head dimensions up to `D`, of v up to `DV`, tiles of `Queries` queries. `Terms`: scores have a
+/// softcap or ALiBi.
+template <int D, int Queries, bool Terms = false, int DV = D>
 struct Shape {
-  static constexpr int d = D, tile_q = Queries;
+  static constexpr int d = D, d_v = DV, tile_q = Queries;
   static constexpr bool terms = Terms;
 };
 
@@ -32,6 +33,10 @@ struct D64Terms : Shape<  64,  64, true> {}; //                       291 with a
 struct D96      : Shape<  96,  64>       {}; // 264 (196)  411 (358)  469 (417)
 struct D128     : Shape< 128,  64>       {}; // 288 (202)  491 (404)  580 (498)
 struct D128Terms: Shape< 128,  64, true> {}; //                       422 with a softcap
+struct D192V128 : Shape< 192,  64, false, 128> {}; //      309 (243)
+struct D192     : Shape< 192,  64>       {}; //            342 (300)
+struct D256     : Shape< 256,  64>       {}; // 263 (215)  362 (339)  at 16384: 393 (366)
+struct D256Terms: Shape< 256,  64, true> {};
 // clang-format on
 
 }  // namespace sm90_backward_shapes
@@ -42,6 +47,10 @@ template <class F>
 auto with_sm90_backward_shape(abi::AttentionArgs const& g, F const& f) {
   using namespace sm90_backward_shapes;
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
+  if (d > 128) {
+    if (has_score_terms(g)) return f(D256Terms());
+    return d > 192 ? f(D256()) : g.head_dim_v > 128 ? f(D192()) : f(D192V128());
+  }
   if (has_score_terms(g)) return d <= 64 ? f(D64Terms()) : f(D128Terms());
   return d <= 32 ? f(D32()) : d <= 64 ? f(D64()) : d <= 96 ? f(D96()) : f(D128());
 }

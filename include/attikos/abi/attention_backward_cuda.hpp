@@ -111,8 +111,8 @@ struct AttentionBackwardSm80MmaTf32x3 {
 /// Gradients of attention on Hopper's tensor cores by wgmma, fed by the copy engine (TMA); sm_90
 /// alone. All tensors are float16, lse is float32.
 ///
-/// - head_dim and head_dim_v from 1 to 128; the kernel works with the next of 32, 64, 96 and 128,
-/// or of 64 and 128 with softcap or ALiBi.
+/// - head_dim and head_dim_v from 1 to 256; the kernel works with the next of 32, 64, 96, 128, 192
+/// and 256 for both, or with 192 and 128; with softcap or ALiBi, of 64, 128 and 256.
 /// - q, k, v and dout have a unit stride along head_dim; their addresses and other strides are
 /// multiples of 16 bytes (those of heads and batches may be 0). The rest may have any strides; rows
 /// whose address and strides are multiples of 16 bytes are read and written faster.

@@ -110,7 +110,7 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// inputs.
 ///
 /// On Hopper, float16 and bfloat16 go to `attention_backward/sm90_wgmma_*` where head dims are up
-/// to 128, q, k, v and dout have contiguous features and strides of whole 16 bytes, the scale is
+/// to 256, q, k, v and dout have contiguous features and strides of whole 16 bytes, the scale is
 /// positive, and the call has no bias, mask, attention_chunk or functor; else, and on every card
 /// from sm_80 on, to `attention_backward/sm80_mma_*` where head dims are up to 256 and the call has
 /// no attention_chunk, functor, bias of another type than float, float16 and bfloat16, or gradient

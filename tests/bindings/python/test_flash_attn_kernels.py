@@ -121,7 +121,7 @@ class OnTheDevice(unittest.TestCase):
         here = "attention_backward/sm90_wgmma" if self.major == 9 else "attention_backward/sm80_mma"
         starts = torch.tensor([0, 100, 101, 300], device="cuda", dtype=torch.int32)
         for name, suffix in self.TYPES:
-            for d in (64, 80, 128):
+            for d in (64, 80, 128, 192, 256):
                 q, k, v, dout = (self.tensor(name, 1, h, 300, d, seed=h) for h in (4, 2, 1, 4))
                 v = v.repeat(1, 2, 1, 1)
                 one = q[0], k[0], v[0]

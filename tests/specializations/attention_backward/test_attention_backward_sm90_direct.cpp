@@ -12,24 +12,32 @@ TEST(AttentionBackwardSm90Runs, HeadDim32) { each_length<Bf16>(32, 32); }
 TEST(AttentionBackwardSm90Runs, HeadDim64) { each_length<Bf16>(64, 64); }
 TEST(AttentionBackwardSm90Runs, HeadDim96) { each_length<Bf16>(96, 96); }
 TEST(AttentionBackwardSm90Runs, HeadDim128) { each_length<Bf16>(128, 128); }
+TEST(AttentionBackwardSm90Runs, HeadDim192) { each_length<Bf16>(192, 192); }
+TEST(AttentionBackwardSm90Runs, HeadDim192And128) { each_length<Bf16>(192, 128); }
+TEST(AttentionBackwardSm90Runs, HeadDim256) { each_length<Bf16>(256, 256); }
 TEST(AttentionBackwardSm90Runs, HeadDim32Float16) { each_length<F16>(32, 32); }
 TEST(AttentionBackwardSm90Runs, HeadDim64Float16) { each_length<F16>(64, 64); }
 TEST(AttentionBackwardSm90Runs, HeadDim96Float16) { each_length<F16>(96, 96); }
 TEST(AttentionBackwardSm90Runs, HeadDim128Float16) { each_length<F16>(128, 128); }
+TEST(AttentionBackwardSm90Runs, HeadDim192Float16) { each_length<F16>(192, 192); }
+TEST(AttentionBackwardSm90Runs, HeadDim192And128Float16) { each_length<F16>(192, 128); }
+TEST(AttentionBackwardSm90Runs, HeadDim256Float16) { each_length<F16>(256, 256); }
 
 template <class Kernel>
 void other_head_dims() {
-  head_dims<Kernel>({{1, 1},     {8, 8},   {24, 24},  {31, 32},  {40, 40},  {65, 65},
-                     {72, 72},   {80, 80}, {95, 96},  {96, 32},  {97, 90},  {104, 104},
-                     {127, 127}, {40, 24}, {32, 96},  {128, 64}, {64, 128}, {100, 99},
-                     {1, 3},     {20, 12}, {16, 120}, {120, 8}});
+  head_dims<Kernel>({{1, 1},     {8, 8},    {24, 24},   {31, 32},   {40, 40},   {65, 65},
+                     {72, 72},   {80, 80},  {95, 96},   {96, 32},   {97, 90},   {104, 104},
+                     {127, 127}, {40, 24},  {32, 96},   {128, 64},  {64, 128},  {100, 99},
+                     {1, 3},     {20, 12},  {16, 120},  {120, 8},   {129, 129}, {136, 136},
+                     {160, 160}, {191, 64}, {200, 200}, {255, 254}, {64, 192},  {128, 256},
+                     {129, 8},   {256, 1},  {136, 128}, {193, 100}});
 }
 TEST(AttentionBackwardSm90Runs, OtherHeadDims) { other_head_dims<Bf16>(); }
 TEST(AttentionBackwardSm90Runs, OtherHeadDimsFloat16) { other_head_dims<F16>(); }
 
 // Softcap and ALiBi have shapes of tiles of their own.
 TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
-  for (std::int64_t d : {1, 32, 33, 64, 80, 96, 100, 128})
+  for (std::int64_t d : {1, 32, 33, 64, 80, 96, 100, 128, 136, 192, 256})
     for (int which = 0; which < 3; ++which)
       for (Order order_out : {Order::heads_first, Order::padded, Order::odd}) {
         Case const t{.batch = 2,
@@ -52,7 +60,7 @@ TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
 
 // Everything but q, k, v and dout in any order, at any address.
 TEST(AttentionBackwardSm90Runs, OutputsOfAnyStrides) {
-  for (std::int64_t d : {32, 40, 64, 96, 100, 128})
+  for (std::int64_t d : {32, 40, 64, 96, 100, 128, 136, 192, 250, 256})
     for (Order order : {Order::heads_first, Order::positions_first, Order::padded})
       for (Order order_out :
            {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
@@ -74,19 +82,21 @@ TEST(AttentionBackwardSm90Runs, OutputsOfAnyStrides) {
 TEST(AttentionBackwardSm90Runs, Options) { gradient_options<Bf16>(64); }
 TEST(AttentionBackwardSm90Runs, OptionsOf96) { gradient_options<F16>(96); }
 TEST(AttentionBackwardSm90Runs, OptionsOf128) { gradient_options<F16>(128); }
+TEST(AttentionBackwardSm90Runs, OptionsOf192) { gradient_options<Bf16>(192); }
+TEST(AttentionBackwardSm90Runs, OptionsOf256) { gradient_options<F16>(256); }
 TEST(AttentionBackwardSm90Runs, OptionsOf32) { gradient_options<Bf16>(32); }
 
 TEST(AttentionBackwardSm90Runs, SinksOfEveryType) { sinks_of_every_type<Bf16>(); }
 
 TEST(AttentionBackwardSm90Runs, HeadsThatShareKeys) {
-  for (std::int64_t d : {32, 64, 96, 128}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
     heads_that_share_keys<Bf16>(d);
     STOP_AT_FAILURE;
   }
 }
 
 TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPadding) {
-  for (std::int64_t d : {32, 40, 64, 96, 128}) {
+  for (std::int64_t d : {32, 40, 64, 96, 128, 168, 192, 256}) {
     ragged_gradients<Bf16>(d);
     STOP_AT_FAILURE;
     ragged_gradients<F16>(d);
@@ -95,7 +105,7 @@ TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPadding) {
 }
 
 TEST(AttentionBackwardSm90Runs, PackedSequences) {
-  for (std::int64_t d : {32, 40, 64, 96, 128}) {
+  for (std::int64_t d : {32, 40, 64, 96, 128, 168, 192, 256}) {
     packed_sequences<F16, Bf16>(d);
     STOP_AT_FAILURE;
   }
@@ -104,7 +114,7 @@ TEST(AttentionBackwardSm90Runs, ManyPackedSequences) { many_packed_sequences<Bf1
 TEST(AttentionBackwardSm90Runs, BoundariesThatGoBack) { boundaries_that_go_back<Bf16>(); }
 
 TEST(AttentionBackwardSm90Runs, Unordered) {
-  for (std::int64_t d : {32, 64, 96, 128}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
     unordered<F16, Bf16>(d);
     STOP_AT_FAILURE;
   }
@@ -112,8 +122,8 @@ TEST(AttentionBackwardSm90Runs, Unordered) {
 
 TEST(AttentionBackwardSm90Runs, RandomCases) {
   Draws below(20251125);
-  for (int round = 0; round < 150; ++round) {
-    Case const t = random_gradients(below, 128);
+  for (int round = 0; round < 200; ++round) {
+    Case const t = random_gradients(below, round < 100 ? 128 : 256);
     if (round % 2 == 0)
       run_backward<Bf16>(t, {.ordered = round % 4 != 0});
     else
@@ -123,7 +133,7 @@ TEST(AttentionBackwardSm90Runs, RandomCases) {
 }
 
 TEST(AttentionBackwardSm90Runs, SameBitsEveryTime) {
-  for (std::int64_t d : {32, 64, 96, 128})
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
     for (bool causal : {false, true}) {
       SCOPED_TRACE(d);
       repeat<Bf16>(d, causal);
@@ -134,7 +144,7 @@ TEST(AttentionBackwardSm90Runs, SameBitsEveryTime) {
 }
 
 TEST(AttentionBackwardSm90Runs, Replays) {
-  for (std::int64_t d : {32, 64, 96, 128}) {
+  for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
     replay_gradients<Bf16>(d);
     STOP_AT_FAILURE;
   }

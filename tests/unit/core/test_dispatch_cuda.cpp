@@ -153,7 +153,9 @@ TEST_F(DispatchCuda, AttentionBackward) {
   expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 80,
                             {.window_left = 9, .determinism = Determinism::unordered});
   expect_gradients<bfloat16>("attention_backward/sm90_wgmma_bf16", 128, {.softcap = 30});
-  expect_gradients<float16>("attention_backward/sm80_mma_f16", 256);
+  expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 256);
+  expect_gradients<bfloat16>("attention_backward/sm90_wgmma_bf16", 192, {.softcap = 30});
+  expect_gradients<float16>("attention_backward/sm80_mma_f16", 256, {}, 260);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 128, {}, 132);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 64, {.softmax_scale = -0.5});
   expect_gradients<float>("attention_backward/sm80_simt_f32", 128);
