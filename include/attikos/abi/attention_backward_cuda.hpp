@@ -67,8 +67,8 @@ struct AttentionBackwardSm80MmaBf16 {
 
 /// The same for float64, whose log-sum-exp is float64 too, and so are scores, weights, sums and the
 /// workspace: head_dim and head_dim_v from 1 to 128; the kernel works with the next of 64 and 128.
-/// bias may be float64 too. Beyond head_dim 64 a block needs 145 KB of shared memory, else at most 99
-/// KB.
+/// bias may be float64 too. Beyond head_dim 64 a block needs 145 KB of shared memory, else at most
+/// 99 KB.
 struct AttentionBackwardSm80MmaF64 {
   static constexpr char const* name = "attention_backward/sm80_mma_f64";
   static constexpr AttentionOptionSet takes = sm80_backward_options;
