@@ -11,6 +11,8 @@
 #include <memory>
 #include <set>
 #include <sstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "c_calls.h"
@@ -354,7 +356,8 @@ struct Struct {
   std::size_t size = 0, first_size = 0;
   std::vector<Member> members;
 };
-Struct const& struct_of(std::string const& name) {
+Struct const& struct_of(std::string_view given) {
+  std::string const name(given);
   static auto& known = *new std::map<std::string, Struct>;
   auto& s = known[name];
   if (s.size > 0) return s;
@@ -426,6 +429,8 @@ void Call::change_options(char const* name, void* options) {
     model.note(std::string(name) + " of " + std::to_string(size) + " bytes");
     if (size < known.first_size || size % 8 != 0) {
       model.defect(ATTIKOS_INVALID_STRUCT, "a size of no version");
+    } else if (size < known.size) {
+      model.unsure = true;  // what is wrong may stand behind what is read
     } else if (size > known.size + c_options_later) {
       std::memcpy(bytes, &known.size, sizeof known.size);
     } else if (size > known.size && source.below(2) == 1) {

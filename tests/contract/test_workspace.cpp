@@ -263,6 +263,7 @@ std::uint64_t allocated_by(F const& call) {
 // B1 H1 D64 float32: stored scores take 4, 16 and 64 MiB; outputs 0.25, 0.5 and 1 MiB.
 TEST(WorkspaceOfFlash, GrowsWithTheLengthNotItsSquare) {
   using Exec = Kokkos::DefaultExecutionSpace;
+  constexpr bool is_device = !attikos::detail::is_host_space<Exec>;
   auto const control = allocated_by([] { Kokkos::View<char*, Exec>("attikos_test", 1); });
   ASSERT_GT(control, 0u) << "allocations are not heard of";
   // The pool of an instance at the address of an earlier one need not be empty.
@@ -279,7 +280,10 @@ TEST(WorkspaceOfFlash, GrowsWithTheLengthNotItsSquare) {
     std::size_t const backward = attention_backward_workspace_size(q->view(), k->view(), v->view());
     std::size_t const output = static_cast<std::size_t>(s) * 64 * sizeof(float);
     EXPECT_LE(output + forward, static_cast<std::size_t>(s) * 256 + 4096) << s;
-    EXPECT_LE(backward, static_cast<std::size_t>(s) * 4) << s;
+    // Of the compiled kernels for a device also a number for each of dq, which lies in whole tiles.
+    EXPECT_LE(backward,
+              static_cast<std::size_t>(s) * (is_device ? 2 * 64 * 4 : 4) + (is_device ? 65536 : 0))
+        << s;
     std::uint64_t const used = allocated_by([&] {
       attention(exec, q->view(), k->view(), v->view(), out->view(), lse->view());
       attention_backward(exec, q->view(), k->view(), v->view(), out->view(), lse->view(),

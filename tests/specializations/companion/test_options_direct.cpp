@@ -111,8 +111,9 @@ void expect_own_answers(std::vector<Args> const& calls) {
     EXPECT_EQ(answer(calls[i], second), of_second[i]);
     EXPECT_EQ(answer(calls[i], hopper), of_hopper[i]);
   }
-  if (std::string_view(Kernel::name).find("sm90") != std::string_view::npos)
+  if (std::string_view(Kernel::name).find("sm90") != std::string_view::npos) {
     for (Args const& g : calls) EXPECT_FALSE(Kernel::accepts(g, second).ok);
+  }
 }
 
 template <class Kernels, class Args>
