@@ -388,10 +388,12 @@ void Call::change_options(char const* name, void* options) {
     // Of a pointer, too, its own size is meant.
     std::memcpy(bytes + m.offset, &value, sizeof value);  // NOLINT(bugprone-sizeof-expression)
   };
+  std::set<std::string> changed;
   while (source.once_in(5)) {
     Member const& m = known.members[static_cast<std::size_t>(
         source.below(static_cast<int>(known.members.size())))];
     std::string const what = std::string(name) + "." + m.name;
+    if (!changed.insert(m.name).second) model.unsure = true;  // what was wrong may be right now
     if (m.kind == "real") {
       constexpr double infinity = std::numeric_limits<double>::infinity();
       put(m, source.one_of(std::array<double, 8>{0, 1, -1, 0.5, 1e300, infinity, -infinity,

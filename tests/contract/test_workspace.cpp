@@ -263,7 +263,7 @@ std::uint64_t allocated_by(F const& call) {
 // B1 H1 D64 float32: stored scores take 4, 16 and 64 MiB; outputs 0.25, 0.5 and 1 MiB.
 TEST(WorkspaceOfFlash, GrowsWithTheLengthNotItsSquare) {
   using Exec = Kokkos::DefaultExecutionSpace;
-  constexpr bool is_device = !attikos::detail::is_host_space<Exec>;
+  constexpr bool is_device = !is_host_space<Exec>;
   auto const control = allocated_by([] { Kokkos::View<char*, Exec>("attikos_test", 1); });
   ASSERT_GT(control, 0u) << "allocations are not heard of";
   // The pool of an instance at the address of an earlier one need not be empty.
