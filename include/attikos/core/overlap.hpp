@@ -157,9 +157,10 @@ struct AscendingSteps {
 
   explicit AscendingSteps(AnyTensor const& x) {
     for (int r = 0; r < x.rank; ++r) {
+      // The stride of a dimension that leads nowhere may be any number.
+      if (x.extent[r] < 2 || x.stride[r] == 0) continue;
       std::int64_t const bytes =
           (x.stride[r] < 0 ? -x.stride[r] : x.stride[r]) * dtype_size(x.type);
-      if (x.extent[r] < 2 || bytes == 0) continue;
       int at = rank++;
       for (; at > 0 && step[at - 1] > bytes; --at) {
         step[at] = step[at - 1];
