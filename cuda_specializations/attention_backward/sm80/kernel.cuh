@@ -48,14 +48,6 @@ struct Sm80BackwardBlock : BackwardWalk<Config> {
   };
   using Pairs = std::uint32_t[row_tiles][2 * blocks];
 
-  /// First key of a warp, and the number of its share.
-  __device__ __forceinline__ static int own_keys(int warp) {
-    return warp % Config::key_warps * row_tiles * 16;
-  }
-  __device__ __forceinline__ static int own_share(int warp) {
-    return Config::shares == 1 ? 0 : warp / Config::key_warps;
-  }
-
   /// Offset of chunk `chunk` of eight queries of key `key` in a tile of pairs, keys along rows.
   __device__ __forceinline__ static std::uint32_t pairs_at(unsigned key, unsigned chunk) {
     constexpr unsigned keys = 64 / tile_q;  // of a line of 128 bytes
@@ -225,8 +217,8 @@ struct Sm80BackwardBlock : BackwardWalk<Config> {
                                                  std::uint32_t rows) const {
 #pragma unroll 1
     for (int chunk = 0; chunk < Config::chunks; ++chunk) {
-      int const warp = fresh_warp(), keys = own_keys(warp);
-      int const first = (own_share(warp) + chunk) * Config::chunk_q;
+      int const warp = fresh_warp(), keys = Config::own_keys(warp);
+      int const first = (Config::own_share(warp) + chunk) * Config::chunk_q;
       Scores s, dp;
       {
         unsigned const lane = fresh_lane();
@@ -252,17 +244,17 @@ struct Sm80BackwardBlock : BackwardWalk<Config> {
   /// What pairs of all warps that share keys add to dk and dv.
   __device__ __forceinline__ void add_shared(Gradients& to, std::uint32_t q_tile,
                                              std::uint32_t dout_tile) const {
-    int const warp = fresh_warp(), keys = own_keys(warp);
+    int const warp = fresh_warp(), keys = Config::own_keys(warp);
     std::uint32_t const over =
-        chunk_at(rows_first<pitch>(fresh_lane()), own_share(warp) * own_d * 2);
+        chunk_at(rows_first<pitch>(fresh_lane()), Config::own_share(warp) * own_d * 2);
     add_tile(to.dv, shared + Config::weights_at, keys, dout_tile + over);
     add_tile(to.dk, shared + Config::gradients_at, keys, q_tile + over);
   }
 
   __device__ __forceinline__ void store(KeyTile const& t, Gradients const& gradients) const {
     abi::AttentionBackwardArgs const& a = p.args;
-    int const warp = fresh_warp(), column = own_share(warp) * own_d;
-    int const row = own_keys(warp) + static_cast<int>(fresh_lane()) / 4;
+    int const warp = fresh_warp(), column = Config::own_share(warp) * own_d;
+    int const row = Config::own_keys(warp) + static_cast<int>(fresh_lane()) / 4;
     int const existing = t.rows_kv - t.key0;
     std::int64_t const b = a.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
     std::int64_t const position = std::int64_t{t.begin_kv} + t.key0;

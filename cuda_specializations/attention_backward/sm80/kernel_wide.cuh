@@ -20,34 +20,13 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// See Sm80BackwardConfig.
+/// See MmaBackwardTiles.
 template <class T, int D, int KeyWarps, int RowTiles, int Shares, int TileQ, int ChunkQ,
           int QStages, int DoutStages, int Blocks, bool Terms>
-struct WideBackwardConfig {
-  using Element = T;
-  static constexpr int d = D, tile_q = TileQ, tile_kv = 16 * KeyWarps * RowTiles;
-  static constexpr int key_warps = KeyWarps, row_tiles = RowTiles, shares = Shares;
-  static constexpr int chunk_q = ChunkQ, chunks = TileQ / Shares / ChunkQ;
-  static constexpr int warps = KeyWarps * Shares, threads = 32 * warps, blocks = Blocks;
-  static constexpr int q_stages = QStages, dout_stages = DoutStages, row_stages = QStages;
-  static constexpr bool terms = Terms, pairs_shared = Shares > 1;
-  static_assert(Shares == 1 || chunks == 1);
+struct WideBackwardConfig : MmaBackwardTiles<T, D, KeyWarps, RowTiles, Shares, TileQ, ChunkQ,
+                                             QStages, DoutStages, QStages, Blocks, Terms> {
   static_assert(ChunkQ % 16 == 0);
-
-  // Of rows of q, dout, k and v; see RowCopier.
-  static constexpr int row_bytes = D * sizeof(T), pitch = row_bytes;
-  static constexpr bool turned = true, asynchronous = true;
-
-  static constexpr int q_bytes = TileQ * pitch, kv_bytes = tile_kv * pitch;
-  static constexpr int pair_pitch = TileQ * sizeof(T), pair_bytes = tile_kv * pair_pitch;
-  static constexpr int row_sum_bytes = 2 * TileQ * sizeof(T);
-  static constexpr int k_at = 0, v_at = k_at + kv_bytes, q_at = v_at + kv_bytes;
-  static constexpr int dout_at = q_at + QStages * q_bytes;
-  static constexpr int gradients_at = dout_at + DoutStages * q_bytes;
-  static constexpr int weights_at = gradients_at + pair_bytes;
-  static constexpr int rows_at = weights_at + (Shares > 1 ? pair_bytes : 0);
-  static constexpr int shared_bytes = rows_at + row_stages * row_sum_bytes + 128;
-  static_assert(pair_pitch % 128 == 0);
+  static_assert(WideBackwardConfig::pair_pitch % 128 == 0);
 };
 
 namespace {
@@ -96,14 +75,6 @@ struct WideBackwardBlock : BackwardWalk<Config> {
   struct Gradients {
     Sums dk, dv;
   };
-
-  /// First key of a warp, and the number of its share.
-  __device__ __forceinline__ static int own_keys(int warp) {
-    return warp % Config::key_warps * row_tiles * 16;
-  }
-  __device__ __forceinline__ static int own_share(int warp) {
-    return Config::shares == 1 ? 0 : warp / Config::key_warps;
-  }
 
   /// Offset of a lane's chunk q of row g.
   __device__ __forceinline__ static std::uint32_t along_rows(unsigned lane) {
@@ -276,8 +247,8 @@ struct WideBackwardBlock : BackwardWalk<Config> {
                                                  std::uint32_t rows) const {
 #pragma unroll 1
     for (int chunk = 0; chunk < Config::chunks; ++chunk) {
-      int const warp = fresh_warp(), keys = own_keys(warp);
-      int const first = (own_share(warp) + chunk) * Config::chunk_q;
+      int const warp = fresh_warp(), keys = Config::own_keys(warp);
+      int const first = (Config::own_share(warp) + chunk) * Config::chunk_q;
       Scores s, dp;
       {
         std::uint32_t const lane = along_rows(fresh_lane());
@@ -312,8 +283,10 @@ struct WideBackwardBlock : BackwardWalk<Config> {
   __device__ __forceinline__ void add_shared(Gradients& to, std::uint32_t q_tile,
                                              std::uint32_t dout_tile) const {
     int const warp = fresh_warp();
-    std::uint32_t const place = shared + own_keys(warp) * pair_pitch + pairs_at(fresh_lane());
-    std::uint32_t const over = own_share(warp) * own_d * bytes + across_rows(fresh_lane(), pitch);
+    std::uint32_t const place =
+        shared + Config::own_keys(warp) * pair_pitch + pairs_at(fresh_lane());
+    std::uint32_t const over =
+        Config::own_share(warp) * own_d * bytes + across_rows(fresh_lane(), pitch);
     add_tile(to.dv, Config::weights_at + place, dout_tile + over);
     add_tile(to.dk, Config::gradients_at + place, q_tile + over);
   }
@@ -394,7 +367,8 @@ struct WideBackwardBlock : BackwardWalk<Config> {
     abi::AttentionBackwardArgs const& a = p.args;
     abi::AttentionArgs const& g = a.forward;
     int const warp = fresh_warp(), lane = static_cast<int>(fresh_lane());
-    int const row = own_keys(warp) + lane / 4, column = own_share(warp) * own_d + lane % 4 * 2 * E;
+    int const row = Config::own_keys(warp) + lane / 4,
+              column = Config::own_share(warp) * own_d + lane % 4 * 2 * E;
     int const existing = t.rows_kv - t.key0;
     std::int64_t const b = g.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
     std::int64_t const position = std::int64_t{t.begin_kv} + t.key0;
