@@ -18,6 +18,10 @@ INT32, INT64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
 
 # How much precision float32 products may lose.
 COMPUTE = {"ieee": 0, "tf32": 1, "tf32x3": 2}
+# What comes behind a product.
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
+# How far the bits of a result repeat.
+DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
 
 class Caller(str):

@@ -21,15 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from ._arguments import COMPUTE
+from ._arguments import ACTIVATIONS, COMPUTE, DETERMINISM
 
 # Set where every call has to go the long way.
 barred: contextvars.ContextVar[bool] = contextvars.ContextVar("attikos_barred", default=False)
 _is_barred = barred.get
 
 LIBRARY = pathlib.Path(__file__).parent / "lib" / "libattikos_border.so"
-_ACTIVATIONS = {None: 0, "none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
-_DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
 _lock = threading.Lock()
 _met: set[type] = set()
@@ -38,10 +36,6 @@ _tensors: dict[type, bool] = {}  # the types of PyTorch that they take
 _ndarrays: dict[type, bool] = {}
 
 LONG, FROM_ALLOCATOR, OF_NUMPY, RECORDS = 0, 1, 2, 3
-_compiled_gemm: Any = None
-_compiled_attention: Any = None
-_compiled_decode: Any = None
-_compiled_with_kvcache: Any = None
 
 
 def _never() -> Any:
@@ -114,16 +108,12 @@ _NAMES = (
 
 def _load() -> dict[str, Any]:
     """The compiled functions; none in a build without them."""
-    global _compiled_gemm, _compiled_attention, _compiled_decode, _compiled_with_kvcache
     if not LIBRARY.exists():
         return {}
     import tvm_ffi
 
     module = tvm_ffi.load_module(str(LIBRARY))
-    found = {name: module.get_function(name) for name in _NAMES}
-    _compiled_gemm, _compiled_attention = found["gemm"], found["attention"]
-    _compiled_decode, _compiled_with_kvcache = found["decode"], found["with_kvcache"]
-    return found
+    return {name: module.get_function(name) for name in _NAMES}
 
 
 def _watch(torch: Any) -> bool:
@@ -151,7 +141,10 @@ def is_traced() -> bool:
 
 
 def dispatches(*arrays: Any) -> bool:
-    """Whether a mode, a transform or a subclass of PyTorch is to see a call on these arrays, as an operator."""
+    """Whether torch.compile, a mode, a transform or a subclass of PyTorch is to see a call on these arrays, as an
+    operator."""
+    if is_traced():
+        return True
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(arrays[0], torch.Tensor):
         return False
@@ -191,7 +184,10 @@ def _way(first: Any, *others: Any) -> int:
 
 def _go_along(*arrays: Any) -> bool:
     """Whether further arrays, None where there are none, let the call go the short way."""
-    return all(x is None or _way(x) in (FROM_ALLOCATOR, OF_NUMPY) for x in arrays)
+    for x in arrays:
+        if x is not None and _way(x) not in (FROM_ALLOCATOR, OF_NUMPY):
+            return False
+    return True
 
 
 class Declined(Exception):
@@ -224,7 +220,7 @@ def gemm(
     if way == RECORDS:
         plain = bias is None and residual is None and (activation is None or activation == "none")
         return RECORDS if recorded and plain else None
-    if way == LONG or not (bias is None and residual is None or _go_along(bias, residual)):
+    if way == LONG or not _go_along(bias, residual):
         return None
     try:
         if accumulate != "promoted" or kernel != "" or not is_zero(beta):
@@ -234,9 +230,10 @@ def gemm(
             if a.ndim != 2 or b.ndim != 2:
                 return None
             out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
-        done = _compiled_gemm(
-            a, b, out, bias, residual, alpha, scale, trans_a, trans_b, _ACTIVATIONS[activation], COMPUTE[compute]
-        )
+        done = _functions["gemm"](
+            a, b, out, bias, residual, alpha, scale, trans_a, trans_b,
+            ACTIVATIONS["none" if activation is None else activation], COMPUTE[compute],
+        )  # fmt: skip
     except Exception:  # noqa: BLE001
         return None
     return out if done is True else done
@@ -270,19 +267,14 @@ def attention(
     if way == RECORDS:
         alone = lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
         return RECORDS if recorded and alone and page_table is None else None
-    if way == LONG:
-        return None
-    if not (
-        lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
-        and page_table is None or _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table)
-    ):  # fmt: skip
+    if way == LONG or not _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table):
         return None
     try:
         if algorithm != "flash" or kernel != "" or not (dropout_p is None or is_zero(dropout_p)):
             return None
         out, lse = _outputs(way, q, v, heads_last, with_lse)
         left, right = window
-        done = _compiled_attention(
+        done = _functions["attention"](
             q, k, v, out, lse, heads_last, with_lse, scale, softcap, left, right, causal, top_left, COMPUTE[compute],
             attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table,
         )  # fmt: skip
@@ -299,19 +291,16 @@ def decode(
     way = _way(q, k, v)
     if way == LONG or way == RECORDS:
         return None
-    if not (
-        lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
-        and page_table is None or _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table)
-    ):  # fmt: skip
+    if not _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table):
         return None
     try:
         if kernel != "":
             return None
         out, lse = _outputs(way, q, v, False, with_lse)
         left, right = window
-        done = _compiled_decode(
+        done = _functions["decode"](
             q, k, v, out, lse, False, with_lse, scale, softcap, left, right, causal, top_left, splits,
-            _DETERMINISM[determinism], attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv,
+            DETERMINISM[determinism], attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv,
             page_table,
         )  # fmt: skip
         return _answer(done, with_lse, out, lse)
@@ -329,7 +318,7 @@ def with_kvcache(
     try:
         total = None if k is None else lengths + k.shape[1]
         left, right = window
-        done = _compiled_with_kvcache(
+        done = _functions["with_kvcache"](
             q, k_cache, v_cache, k, v, cos, sin, lengths, total, table, scale, softcap, left, right, causal,
             interleaved, splits, with_lse, check,
         )  # fmt: skip

@@ -39,6 +39,20 @@ def _operator(fake: Callable[..., Any], mutates: Tuple[str, ...] = ()) -> Callab
     return make
 
 
+# Settings of attention and decode that their operators have not.
+OF_FLOAT8 = ("out_dtype", "descale_q", "descale_k", "descale_v")
+
+
+def expect_none(operation: str, given: Any, names: Any) -> None:
+    """Refuses what was given of `names`, of which an operator has no argument."""
+    for name in names:
+        if given[name] is not None:
+            raise UnsupportedError(
+                f"attikos.{operation}: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes "
+                "and transforms"
+            )
+
+
 def _no_second(context: Any, *gradients: Any) -> Any:
     raise UnsupportedError("attikos: there are no second derivatives; expected gradients of the first order")
 
@@ -247,10 +261,11 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def _settings(arguments: Tuple[Any, ...], bias: Any, sinks: Any) -> Any:
-    given = dict(zip(SETTINGS, arguments))
+def _settings(arguments: Any) -> Any:
+    """Those of an operator, from all its arguments by name."""
+    given = {name: arguments[name] for name in (*SETTINGS, "bias", "sinks")}
     given.update(window=tuple(given["window"]), check_device=given["check"], check=True)
-    return attention_settings(**given, bias=bias, sinks=sinks)
+    return attention_settings(**given)
 
 
 def _fake_attention(q: Any, k: Any, v: Any, bias: Any, sinks: Any, *arguments: Any) -> Any:
@@ -270,12 +285,7 @@ def attention(
     determinism: str,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the log-sum-exp."""
-    arguments = (
-        mask, alibi_slopes, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, scale, causal, top_left,
-        window, softcap, attention_chunk, algorithm, compute, kernel, heads_last, check,
-        determinism,
-    )  # fmt: skip
-    return attention_forward("attention", q, k, v, _settings(arguments, bias, sinks), True)
+    return attention_forward("attention", q, k, v, _settings(locals()), True)
 
 
 def _fake_attention_backward(
@@ -293,12 +303,7 @@ def attention_backward(
     kernel: str, heads_last: bool, check: bool, determinism: str,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, bias and sinks, of which those that are absent have no elements."""
-    arguments = (
-        mask, alibi_slopes, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, scale, causal, top_left,
-        window, softcap, attention_chunk, algorithm, compute, kernel, heads_last, check,
-        determinism,
-    )  # fmt: skip
-    settings = {**_settings(arguments, bias, sinks), "kernel": "", "check": False}
+    settings = {**_settings(locals()), "kernel": "", "check": False}
     found = gradients_of(
         "attention", q, k, v, out, lse, dout, dlse, settings, bias is not None, sinks is not None
     )
@@ -351,12 +356,7 @@ _OF_DECODE = (*SETTINGS[:13], "splits", "determinism", "kernel", "check")
 
 def call_decode(q: Any, k: Any, v: Any, settings: Any) -> Any:
     """decode() of all its settings; those of float8 are none of the operator's."""
-    for name in ("out_dtype", "descale_q", "descale_k", "descale_v"):
-        if settings[name] is not None:
-            raise UnsupportedError(
-                f"attikos.decode: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes and "
-                "transforms"
-            )
+    expect_none("decode", settings, OF_FLOAT8)
     given = {**settings, "window": list(settings["window"])}
     return decode(q, k, v, given["bias"], given["sinks"], *(given[name] for name in _OF_DECODE))
 

@@ -8,7 +8,7 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _autograd, _border, _library
-from ._arguments import COMPUTE, INT32, Caller, choice, finite, flag, integer, real, spell, text, window
+from ._arguments import COMPUTE, DETERMINISM, INT32, Caller, choice, finite, flag, integer, real, spell, text, window
 from ._arrays import Call, Operand, operand_of, pointer_or_none, tensor_of
 from ._context import CPU
 from ._dtypes import FLOATING, DType, dtype_of
@@ -16,7 +16,6 @@ from ._host import float32_numbers, int32_array
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 
 _ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
-_DETERMINISM = {"run_to_run": 0, "batch_invariant": 1, "unordered": 2}
 
 
 def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: bool) -> None:
@@ -73,7 +72,7 @@ def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int,
 # The options of attention and decode by their names in the library, and those that go by another name here.
 _OPTIONS = {x.name: x for operation in ("attention", "decode") for x in _library.describe_options(operation)[1]}
 _RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check", "reserved"}
-_CHOICES = {"algorithm": _ALGORITHMS, "compute": COMPUTE, "determinism": _DETERMINISM}
+_CHOICES = {"algorithm": _ALGORITHMS, "compute": COMPUTE, "determinism": DETERMINISM}
 
 # Arrays that an option struct points at, by their names here and there.
 _TENSORS = tuple(name for name, option in _OPTIONS.items() if option.kind == "tensor")
@@ -274,7 +273,7 @@ def differentiable_attention(
     operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool
 ) -> Any:
     """attention() of settings that are complete, in the words of `operation`."""
-    if _border.is_traced() or _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
+    if _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
         return _dispatched(q, k, v, settings, return_lse)
     with_lse = flag(operation, "return_lse", return_lse)
     inputs = (q, k, v, settings["bias"], settings["sinks"])
@@ -333,12 +332,7 @@ def _dispatched(q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bo
     """The call as an operator of PyTorch. Factors of float8 and out_dtype are none of its arguments."""
     from . import _operators
 
-    for name in ("out_dtype", "descale_q", "descale_k", "descale_v"):
-        if settings[name] is not None:
-            raise UnsupportedError(
-                f"attikos.attention: {name} has no operator of PyTorch; expected a call outside of torch.compile, "
-                "modes and transforms"
-            )
+    _operators.expect_none("attention", settings, _operators.OF_FLOAT8)
     more = {**settings, "check": settings["check"] and settings["check_device"], "window": list(settings["window"])}
     out, lse = _operators.attention(
         q, k, v, settings["bias"], settings["sinks"], *(more[name] for name in _operators.SETTINGS)

@@ -49,7 +49,7 @@ def decode(
             return done
         del done
     settings = settings_of(locals())
-    if _border.is_traced() or _border.dispatches(q, k, v):
+    if _border.dispatches(q, k, v):
         from . import _operators
 
         found = _operators.call_decode(q, k, v, settings)

@@ -280,7 +280,7 @@ def flash_attn_with_kvcache(
             if k is not None:
                 _autograd.mark_written(k_cache, v_cache)
             return done
-    if _border.is_traced() or _border.dispatches(q, k_cache, v_cache, k, v):
+    if _border.dispatches(q, k_cache, v_cache, k, v):
         return _dispatched(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
             block_table, alibi_slopes, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits,

@@ -46,7 +46,7 @@ def rope(
     positions: int32 [batch] (of the first token) or [batch, seqlen]. x has gradients; cos and sin have none: where
     PyTorch records, one that asks for it raises UnsupportedError.
     """
-    if _border.is_traced() or _border.dispatches(x, cos, sin):
+    if _border.dispatches(x, cos, sin):
         return _operators().rope(x, cos, sin, positions, interleaved, position_offset, rotary_dim)
     values = _rope_values(interleaved, position_offset, rotary_dim)
 
@@ -90,7 +90,7 @@ def fused_rmsnorm_rope(
     rope().
     """
     operation = "fused_rmsnorm_rope"
-    if _border.is_traced() or _border.dispatches(x, weight, cos, sin):
+    if _border.dispatches(x, weight, cos, sin):
         return _operators().fused_rmsnorm_rope(x, weight, cos, sin, eps, num_heads)
     arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     shapes = {name: operand_of(operation, name, array) for name, array in arrays.items()}
@@ -148,7 +148,7 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     activation silu, gelu (erf) or gelu_tanh.
     """
     operation = "fused_gated_mlp"
-    if _border.is_traced() or _border.dispatches(x, gate_weight, up_weight):
+    if _border.dispatches(x, gate_weight, up_weight):
         return _operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)

@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _border, _library
-from ._arguments import COMPUTE, Caller, choice, flag, integer, real, spell, text
+from ._arguments import ACTIVATIONS, COMPUTE, Caller, choice, flag, integer, real, spell, text
 from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_numbers
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 
-_ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "gelu_tanh": 3, "silu": 4}
-
 
 def activation_number(operation: str, name: str | None) -> int:
-    return choice(operation, "activation", "none" if name is None else name, _ACTIVATIONS)
+    return choice(operation, "activation", "none" if name is None else name, ACTIVATIONS)
 
 
 _ACCUMULATE = {"promoted": 0, "fast": 1}
@@ -239,7 +237,7 @@ def gemm(
             return done
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
-    if _border.is_traced() or _border.dispatches(a, b, bias, residual, c):
+    if _border.dispatches(a, b, bias, residual, c):
         return _dispatched(
             a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
             return_pre_activation,
@@ -285,12 +283,7 @@ def _dispatched(
     """The call as an operator of PyTorch, which takes none of the others."""
     from . import _operators
 
-    for name, value in others.items():
-        if value is not None:
-            raise UnsupportedError(
-                f"attikos.gemm: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes and "
-                "transforms"
-            )
+    _operators.expect_none("gemm", others, others)
     torch = _operators.torch
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         out_dtype = getattr(torch, out_dtype if isinstance(out_dtype, str) else dtype_of(out_dtype).name)
@@ -386,7 +379,7 @@ def _gradients(
 def tensor_core_gemm(a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Any:
     """alpha * a * b + beta * c in float32 from float16 (or bfloat16, float32) matrices, summed in float32; gradients
     as for gemm()."""
-    if _border.is_traced() or _border.dispatches(a, b, c):
+    if _border.dispatches(a, b, c):
         return gemm(a, b, alpha, beta, c=c, out_dtype="float32")
     dtype = operand_of("tensor_core_gemm", "a", a).dtype
     if dtype not in (DType.float16, DType.bfloat16, DType.float32):
@@ -417,7 +410,7 @@ def triton_matmul(
     The block sizes are given all or none, positive and within the problem; they are checked, and the tiles
     are those of the kernel that takes the call. use_autotune changes nothing either. Gradients as for gemm().
     """
-    if _border.is_traced() or _border.dispatches(a, b):
+    if _border.dispatches(a, b):
         return gemm(a, b)
     oa, ob = operand_of("triton_matmul", "a", a), operand_of("triton_matmul", "b", b)
     if oa.ndim != 2 or ob.ndim != 2:

@@ -64,7 +64,7 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
     done = _border.rows("rms_norm", eps, x, weight)
     if done is not None:
         return done
-    if _border.is_traced() or _border.dispatches(x, weight):
+    if _border.dispatches(x, weight):
         return _operators().rms_norm(x, weight, real("rms_norm", "eps", eps))
 
     def run(x: Any, weight: Any) -> Any:
@@ -78,7 +78,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
     done = _border.rows("layer_norm", eps, x, weight, bias)
     if done is not None:
         return done
-    if _border.is_traced() or _border.dispatches(x, weight, bias):
+    if _border.dispatches(x, weight, bias):
         return _operators().layer_norm(x, weight, bias, real("layer_norm", "eps", eps))
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
@@ -95,7 +95,7 @@ def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
     done = _border.rows("l2_normalize", eps, x)
     if done is not None:
         return done
-    if _border.is_traced() or _border.dispatches(x):
+    if _border.dispatches(x):
         return _operators().l2_normalize(x, real("l2_normalize", "eps", eps))
 
     def run(x: Any) -> Any:
@@ -109,7 +109,7 @@ def softmax(x: Any, scale: float = 1.0) -> Any:
     done = _border.rows("softmax", scale, x)
     if done is not None:
         return done
-    if _border.is_traced() or _border.dispatches(x):
+    if _border.dispatches(x):
         return _operators().softmax(x, real("softmax", "scale", scale))
 
     def run(x: Any) -> Any:
@@ -123,7 +123,7 @@ def log_softmax(x: Any, scale: float = 1.0) -> Any:
     done = _border.rows("log_softmax", scale, x)
     if done is not None:
         return done
-    if _border.is_traced() or _border.dispatches(x):
+    if _border.dispatches(x):
         return _operators().log_softmax(x, real("log_softmax", "scale", scale))
 
     def run(x: Any) -> Any:
@@ -193,7 +193,7 @@ def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
 
 def mean_pool(x: Any, lengths: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
-    if _border.is_traced() or _border.dispatches(x):
+    if _border.dispatches(x):
         return _operators().mean_pool(x, lengths)
 
     def run(x: Any) -> Any:
