@@ -6,7 +6,7 @@ import random
 import attikos
 import torch
 import torch.nn.functional as functional
-from companion_torch import in_graph, times
+from companion_torch import in_graph, packed_sequences, pairs_of_window, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TOKENS, HIDDEN = 16384, 2048
@@ -133,16 +133,10 @@ def types_case(dtype, head_dim, causal, length=4096):
     return case
 
 
-def packed_case(head_dim, causal, sequences=64, shortest=32, longest=4096):
+def packed_case(head_dim, causal):
     """Beside as many tokens in sequences of one length that cost the same."""
-    draw = random.Random(1)
-    lengths = [draw.randint(shortest, longest) for _ in range(sequences)]
-    total, squares = sum(lengths), sum(n * n for n in lengths)
-    length = round(squares / total / 128) * 128
-    batch, heads = round(total / length), HIDDEN // head_dim
-    offsets = [0]
-    for n in lengths:
-        offsets.append(offsets[-1] + n)
+    offsets, squares, batch, length = packed_sequences(random.Random(1))
+    total, heads = offsets[-1], HIDDEN // head_dim
     cu_seqlens = torch.tensor(offsets, device="cuda", dtype=torch.int32)
     rows = [torch.randn(total, heads, head_dim, device="cuda", dtype=torch.bfloat16).transpose(0, 1) for _ in range(4)]
     packed, kernel = ours(*rows, causal=causal, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens)
@@ -150,8 +144,8 @@ def packed_case(head_dim, causal, sequences=64, shortest=32, longest=4096):
     factor = 10e-12 * heads * head_dim * (0.5 if causal else 1)
     seconds = times([packed, dense])
     rates = factor * squares / seconds[0], factor * batch * length * length / seconds[1]
-    return {"family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal, "sequences": sequences,
-            "length": length, "kernel": kernel, "attikos:TFLOP/s": round(rates[0], 1),
+    return {"family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal,
+            "sequences": len(offsets) - 1, "length": length, "kernel": kernel, "attikos:TFLOP/s": round(rates[0], 1),
             "dense:TFLOP/s": round(rates[1], 1), "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
 
 
@@ -178,8 +172,7 @@ def options_case(head_dim, name, length=4096):
     plain = factor * length * length * (0.5 if causal else 1)
     share = plain
     if name == "window":
-        blocks = sum(row + 1 - max(0, (row * 128 - 1024) // 128) for row in range(length // 128))
-        share = factor * blocks * 128 * 128
+        share = factor * pairs_of_window(length, 1024)
     rates = share / seconds[0], plain / seconds[1]
     case.update({"attikos:TFLOP/s": round(rates[0], 1), "plain:TFLOP/s": round(rates[1], 1),
                  "ratio": round(rates[0] / rates[1], 3)})  # fmt: skip

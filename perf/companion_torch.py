@@ -129,6 +129,20 @@ class Companion:
         return run
 
 
+def packed_sequences(draw, count=64, shortest=32, longest=4096):
+    """Offsets of sequences of lengths that `draw` gives, the sum of their squares, and the number and length of
+    sequences of one length that are as many tokens and cost the same."""
+    lengths = [draw.randint(shortest, longest) for _ in range(count)]
+    total, squares = sum(lengths), sum(n * n for n in lengths)
+    length = round(squares / total / 128) * 128
+    return list(itertools.accumulate(lengths, initial=0)), squares, round(total / length), length
+
+
+def pairs_of_window(length, window):
+    """Pairs of the 128-key blocks that a causal window touches, of rows of 128 queries."""
+    return 128 * 128 * sum(row + 1 - max(0, (row * 128 - window) // 128) for row in range(length // 128))
+
+
 def in_turn(calls):
     """A function that makes the next of the calls each time: their operands rotate past L2."""
     turns = itertools.cycle(calls)

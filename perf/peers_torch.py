@@ -36,7 +36,9 @@ import random
 import report_attention
 import torch
 import torch.nn.functional as functional
-from companion_torch import Companion, context, copy_call, in_graph, in_turn, times
+from companion_torch import (
+    Companion, context, copy_call, in_graph, in_turn, packed_sequences, pairs_of_window, times,
+)  # fmt: skip
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.bias import causal_lower_right
 
@@ -127,14 +129,9 @@ def short_case(ours, dtype, batch, length, head_dim, causal, copy, heads=8, coun
     return case
 
 
-def packed_case(ours, head_dim, causal, sequences=64, shortest=32, longest=4096):
-    lengths = [random.randint(shortest, longest) for _ in range(sequences)]
-    total, squares = sum(lengths), sum(n * n for n in lengths)
-    length = round(squares / total / 128) * 128
-    batch, heads = round(total / length), HIDDEN // head_dim
-    offsets = [0]
-    for n in lengths:
-        offsets.append(offsets[-1] + n)
+def packed_case(ours, head_dim, causal):
+    offsets, squares, batch, length = packed_sequences(random)
+    total, heads = offsets[-1], HIDDEN // head_dim
     cu_seqlens = torch.tensor(offsets, device="cuda", dtype=torch.int32)
 
     def tensors(count, positions):
@@ -148,7 +145,7 @@ def packed_case(ours, head_dim, causal, sequences=64, shortest=32, longest=4096)
     t = times([packed, dense])
     rates = factor * squares / t[0], factor * batch * length * length / t[1]
     return {
-        "family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal, "sequences": sequences,
+        "family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal, "sequences": len(offsets) - 1,
         "length": length, "attikos:TFLOP/s": round(rates[0], 1), "dense:TFLOP/s": round(rates[1], 1),
         "ratio": round(rates[0] / rates[1], 3),
     }  # fmt: skip
@@ -234,8 +231,7 @@ def option_case(ours, head_dim, name, length=4096):
     plain = factor * length * length * (0.5 if causal else 1)
     share = plain
     if name == "window":
-        blocks = sum(row + 1 - max(0, (row * 128 - 1024) // 128) for row in range(length // 128))
-        share = factor * blocks * 128 * 128
+        share = factor * pairs_of_window(length, 1024)
     rates = share / seconds[0], plain / seconds[1]
     return {"family": "options", "dtype": "bfloat16", "head_dim": head_dim, "option": name, "length": length,
             "attikos:TFLOP/s": round(rates[0], 1), "plain:TFLOP/s": round(rates[1], 1),
