@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "attention/attention_cases.hpp"
 #include "companion/direct_replay.hpp"
@@ -123,12 +124,16 @@ void own_options(std::int64_t d, int shared_bytes = 0) {
     }
   }
 }
-/// Every tensor in any order, at any address, with any stride along its features.
+inline std::vector<Order> const all_orders{Order::heads_first, Order::positions_first,
+                                           Order::padded, Order::odd};
+
+/// Every tensor in any order, at any address, with any stride along its features; q, k, v and dout
+/// in one of `orders`.
 template <class Kernel>
-void any_strides(std::int64_t d, Beside const& more = {}) {
-  for (Order order : {Order::heads_first, Order::positions_first, Order::padded, Order::odd})
-    for (Order order_out :
-         {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
+void any_strides(std::int64_t d, Beside const& more = {},
+                 std::vector<Order> const& orders = all_orders) {
+  for (Order order : orders)
+    for (Order order_out : all_orders) {
       run_backward<Kernel>({.batch = 2,
                             .heads = 4,
                             .heads_kv = 2,

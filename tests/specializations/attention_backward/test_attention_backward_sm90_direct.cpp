@@ -60,23 +60,10 @@ TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
 
 // Everything but q, k, v and dout in any order, at any address.
 TEST(AttentionBackwardSm90Runs, OutputsOfAnyStrides) {
-  for (std::int64_t d : {32, 40, 64, 96, 100, 128, 136, 192, 250, 256})
-    for (Order order : {Order::heads_first, Order::positions_first, Order::padded})
-      for (Order order_out :
-           {Order::heads_first, Order::positions_first, Order::padded, Order::odd}) {
-        run_backward<Bf16>({.batch = 2,
-                            .heads = 4,
-                            .heads_kv = 2,
-                            .len_q = 70,
-                            .len_kv = 150,
-                            .d = d,
-                            .dv = d,
-                            .causal = true,
-                            .sinks = true,
-                            .order = order,
-                            .order_out = order_out});
-        STOP_AT_FAILURE;
-      }
+  for (std::int64_t d : {32, 40, 64, 96, 100, 128, 136, 192, 250, 256}) {
+    any_strides<Bf16>(d, {}, {Order::heads_first, Order::positions_first, Order::padded});
+    STOP_AT_FAILURE;
+  }
 }
 
 TEST(AttentionBackwardSm90Runs, Options) { gradient_options<Bf16>(64); }
