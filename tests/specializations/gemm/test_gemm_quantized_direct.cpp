@@ -28,6 +28,15 @@ struct Case {
 
 double worst_ratio = 0;
 
+/// Whether results differ enough to be rounded independently of each other (error_norms.hpp): what
+/// an activation brings close to 0, which 8 bits hold as few values, does not, nor do small
+/// integers.
+template <class C>
+bool has_norms(Case const& t) {
+  return t.k > 1 && t.alpha != 0 && t.activation == Activation::none &&
+         (t.scale_out || !std::is_same_v<C, I8>);
+}
+
 /// Runs a case on devices of few and of many multiprocessors, so that every configuration has its
 /// turn. Errors of sums are those of test_gemm_sm90_direct.cpp.
 template <class Kernel, class A, class B, class C>
@@ -144,7 +153,7 @@ void run(Case const& t) {
           if (ratio > worst_ratio) worst_ratio = ratio;
         }
     EXPECT_EQ(untouched, result) << "memory around C was written";
-    if (t.k > 1 && t.alpha != 0) norms.check(std::string("direct ") + Kernel::name, "C");
+    if (has_norms<C>(t)) norms.check(std::string("direct ") + Kernel::name, "C");
     if (testing::Test::HasFailure()) return;
   }
 }
