@@ -351,8 +351,15 @@ struct BackwardOperandsIn {
 template <class Exec, class T>
 using BackwardOperands = BackwardOperandsIn<TensorSpace<Exec>, T>;
 
-/// Calls attention_backward() as the case says, with a workspace of exactly the promised size that
-/// is full of NaN, and notes what the kernel that takes the call rounds.
+/// Calls attention_backward() and notes what the kernel that takes the call rounds.
+template <class Space, class T, class... Arguments>
+void run_attention_backward(BackwardOperandsIn<Space, T>& o, Arguments const&... arguments) {
+  bool const portable = explain(op::attention_backward, arguments...).kernel == "portable";
+  o.rounded = portable ? PairRounding{} : PairRounding::to<T>();
+  attention_backward(arguments...);
+}
+
+/// The same as the case says, with a workspace of exactly the promised size that is full of NaN.
 template <class Exec, class Space, class T>
 void call_attention_backward(Exec const& exec, BackwardOperandsIn<Space, T>& o) {
   auto const& p = o.p;
@@ -364,11 +371,7 @@ void call_attention_backward(Exec const& exec, BackwardOperandsIn<Space, T>& o) 
   auto const space = workspace(
       Kokkos::View<Acc*, typename Space::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>(
           memory.view().data(), bytes / sizeof(Acc)));
-  auto const run = [&](auto const&... arguments) {
-    bool const portable = explain(op::attention_backward, exec, arguments...).kernel == "portable";
-    o.rounded = portable ? PairRounding{} : PairRounding::to<T>();
-    attention_backward(exec, arguments...);
-  };
+  auto const run = [&](auto const&... arguments) { run_attention_backward(o, exec, arguments...); };
   auto const rank4 = [&](auto const&... extras) {
     run(o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.const_view(),
         o.lse.const_view(), o.dout.const_view(), o.dq.view(), o.dk.view(), o.dv.view(), p.options,

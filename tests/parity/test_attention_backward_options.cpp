@@ -23,8 +23,9 @@ void check_alone(BackwardCase p, Call const& call) {
   o.fill(random);
   o.forward();
   call(o, [&](auto const&... extras) {
-    attention_backward(Exec(), o.q.view(), o.k.view(), o.v.view(), o.out.view(), o.lse.view(),
-                       o.dout.view(), o.dq.view(), o.dk.view(), o.dv.view(), p.options, extras...);
+    run_attention_backward(o, Exec(), o.q.view(), o.k.view(), o.v.view(), o.out.view(),
+                           o.lse.view(), o.dout.view(), o.dq.view(), o.dk.view(), o.dv.view(),
+                           p.options, extras...);
   });
   o.download();
   compare_attention_backward(o);
@@ -57,9 +58,9 @@ TYPED_TEST(AttentionBackwardExtras, BiasOfLowerRank) {
   o.fill(random);
   o.forward();
   o.d_sinks.fill(0);  // which the comparison expects
-  attention_backward(TypeParam(), o.q.view(), o.k.view(), o.v.view(), o.out.view(), o.lse.view(),
-                     o.dout.view(), o.dq.view(), o.dk.view(), o.dv.view(), p.options,
-                     bias(o.bias.front()), d_bias(o.d_bias.front()));
+  run_attention_backward(o, TypeParam(), o.q.view(), o.k.view(), o.v.view(), o.out.view(),
+                         o.lse.view(), o.dout.view(), o.dq.view(), o.dk.view(), o.dv.view(),
+                         p.options, bias(o.bias.front()), d_bias(o.d_bias.front()));
   o.download();
   compare_attention_backward(o);
 }
@@ -73,9 +74,10 @@ TYPED_TEST(AttentionBackwardExtras, PackedQueriesAgainstPaddedKeys) {
   Random random(14);
   o.fill(random);
   o.forward();
-  attention_backward(TypeParam(), o.q.front(), o.k.view(), o.v.view(), o.out.front(), o.lse.front(),
-                     o.dout.front(), o.dq.front(), o.dk.view(), o.dv.view(), p.options,
-                     cu_seqlens(o.cu_q.view(), none), lengths(none, o.lengths_kv.view()));
+  run_attention_backward(o, TypeParam(), o.q.front(), o.k.view(), o.v.view(), o.out.front(),
+                         o.lse.front(), o.dout.front(), o.dq.front(), o.dk.view(), o.dv.view(),
+                         p.options, cu_seqlens(o.cu_q.view(), none),
+                         lengths(none, o.lengths_kv.view()));
   o.download();
   compare_attention_backward(o);
 }
@@ -145,8 +147,8 @@ TEST(AttentionBackwardDefaultSpace, MayBeLeftOut) {
   o.fill(random);
   o.forward();
   Kokkos::fence("attikos_test");
-  attention_backward(o.q.view(), o.k.view(), o.v.view(), o.out.view(), o.lse.view(), o.dout.view(),
-                     o.dq.view(), o.dk.view(), o.dv.view());
+  run_attention_backward(o, o.q.view(), o.k.view(), o.v.view(), o.out.view(), o.lse.view(),
+                         o.dout.view(), o.dq.view(), o.dk.view(), o.dv.view());
   o.download();
   compare_attention_backward(o);
 }

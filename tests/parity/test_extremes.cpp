@@ -76,7 +76,8 @@ struct Heads {
 
   void backward() {
     attention_backward(Exec(), q.view(), k.view(), v.view(), out.view(), lse.view(), dout.view(),
-                       dq.view(), dk.view(), dv.view(), AttentionOptions{.softmax_scale = scale});
+                       dq.view(), dk.view(), dv.view(),
+                       AttentionOptions{.softmax_scale = scale, .kernel = kernel});
     dq.download();
     dk.download();
     dv.download();

@@ -119,7 +119,8 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// head dims up to 128 to `sm80_mma_tf32x3` where `compute` is tf32x3 or tf32, and double with head
 /// dims up to 128, also of a double bias, to `sm80_mma_f64`. All of these take tiles of up to 128
 /// queries and 128 keys as a whole: a NaN or an infinity within a sequence also reaches gradients
-/// of positions that do not see it, where its tile has pairs that are seen.
+/// of positions that do not see it, where its tile has pairs that are seen. They keep scores as
+/// exponents of 2, as compiled kernels of attention() do, whose range is theirs.
 ///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory
