@@ -16,63 +16,72 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// What an element type's kernels are instantiated for: rows of a tile, few or many, by head_dim.
+/// An element type and its shapes, by head_dim: `Few` rows, or `Many` where there are more.
 template <class T>
 struct SimtElement;
+struct SimtFloatShapes {
+  using Few64 = sm80_simt_decode_shapes::D64Rows4;
+  using Many64 = sm80_simt_decode_shapes::D64Rows8;
+  using Few128 = sm80_simt_decode_shapes::D128Rows4;
+  using Many128 = sm80_simt_decode_shapes::D128Rows8;
+  using Few256 = sm80_simt_decode_shapes::D256Rows4;
+  using Few512 = sm80_simt_decode_shapes::D512Rows4;
+};
 template <>
-struct SimtElement<float> {
+struct SimtElement<float> : SimtFloatShapes {
   static constexpr DType dtype = DType::float32;
-  static constexpr int few = 4, few_of_512 = 4, many = 8;
 };
 template <>
 struct SimtElement<double> {
   static constexpr DType dtype = DType::float64;
-  static constexpr int few = 4, few_of_512 = 2, many = 4;
+  using Few64 = sm80_simt_decode_shapes::D64Double;
+  using Many64 = Few64;
+  using Few128 = sm80_simt_decode_shapes::D128Double;
+  using Many128 = Few128;
+  using Few256 = sm80_simt_decode_shapes::D256Double;
+  using Few512 = sm80_simt_decode_shapes::D512Double;
 };
 template <>
-struct SimtElement<__half> : SimtElement<float> {
+struct SimtElement<__half> : SimtFloatShapes {
   static constexpr DType dtype = DType::float16;
+  using Few128 = sm80_simt_decode_shapes::D128Rows4Halves;
 };
 template <>
-struct SimtElement<__nv_bfloat16> : SimtElement<float> {
+struct SimtElement<__nv_bfloat16> : SimtFloatShapes {
   static constexpr DType dtype = DType::bfloat16;
+  using Few128 = sm80_simt_decode_shapes::D128Rows4Halves;
 };
-/// Blocks of a kernel that a multiprocessor holds: as many as leave it the registers it needs.
-template <class T>
-constexpr int simt_blocks(int d, int rows) {
-  if (sizeof(T) == 8 || d == 512) return 2;
-  return d == 64 && rows == 4 ? 4 : 3;
-}
-/// Elements of keys, and of values, that a lane has on their way. From <H200 700 W, CUDA 13.0, 16
-/// sequences of 8192 keys, 32 heads over 8, head_dim 128>, share of a copy: float32 with 32 and 3
-/// blocks 1.01, with 16 and 3, 4, 5 blocks 0.93, 0.99, 0.96, with 8 and 6 blocks 0.95; float64 with
-/// 16 and 2 blocks 0.99, with 8 and 3 blocks 0.97, with 32 and 2 blocks 0.97.
-template <class T>
-constexpr int simt_elements(int d, int rows, bool whole) {
-  bool const apart = sizeof(T) == 2 && !whole;  // each takes a register
-  return sizeof(T) == 8 || d == 256 || rows == 8 || (d == 128 && apart) ? 16 : 32;
-}
 
 /// How a problem is cut up. Depends on extents, the splits wanted and the device alone.
 template <class T>
 struct SimtDecodePlan : DecodeParts {
   using Element = SimtElement<T>;
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  int d, rows;
+  std::int64_t longest;  ///< row of keys or values
 
-  SimtDecodePlan(abi::DecodeArgs const& args, abi::Device const& device) : DecodeParts(args) {
-    std::int64_t const widest = std::max(args.head_dim, args.head_dim_v);
-    d = widest <= 64 ? 64 : widest <= 128 ? 128 : widest <= 256 ? 256 : 512;
-    rows = d == 512                                     ? Element::few_of_512
-           : d <= 128 && group * queries > Element::few ? Element::many
-                                                        : Element::few;
-    cut_rows(args, rows);
-    if (splits <= 0) {
-      splits = choose(units(args, rows), simt_blocks<T>(d, rows) * std::max(device.sm_count, 1),
+  SimtDecodePlan(abi::DecodeArgs const& args, abi::Device const& device)
+      : DecodeParts(args), longest(std::max(args.head_dim, args.head_dim_v)) {
+    with_shape([&]<class Shape>(Shape) {
+      cut_rows(args, Shape::rows);
+      if (splits > 0) return;
+      splits = choose(units(args, Shape::rows), Shape::blocks * std::max(device.sm_count, 1),
                       args.seqlen_kv);
       splits = std::min<std::int64_t>(splits, args.seqlen_kv / 256);
-    }
+    });
     limit_splits(args);
+  }
+
+  /// Calls `use` with the kernel's shape.
+  template <class Use>
+  auto with_shape(Use use) const {
+    std::int64_t const rows = group * queries;
+    auto const of = [&]<class Few, class Many>(Few few, Many many) {
+      return rows <= Few::rows ? use(few) : use(many);
+    };
+    return longest <= 64    ? of(typename Element::Few64{}, typename Element::Many64{})
+           : longest <= 128 ? of(typename Element::Few128{}, typename Element::Many128{})
+           : longest <= 256 ? use(typename Element::Few256{})
+                            : use(typename Element::Few512{});
   }
 
   /// Parts for each of `units`, of whose blocks the device holds `resident`: as many as fill it, or
@@ -121,12 +130,11 @@ std::size_t simt_decode_workspace_bytes(abi::DecodeArgs const& g,
   return is_empty(g) ? 0 : Plan(g, device).template bytes<typename Plan::Acc>();
 }
 
-template <class T, int D, int Rows>
+template <class T, class Shape>
 cudaError_t launch_simt_decode(SimtDecodeParams const& p, std::int64_t blocks,
                                abi::Device const& device, CUstream_st* stream) {
-  constexpr int resident = simt_blocks<T>(D, Rows);
-  using Pieces = SimtDecodeConfig<T, D, Rows, true, resident, simt_elements<T>(D, Rows, true)>;
-  using Single = SimtDecodeConfig<T, D, Rows, false, resident, simt_elements<T>(D, Rows, false)>;
+  using Pieces = SimtDecodeConfig<T, Shape>;
+  using Single = SimtDecodeConfig<T, sm80_simt_decode_shapes::ByElement<Shape>>;
   abi::AttentionArgs const& g = p.args;
   StoredExtents const extents(g);
   bool const whole = (g.head_dim | g.head_dim_v) % Pieces::vector == 0 &&
@@ -139,7 +147,6 @@ cudaError_t launch_simt_decode(SimtDecodeParams const& p, std::int64_t blocks,
 template <class T>
 int run_simt_decode(abi::DecodeArgs const& g, abi::Device const& device,
                     CUstream_st* stream) noexcept {
-  using Element = SimtElement<T>;
   using Plan = SimtDecodePlan<T>;
   assert(refuse_simt_decode<T>(g, device) == nullptr);
   if (is_empty(g)) return cudaSuccess;
@@ -149,17 +156,8 @@ int run_simt_decode(abi::DecodeArgs const& g, abi::Device const& device,
   SimtDecodeParams p{};
   if (!tell_decode<typename Plan::Acc>(g, plan, p)) return cudaErrorInvalidValue;
   std::int64_t const blocks = plan.blocks(g);
-  auto const launch = [&]<int D>() {
-    if constexpr (D <= 128 && Element::many != Element::few)
-      if (plan.rows == Element::many)
-        return launch_simt_decode<T, D, Element::many>(p, blocks, device, stream);
-    return launch_simt_decode < T, D,
-           D == 512 ? Element::few_of_512 : Element::few > (p, blocks, device, stream);
-  };
-  cudaError_t const status = plan.d == 64    ? launch.template operator()<64>()
-                             : plan.d == 128 ? launch.template operator()<128>()
-                             : plan.d == 256 ? launch.template operator()<256>()
-                                             : launch.template operator()<512>();
+  cudaError_t const status = plan.with_shape(
+      [&]<class Shape>(Shape) { return launch_simt_decode<T, Shape>(p, blocks, device, stream); });
   if (status != cudaSuccess || plan.splits == 1) return status;
   return launch_behind(sm80_simt_join_kernel<T, typename Plan::Acc>, plan.states, 256, 0, device,
                        stream, p);

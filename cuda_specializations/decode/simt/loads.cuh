@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Shapes of the decode kernels on CUDA cores, and how keys and values come to registers.
+/// How keys and values come to the registers of the decode kernels on CUDA cores.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "sequences/row_params.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -17,38 +18,6 @@ namespace cuda {
 
 /// Partial states are of the kernel's Acc, whatever the type of their pointers; see parts_of().
 struct SimtDecodeParams : DecodeParams {};
-
-/// A kernel's shape: tiles of `Rows` rows, head dimensions up to `D`. Four warps go through a
-/// block's part of the keys in turns. A lane holds `each` elements of a row. `Whole`: `vector`
-/// neighbours at a time, in one piece; else every 32nd of them, one by one, so that neighbouring
-/// lanes read neighbouring elements whatever their address and stride. `Blocks`: that a
-/// multiprocessor holds, as launch bounds say it; `Elements`: of keys, and of values, that a lane
-/// has on their way. For an element type there are 4 head dimensions, of which the smaller may have
-/// either of two numbers of rows, each whole or not.
-template <class T, int D, int Rows, bool Whole, int Blocks, int Elements>
-struct SimtDecodeConfig {
-  using Element = T;
-  using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  static constexpr int d = D, rows = Rows, warps = 4, threads = 128, blocks = Blocks;
-  static constexpr bool whole = Whole;
-  static constexpr int each = D / 32;
-  static constexpr int most_vector = sizeof(T) == 8 ? 2 : 4;
-  static constexpr int vector = each < most_vector ? each : most_vector;
-  static constexpr int chunks = each / vector;
-  /// Of one step of a warp: `Elements` for a lane, and no more pairs than lanes.
-  static constexpr int most_keys = 32 / Rows < 8 ? 32 / Rows : 8;
-  static constexpr int asked = each < Elements ? Elements / each : 1;
-  static constexpr int keys = asked < most_keys ? asked : most_keys;
-  static constexpr int pairs = Rows * keys;
-  static_assert(D % 64 == 0 && keys >= 1 && pairs <= 32 && 32 % pairs == 0);
-
-  /// Which feature lies at place n of a row as lanes hold it: chunk by chunk, lane by lane.
-  __device__ __forceinline__ static int feature_at(int n) {
-    if (Whole) return n;
-    int const chunk = n / (32 * vector), lane = n / vector % 32;
-    return lane + 32 * (chunk * vector + n % vector);
-  }
-};
 
 namespace {
 
