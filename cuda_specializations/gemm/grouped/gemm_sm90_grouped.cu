@@ -124,20 +124,22 @@ int run_grouped(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* 
   if (g.m == 0 || g.n == 0 || (g.offsets != nullptr ? g.groups : g.batch) == 0) return cudaSuccess;
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
+  using namespace sm90_grouped_shapes;
+  using layouts::TN, layouts::TT;
   if constexpr (sizeof(A) == 2) {
     if (major_b(g) == Major::mn)
-      return launch_grouped<GroupedConfig<B, A, true, GroupedSums::plain>>(g, device, stream);
-    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+      return launch_grouped<GroupedConfig<B, A, TT, Rows256>>(g, device, stream);
+    return launch_grouped<GroupedConfig<B, A, TN, Rows256>>(g, device, stream);
   } else if constexpr (std::is_same_v<A, std::int8_t>) {
-    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+    return launch_grouped<GroupedConfig<B, A, TN, Rows256>>(g, device, stream);
   } else {
     if (along_blocks(g.scale_a, true) || along_blocks(g.scale_b, false))
-      return launch_grouped<GroupedConfig<B, A, false, GroupedSums::scaled>>(g, device, stream);
+      return launch_grouped<GroupedConfig<B, A, TN, Rows128Scaled>>(g, device, stream);
     if constexpr (many_shapes<A, B>) {
       if (g.accumulate == abi::Accumulate::fast)
-        return launch_grouped<GroupedConfig<B, A, false, GroupedSums::plain>>(g, device, stream);
+        return launch_grouped<GroupedConfig<B, A, TN, Rows256>>(g, device, stream);
     }
-    return launch_grouped<GroupedConfig<B, A, false, GroupedSums::promoted>>(g, device, stream);
+    return launch_grouped<GroupedConfig<B, A, TN, Rows256Promoted>>(g, device, stream);
   }
 }
 

@@ -43,10 +43,10 @@ template <class Config, class Run>
 __device__ __forceinline__ void with_width(int rows, Run run) {
   if constexpr (Config::scaled)
     among_widths<32, 64, 96, 112, 128>(rows, run);
-  else if constexpr (Config::sums == GroupedSums::promoted)
-    among_widths<64, 96, 128, 160, 192, 224, 256>(rows, run);
-  else
+  else if constexpr (Config::plain)
     among_widths<32, 64, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256>(rows, run);
+  else
+    among_widths<64, 96, 128, 160, 192, 224, 256>(rows, run);
 }
 
 /// The sums of a tile of weights in the tensor cores. `take(a, b)` waits for a stage and gives its
@@ -200,9 +200,9 @@ __global__ void __launch_bounds__(Config::threads, 1)
       // One set of registers for all widths: of what is not written before it is read, the compiler
       // would keep a set for each.
       typename Config::Acc acc[Config::most_rows / 2];
-      if constexpr (Config::sums == GroupedSums::plain) pin(acc);
+      if constexpr (Config::plain) pin(acc);
       with_width<Config>(t.rows, [&]<int Width>(std::integral_constant<int, Width>) {
-        if constexpr (Config::sums == GroupedSums::plain)
+        if constexpr (Config::plain)
           multiply_grouped<Config, Width>(first_of<Width>(acc), p.k_blocks, take, release);
         else if constexpr (Config::scaled)
           multiply_promoted<GroupedPart<Config, Width>>(
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         else
           multiply_parts<Config, Width>(first_of<Width>(acc), p.k_blocks, take, release);
       });
-      if constexpr (Config::sums == GroupedSums::plain) pin(acc);
+      if constexpr (Config::plain) pin(acc);
       out.store(acc, t);
     }
   }

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the kernels for groups of rows are told, the shapes that they come in, and how their blocks
-/// find their tiles.
+/// What the kernels for groups of rows are told, and how their blocks find their tiles.
 #pragma once
 
 #include <cuda.h>
 
 #include <attikos/abi/gemm.hpp>
-#include <type_traits>
 
-#include "common/limits.cuh"
 #include "gemm/shared/epilogue.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -39,46 +37,6 @@ struct GroupedParams {
   abi::ScaleGrid block_rows, block_columns;
   bool whole;  ///< rows of C are stored 16 bytes at a time, alpha is all there is to do
   Epilogue epilogue;
-};
-
-/// How products are summed: by the tensor cores alone; theirs of one stage, the stages by float32
-/// additions (see gemm/sm90/mainloop_promoted.cuh); the same with factors of every stage.
-enum class GroupedSums : std::uint8_t { plain, promoted, scaled };
-
-/// `Weights_`, `Rows_`: element types of B and A. `MnWeights`: the unit stride of B is along N.
-///
-/// From <H200 700 W, CUDA 13.0, 8 and 64 ragged groups, N × K 14336 × 4096 and 4096 × 7168>: a
-/// stage of 256 columns by 128 rows takes 512 + 5 · rows cycles, one of 128 by 256 takes 256 + 3 ·
-/// rows, since each line of weights goes through shared memory once a tile; bfloat16 0.94 of one
-/// product instead of 0.88.
-template <class Weights_, class Rows_, bool MnWeights, GroupedSums Sums>
-struct GroupedConfig {
-  using Weights = Weights_;
-  using Rows = Rows_;
-  using Acc = std::conditional_t<std::is_same_v<Weights, std::int8_t>, int, float>;
-  static constexpr bool mn = MnWeights;
-  static constexpr GroupedSums sums = Sums;
-  static constexpr bool scaled = Sums == GroupedSums::scaled;
-  static constexpr bool has_factors = sizeof(Weights) == 1;  ///< of rows, of columns
-  static constexpr int tile_n = 128;                         ///< columns of C, 64 for a warpgroup
-  /// Of a tile; two sets of parts beside the sums leave no registers for more with factors.
-  static constexpr int most_rows = scaled ? 128 : 256;
-  static constexpr int row_step = Sums == GroupedSums::plain ? 16 : 32;  ///< of tiles' heights
-  static constexpr int cluster = 2;
-  static constexpr int box_rows = 32;
-  static constexpr int stages = scaled ? 5 : 4, threads = 384;
-  static constexpr int tile_k = 128 / static_cast<int>(sizeof(Weights));
-  static constexpr int weights_bytes = tile_n * 128, rows_bytes = most_rows * 128;
-  static constexpr int stage_bytes = weights_bytes + rows_bytes;
-  static constexpr int panel_rows = 64, panel_bytes = panel_rows * 128;  ///< 64 16-bit elements
-  static constexpr int row_factor_bytes =
-      has_factors ? 4 * most_rows : 0;  ///< rows' factors of a tile
-  static constexpr int store_bytes = 2 * panel_bytes + row_factor_bytes;  ///< of a warpgroup
-  /// A stage's factors: of rows, and of all columns.
-  static constexpr int factor_bytes = scaled ? 4 * most_rows + 16 : 0;
-  static constexpr int shared_bytes =
-      stages * (stage_bytes + factor_bytes) + 2 * store_bytes + 32 * stages;
-  static_assert(shared_bytes <= sm90_shared_bytes);
 };
 
 namespace {
