@@ -96,18 +96,18 @@ SmallOperand make_operand(void const* data, void const* const* pointers, std::in
 
 /// What does not depend on how lanes share the sums. `depth`: of a stage, whose first `lines_a`
 /// rows are A's, as many as lanes read.
-template <class Config>
+template <class Shape>
 SmallParams make_params(abi::GemmArgs const& g, int depth, int lines_a, int pitch_a, int pitch_b,
                         int per_group) {
-  constexpr int size = static_cast<int>(sizeof(typename Config::T));
+  constexpr int size = static_cast<int>(sizeof(typename Shape::T));
   SmallParams p{};
   p.depth = depth;
   p.slices = std::max(1, static_cast<int>((g.k + p.depth - 1) / p.depth));
   p.pitch_a = pitch_a, p.pitch_b = pitch_b;
   p.a = make_operand(g.a, g.a_pointers, g.a_batch, g.m, g.a_m, g.k, g.a_k, size, p.depth, pitch_a,
-                     true, g.batch, 32 * Config::team);
+                     true, g.batch, 32 * Shape::team);
   p.b = make_operand(g.b, g.b_pointers, g.b_batch, g.n, g.b_n, g.k, g.b_k, size, p.depth, pitch_b,
-                     false, g.batch, 32 * Config::team);
+                     false, g.batch, 32 * Shape::team);
   p.c = static_cast<unsigned char*>(g.c);
   p.c_pointers = reinterpret_cast<unsigned char* const*>(g.c_pointers);
   p.c_batch = g.batch <= 1 ? 0 : g.c_batch, p.c_m = g.m <= 1 ? 0 : g.c_m;
@@ -125,69 +125,65 @@ SmallParams make_params(abi::GemmArgs const& g, int depth, int lines_a, int pitc
   return p;
 }
 
-template <class Config>
+template <class Shape>
 cudaError_t launch_small(void (*kernel)(SmallParams), SmallParams const& p,
                          abi::Device const& device, CUstream_st* stream) {
-  int const ring = Config::stages * p.stage_bytes, most = device.shared_memory_per_block_optin;
-  int teams = 4 / Config::team;
+  int const ring = Shape::stages * p.stage_bytes, most = device.shared_memory_per_block_optin;
+  int teams = 4 / Shape::team;
   while (teams > 1 && teams * ring > most) --teams;
-  int const bytes = teams * ring, warps = teams * Config::team;
+  int const bytes = teams * ring, warps = teams * Shape::team;
   // A block takes 1 KiB more than it asks for, and a multiprocessor has 1 KiB more than a block
   // may.
   int const per_sm =
-      std::max(1, std::min((most + 1024) / (bytes + 1024), Config::blocks * 4 / warps));
+      std::max(1, std::min((most + 1024) / (bytes + 1024), Shape::blocks * 4 / warps));
   int const blocks =
       std::min((p.groups + teams - 1) / teams, per_sm * std::max(1, device.sm_count));
   return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), 32 * warps, stream, p, bytes);
 }
 
-template <class Config>
+template <class Shape>
 cudaError_t launch_floats(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  int const part = static_cast<int>((g.m + Config::team - 1) / Config::team);
-  int const lanes_m = round_up(part, Config::tile_m) / Config::tile_m;
-  int const lanes_n = round_up(g.n, Config::tile_n) / Config::tile_n;
-  int const depth = std::max(4, std::min(Config::depth, round_up(g.k, 4)));
+  int const part = static_cast<int>((g.m + Shape::team - 1) / Shape::team);
+  int const lanes_m = round_up(part, Shape::tile_m) / Shape::tile_m;
+  int const lanes_n = round_up(g.n, Shape::tile_n) / Shape::tile_n;
+  int const depth = std::max(4, std::min(Shape::depth, round_up(g.k, 4)));
   // Rows of A are 16 bytes longer than they need be, so that successive ones lie in other banks.
-  SmallParams p = make_params<Config>(g, depth, Config::team * lanes_m * Config::tile_m,
-                                      (depth + 4) * 4, lanes_n * Config::tile_n * 4,
-                                      Config::team > 1 ? 1 : 32 / (lanes_m * lanes_n));
+  SmallParams p = make_params<Shape>(g, depth, Shape::team * lanes_m * Shape::tile_m,
+                                     (depth + 4) * 4, lanes_n * Shape::tile_n * 4,
+                                     Shape::team > 1 ? 1 : 32 / (lanes_m * lanes_n));
   p.lanes_m = lanes_m, p.lanes_n = lanes_n;
-  return launch_small<Config>(small_f32_kernel<Config>, p, device, stream);
+  return launch_small<Shape>(small_f32_kernel<Shape>, p, device, stream);
 }
 
-template <class Config>
+template <class Shape>
 cudaError_t launch_doubles(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
   // Rows of B are two elements longer, so that those that a half warp reads lie in other banks.
-  SmallParams const p = make_params<Config>(g, Config::depth, Config::team * Config::rows,
-                                            Config::depth == 8 ? 64 : (Config::depth + 2) * 8,
-                                            (Config::columns + 2) * 8, 1);
-  return launch_small<Config>(small_f64_kernel<Config>, p, device, stream);
+  SmallParams const p = make_params<Shape>(g, Shape::depth, Shape::team * Shape::rows,
+                                           Shape::depth == 8 ? 64 : (Shape::depth + 2) * 8,
+                                           (Shape::columns + 2) * 8, 1);
+  return launch_small<Shape>(small_f64_kernel<Shape>, p, device, stream);
 }
 
 /// Lanes' tiles of floats: the smallest of which a warp, or for the largest products a team of two,
 /// holds one product at least.
-///
-/// From <H200 700 W, CUDA 13.0, 10 000 products of 8³ ... 64³>: more warps beat larger tiles, but
-/// for 48³, which would leave half of a team's lanes idle.
 cudaError_t run_floats(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
+  using namespace small_gemm_shapes;
   auto const fits = [&](int tile_m, int tile_n) {
     return round_up(g.m, tile_m) / tile_m * (round_up(g.n, tile_n) / tile_n) <= 32;
   };
-  if (g.m <= 16 && g.n <= 16)
-    return launch_floats<SmallFloat<4, 4, 1, 16, 2, 6>>(g, device, stream);
-  if (fits(4, 8)) return launch_floats<SmallFloat<4, 8, 1, 16, 2, 5>>(g, device, stream);
-  if (fits(8, 8)) return launch_floats<SmallFloat<8, 8, 1, 16, 2, 3>>(g, device, stream);
-  if (fits(8, 12)) return launch_floats<SmallFloat<8, 12, 1, 16, 3, 2>>(g, device, stream);
-  return launch_floats<SmallFloat<8, 8, 2, 32, 2, 3>>(g, device, stream);
+  if (g.m <= 16 && g.n <= 16) return launch_floats<Lane4x4>(g, device, stream);
+  if (fits(4, 8)) return launch_floats<Lane4x8>(g, device, stream);
+  if (fits(8, 8)) return launch_floats<Lane8x8>(g, device, stream);
+  if (fits(8, 12)) return launch_floats<Lane8x12>(g, device, stream);
+  return launch_floats<Lane8x8Pair>(g, device, stream);
 }
 
 cudaError_t run_doubles(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  if (g.m <= 8 && g.n <= 8) return launch_doubles<SmallDouble<8, 1, 1, 8, 4, 8>>(g, device, stream);
-  if (g.m <= 16 && g.n <= 16)
-    return launch_doubles<SmallDouble<16, 2, 1, 16, 2, 6>>(g, device, stream);
-  if (g.m <= 32 && g.n <= 32)
-    return launch_doubles<SmallDouble<32, 4, 1, 16, 2, 3>>(g, device, stream);
-  return launch_doubles<SmallDouble<32, 8, 2, 16, 3, 2>>(g, device, stream);
+  using namespace small_gemm_shapes;
+  if (g.m <= 8 && g.n <= 8) return launch_doubles<M8N8Double>(g, device, stream);
+  if (g.m <= 16 && g.n <= 16) return launch_doubles<M16N16Double>(g, device, stream);
+  if (g.m <= 32 && g.n <= 32) return launch_doubles<M32N32Double>(g, device, stream);
+  return launch_doubles<M64N64Double>(g, device, stream);
 }
 
 template <class Run>

@@ -5,30 +5,19 @@
 #pragma once
 
 #include "load.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-
-/// A lane has rows r, r + lanes_m, ... of its warp's part of C and columns 4 c ... 4 c + 3,
-/// 4 (c + lanes_n) ... `Team`: warps of a product. `Blocks`: of four warps that the registers of a
-/// multiprocessor have to serve.
-template <int TileM, int TileN, int Team, int Depth, int Stages_, int Blocks>
-struct SmallFloat {
-  using T = float;
-  static constexpr int team = Team, tile_m = TileM, tile_n = TileN, stages = Stages_,
-                       blocks = Blocks;
-  static constexpr int depth = Depth;  ///< at most, of k in a stage
-};
-
 namespace {
 
-template <class Config>
-__global__ void __launch_bounds__(128, Config::blocks)
+template <class Shape>
+__global__ void __launch_bounds__(128, Shape::blocks)
     small_f32_kernel(__grid_constant__ SmallParams const p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  constexpr int TM = Config::tile_m, TN = Config::tile_n;
-  SmallPlace<Config::team> const own;
+  constexpr int TM = Shape::tile_m, TN = Shape::tile_n;
+  SmallPlace<Shape::team> const own;
   int const per_product = p.lanes_m * p.lanes_n;
   int const product = own.lane / per_product, place = own.lane % per_product;
   bool const works = product < p.per_group;
@@ -113,7 +102,7 @@ __global__ void __launch_bounds__(128, Config::blocks)
 #pragma unroll
       for (int j = 0; j < TN; ++j) acc[i][j] = 0;
   };
-  for_each_slice<Config>(p, multiply, store);
+  for_each_slice<Shape>(p, multiply, store);
 #endif
 }
 

@@ -7,30 +7,20 @@
 #include "load.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma_sync.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-
-/// `Rows` × 8 `Blocks8` sums of a warp. `Team`: warps of a product. `Blocks`: of four warps that
-/// the registers of a multiprocessor have to serve.
-template <int Rows, int Blocks8, int Team, int Depth, int Stages_, int Blocks>
-struct SmallDouble {
-  using T = double;
-  static constexpr int team = Team, rows = Rows, columns = 8 * Blocks8, stages = Stages_,
-                       blocks = Blocks;
-  static constexpr int depth = Depth;  ///< of k in a stage
-};
-
 namespace {
 
-template <class Config>
-__global__ void __launch_bounds__(128, Config::blocks)
+template <class Shape>
+__global__ void __launch_bounds__(128, Shape::blocks)
     small_f64_kernel(__grid_constant__ SmallParams const p) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  constexpr int eights = Config::rows / 8, columns8 = Config::columns / 8;
-  SmallPlace<Config::team> const own;
-  int const g = own.lane / 4, q = own.lane % 4, row0 = own.warp * Config::rows;
+  constexpr int eights = Shape::rows / 8, columns8 = Shape::columns / 8;
+  SmallPlace<Shape::team> const own;
+  int const g = own.lane / 4, q = own.lane % 4, row0 = own.warp * Shape::rows;
   std::uint32_t const own_a = (row0 + g) * p.pitch_a + q * 16;
   std::uint32_t const own_b = p.b_offset + 2 * q * p.pitch_b + g * 8;
 
@@ -64,7 +54,7 @@ __global__ void __launch_bounds__(128, Config::blocks)
   auto const multiply = [&](std::uint32_t stage, int slice) {
     int const left = p.k - slice * p.depth;
 #pragma unroll
-    for (int k = 0; k < Config::depth; k += 8)
+    for (int k = 0; k < Shape::depth; k += 8)
       if (k < left) multiply_eight(stage + own_a + k * 8, stage + own_b + k * p.pitch_b);
   };
   auto const store = [&](int product, int) {
@@ -100,7 +90,7 @@ __global__ void __launch_bounds__(128, Config::blocks)
 #pragma unroll
       for (int i = 0; i < 2 * eights; ++i) acc[j][i] = 0;
   };
-  for_each_slice<Config>(p, multiply, store);
+  for_each_slice<Shape>(p, multiply, store);
 #endif
 }
 

@@ -136,11 +136,11 @@ struct SmallPlace {
 /// One team's way through its groups: copies `Stages` − 1 slices ahead, and calls
 /// `multiply(stage, slice)` for each slice and `store(first product, products)` after the last of a
 /// group.
-template <class Config, class Multiply, class Store>
+template <class Shape, class Multiply, class Store>
 __device__ __forceinline__ void for_each_slice(SmallParams const& p, Multiply const& multiply,
                                                Store const& store) {
-  using T = typename Config::T;
-  constexpr int stages = Config::stages, team_size = Config::team;
+  using T = typename Shape::T;
+  constexpr int stages = Shape::stages, team_size = Shape::team;
   extern __shared__ __align__(16) unsigned char shared[];
   SmallPlace<team_size> const own;
   std::uint32_t const ring = shared_address(shared) + own.team * stages * p.stage_bytes;
