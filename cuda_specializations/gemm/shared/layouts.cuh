@@ -20,6 +20,13 @@ struct TT : Majors<false, true> {};
 struct NN : Majors<true, false> {};
 struct NT : Majors<true, true> {};
 
+/// Calls `use` with the layout of a call whose unit strides are, or are not, along K.
+template <class Use>
+auto with_layout(bool mn_a, bool mn_b, Use use) {
+  if (mn_a) return mn_b ? use(NT{}) : use(NN{});
+  return mn_b ? use(TT{}) : use(TN{});
+}
+
 }  // namespace layouts
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -11,8 +11,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-using Large = WmmaConfig<sm75_gemm_shapes::M128N128>;
-using Small = WmmaConfig<sm75_gemm_shapes::M64N64>;
+using Large = sm75_gemm_shapes::M128N128;
+using Small = sm75_gemm_shapes::M64N64;
 
 constexpr std::int64_t max_blocks_x = 2147483647, max_blocks_z = 65535;
 
@@ -153,8 +153,8 @@ WmmaParams make_params(abi::GemmArgs const& g) {
 /// small ones but loads half the bytes per product, which the factor 13/10 (a guess) stands for.
 bool prefer_small(abi::GemmArgs const& g, abi::Device const& device) {
   std::int64_t const sms = device.sm_count > 0 ? device.sm_count : 1;
-  auto const rounds = [&]<class Config>(Config) {
-    double const blocks = static_cast<double>(tiles(g.m, g.n, Config::tile_m, Config::tile_n)) *
+  auto const rounds = [&]<class Shape>(Shape) {
+    double const blocks = static_cast<double>(tiles(g.m, g.n, Shape::tile_m, Shape::tile_n)) *
                           static_cast<double>(g.batch);
     double const whole = blocks / static_cast<double>(sms);
     return whole < 1e15 ? static_cast<double>(
@@ -167,22 +167,24 @@ bool prefer_small(abi::GemmArgs const& g, abi::Device const& device) {
 
 template <class Config>
 cudaError_t launch_config(abi::GemmArgs const& g, CUstream_st* stream) {
-  using Kernel = void (*)(WmmaParams);
-  static constexpr Kernel kernels[2][2] = {
-      // [A's unit dimension is k][B's is n]
-      {wmma_f16_kernel<Config, false, false>, wmma_f16_kernel<Config, false, true>},
-      {wmma_f16_kernel<Config, true, false>, wmma_f16_kernel<Config, true, true>}};
-  Kernel const kernel = kernels[a_unit(g) == 1][b_unit(g) == 1];
   WmmaParams params = make_params(g);
   auto const blocks = tiles(g.m, g.n, Config::tile_m, Config::tile_n);
   for (; params.first_batch < g.batch; params.first_batch += max_blocks_z) {
     std::int64_t const left = g.batch - params.first_batch;
     dim3 const grid(static_cast<unsigned>(blocks), 1,
                     static_cast<unsigned>(left < max_blocks_z ? left : max_blocks_z));
-    cudaError_t const status = launch_kernel(kernel, grid, Config::threads, stream, params);
+    cudaError_t const status =
+        launch_kernel(wmma_f16_kernel<Config>, grid, Config::threads, stream, params);
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;
+}
+
+template <class Shape>
+cudaError_t launch_shape(abi::GemmArgs const& g, CUstream_st* stream) {
+  return layouts::with_layout(a_unit(g) != 1, b_unit(g) == 1, [&]<class Layout>(Layout) {
+    return launch_config<WmmaConfig<Layout, Shape>>(g, stream);
+  });
 }
 
 }  // namespace
@@ -201,8 +203,8 @@ int GemmSm75WmmaF16::launch(GemmArgs const& args, Device const& device,
   if (args.m == 0 || args.n == 0 || args.batch == 0) return cudaSuccess;
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
-  return cuda::prefer_small(args, device) ? cuda::launch_config<cuda::Small>(args, stream)
-                                          : cuda::launch_config<cuda::Large>(args, stream);
+  return cuda::prefer_small(args, device) ? cuda::launch_shape<cuda::Small>(args, stream)
+                                          : cuda::launch_shape<cuda::Large>(args, stream);
 }
 
 }  // namespace abi

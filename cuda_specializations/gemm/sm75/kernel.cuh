@@ -18,6 +18,7 @@
 #include <attikos/epilogue/activation.hpp>
 
 #include "common/limits.cuh"
+#include "gemm/shared/layouts.cuh"
 #include "shapes.cuh"
 
 namespace attikos {
@@ -25,8 +26,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// What follows from one of sm75_gemm_shapes.
-template <class Shape>
-struct WmmaConfig : Shape {
+template <class Layout, class Shape>
+struct WmmaConfig : Layout, Shape {
   static constexpr int warps_m = Shape::tile_m / Shape::warp_m;
   static constexpr int warps_n = Shape::tile_n / Shape::warp_n;
   static constexpr int warps = warps_m * warps_n;
@@ -157,18 +158,17 @@ __device__ __forceinline__ void wmma_finish(WmmaParams const& p, std::int64_t ba
   *c = value;
 }
 
-/// AInnerK: A's unit stride is along k (else along m). BInnerN: B's is along n (else along k).
-/// Instantiations: 2 × 2 × the number of shapes.
-template <class Config, bool AInnerK, bool BInnerN>
+template <class Config>
 __global__ void __launch_bounds__(Config::threads, Config::blocks)
     wmma_f16_kernel(__grid_constant__ WmmaParams const p) {
   namespace wmma = nvcuda::wmma;
   constexpr int tile_m = Config::tile_m, tile_n = Config::tile_n, tile_k = Config::tile_k;
   constexpr int fragments_m = Config::warp_m / 16, fragments_n = Config::warp_n / 16;
-  using TileA = WmmaTile<AInnerK ? tile_m : tile_k, AInnerK ? tile_k : tile_m, Config::threads>;
-  using TileB = WmmaTile<BInnerN ? tile_k : tile_n, BInnerN ? tile_n : tile_k, Config::threads>;
-  using LayoutA = std::conditional_t<AInnerK, wmma::row_major, wmma::col_major>;
-  using LayoutB = std::conditional_t<BInnerN, wmma::row_major, wmma::col_major>;
+  constexpr bool a_inner_k = !Config::mn_a, b_inner_n = Config::mn_b;
+  using TileA = WmmaTile<a_inner_k ? tile_m : tile_k, a_inner_k ? tile_k : tile_m, Config::threads>;
+  using TileB = WmmaTile<b_inner_n ? tile_k : tile_n, b_inner_n ? tile_n : tile_k, Config::threads>;
+  using LayoutA = std::conditional_t<a_inner_k, wmma::row_major, wmma::col_major>;
+  using LayoutB = std::conditional_t<b_inner_n, wmma::row_major, wmma::col_major>;
 
   constexpr int stage_elements = TileA::elements + TileB::elements;
   constexpr int stage_ld =
@@ -203,9 +203,9 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     std::int64_t const batch = p.first_batch + blockIdx.z;
     m_left = at_most(p.m - m0, tile_m);
     n_left = at_most(p.n - n0, tile_n);
-    tile_a.begin(p.a.data + batch * p.a.batch_stride + (AInnerK ? m0 * p.a.stride : m0),
+    tile_a.begin(p.a.data + batch * p.a.batch_stride + (a_inner_k ? m0 * p.a.stride : m0),
                  p.a.stride);
-    tile_b.begin(p.b.data + batch * p.b.batch_stride + (BInnerN ? n0 : n0 * p.b.stride),
+    tile_b.begin(p.b.data + batch * p.b.batch_stride + (b_inner_n ? n0 : n0 * p.b.stride),
                  p.b.stride);
   }
 
@@ -222,10 +222,10 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 
   auto const load = [&](std::int64_t k_remaining) {
     int const k_left = at_most(k_remaining, tile_k);
-    tile_a.load(p.a.stride, p.a.vectors, AInnerK ? m_left : k_left, AInnerK ? k_left : m_left,
-                AInnerK ? tile_k : tile_k * p.a.stride);
-    tile_b.load(p.b.stride, p.b.vectors, BInnerN ? k_left : n_left, BInnerN ? n_left : k_left,
-                BInnerN ? tile_k * p.b.stride : tile_k);
+    tile_a.load(p.a.stride, p.a.vectors, a_inner_k ? m_left : k_left, a_inner_k ? k_left : m_left,
+                a_inner_k ? tile_k : tile_k * p.a.stride);
+    tile_b.load(p.b.stride, p.b.vectors, b_inner_n ? k_left : n_left, b_inner_n ? n_left : k_left,
+                b_inner_n ? tile_k * p.b.stride : tile_k);
   };
   auto const store = [&](int stage) {
     tile_a.store(buffer + stage * stage_elements);
@@ -249,15 +249,16 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
       for (int j = 0; j < fragments_n; ++j) {
         int const n = warp_n + 16 * j;
-        wmma::load_matrix_sync(
-            fragment_b[j], shared_b + (BInnerN ? k * TileB::ld + n : n * TileB::ld + k), TileB::ld);
+        wmma::load_matrix_sync(fragment_b[j],
+                               shared_b + (b_inner_n ? k * TileB::ld + n : n * TileB::ld + k),
+                               TileB::ld);
       }
 #pragma unroll
       for (int i = 0; i < fragments_m; ++i) {
         int const m = warp_m + 16 * i;
         wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, LayoutA> fragment_a;
         wmma::load_matrix_sync(
-            fragment_a, shared_a + (AInnerK ? m * TileA::ld + k : k * TileA::ld + m), TileA::ld);
+            fragment_a, shared_a + (a_inner_k ? m * TileA::ld + k : k * TileA::ld + m), TileA::ld);
 #pragma unroll
         for (int j = 0; j < fragments_n; ++j) {
           wmma::mma_sync(sums[i][j], fragment_a, fragment_b[j], sums[i][j]);

@@ -203,13 +203,11 @@ using Sm80ConfigOf =
 template <class Type, class Large, class Small>
 cudaError_t launch_layout_sm80(abi::GemmArgs const& g, abi::Device const& device,
                                Destination const& to) {
-  auto const launch = [&]<class Layout>(Layout) {
-    return launch_cheaper<Sm80ConfigOf<Type, Layout, Large>, Sm80ConfigOf<Type, Layout, Small>>(
-        g, device, to);
-  };
-  bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
-  if (mn_a) return mn_b ? launch(layouts::NT{}) : launch(layouts::NN{});
-  return mn_b ? launch(layouts::TT{}) : launch(layouts::TN{});
+  return layouts::with_layout(
+      major_a(g) == Major::mn, major_b(g) == Major::mn, [&]<class Layout>(Layout) {
+        return launch_cheaper<Sm80ConfigOf<Type, Layout, Large>, Sm80ConfigOf<Type, Layout, Small>>(
+            g, device, to);
+      });
 }
 
 /// Kernels run with C's unit stride along N, but for rows that are grouped or counted: they stay

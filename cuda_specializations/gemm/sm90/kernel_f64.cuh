@@ -13,6 +13,7 @@
 #include "common/limits.cuh"
 #include "common/ring.cuh"
 #include "common/uniform.cuh"
+#include "gemm/shared/layouts.cuh"
 #include "gemm/sm80/epilogue.cuh"
 #include "params.cuh"
 #include "ptx/cluster.cuh"
@@ -38,10 +39,9 @@ struct Sm90DoubleStaging {
   static constexpr int shared_bytes = warps * warp_m * (warp_n + 8) * 8;
 };
 
-/// `MnMajorA`, `MnMajorB`: unit strides are not along K.
-template <bool MnMajorA, bool MnMajorB>
+template <class Layout>
 struct Sm90DoubleConfig {
-  static constexpr bool mn_a = MnMajorA, mn_b = MnMajorB;
+  static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
   static constexpr int tile_m = 128, tile_n = 128, tile_k = 16, stages = 5, cluster = 2;
   static constexpr int consumer_warps = 8, threads = 128 + 32 * consumer_warps;
   static constexpr int tile_bytes = 128 * 128, stage_bytes = 2 * tile_bytes;

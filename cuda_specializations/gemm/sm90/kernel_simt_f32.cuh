@@ -38,6 +38,8 @@ struct SimtConfig {
   using B = float;
   static constexpr int tile_m = Shape::rows, tile_n = Shape::columns, stages = Shape::stages;
   static constexpr int cycles = Shape::cycles;  ///< of a k
+  static constexpr int most_splits = Shape::most_splits;
+  static constexpr bool split = most_splits > 0;
   static constexpr int tile_k = 32;
   static constexpr int consumer_warps = 8, transposing_warps = 3;
   static constexpr int warps_m = tile_m / 64, warps_n = tile_n / 64, places = warps_m * warps_n;
@@ -140,12 +142,13 @@ __device__ __forceinline__ void sum_shares(SimtParams const& p, float const (&ac
   cluster_sync();  // the others may still read this block's sums
 }
 
-/// `Split`: p.splits blocks of a cluster share out one tile's K. Otherwise blocks go through tiles.
-template <class Config, bool Split>
+/// Config::split: p.splits blocks of a cluster share out one tile's K. Otherwise blocks go through
+/// tiles.
+template <class Config>
 __global__ void __launch_bounds__(Config::threads, 1)
     simt_f32_kernel(__grid_constant__ SimtParams const p) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  static_assert(Split || Config::groups == 1);
+  static_assert(Config::split || Config::groups == 1);
   extern __shared__ unsigned char raw[];
   auto* const shared = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<std::uintptr_t>(raw) + 1023) & ~std::uintptr_t{1023});
@@ -164,10 +167,10 @@ __global__ void __launch_bounds__(Config::threads, 1)
   allow_next_launch();
   wait_for_previous_launch();
 
-  int const splits = Split ? p.splits : 1;
-  int const rank = Split ? static_cast<int>(cluster_rank()) : 0;
-  long long const first = Split ? blockIdx.x / splits : blockIdx.x;
-  long long const count = Split ? first + 1 : p.tiles.count();
+  int const splits = Config::split ? p.splits : 1;
+  int const rank = Config::split ? static_cast<int>(cluster_rank()) : 0;
+  long long const first = Config::split ? blockIdx.x / splits : blockIdx.x;
+  long long const count = Config::split ? first + 1 : p.tiles.count();
   int const begin = static_cast<int>(static_cast<long long>(p.k_blocks) * rank / splits);
   int const end = static_cast<int>(static_cast<long long>(p.k_blocks) * (rank + 1) / splits);
   bool const transposes = p.k_major_a || p.k_major_b;
@@ -222,7 +225,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
       }
     }
     __syncwarp();
-    if constexpr (Split) {
+    if constexpr (Config::split) {
       cluster_sync();
       cluster_sync();
     }
@@ -276,7 +279,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
         if (lane == 0) ring.release(at.stage);
         at.next();
       }
-      if constexpr (Split) {
+      if constexpr (Config::split) {
         sum_shares<Config>(p, acc, shared_address(shared) + (place * 32 + lane) * 16, group, z, m,
                            n);
       } else {

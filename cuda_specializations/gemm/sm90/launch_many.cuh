@@ -54,11 +54,11 @@ cudaError_t launch_many_promoted(abi::GemmArgs const& g, abi::Device const& devi
 }
 
 /// The same for an 8-bit A whose unit stride is along M.
-template <class A, class B, bool Promoted>
+template <class A, class B, sm90_gemm_shapes::Kind Of>
 cudaError_t launch_registers(abi::GemmArgs const& g, abi::Device const& device,
                              Destination const& to) {
   using namespace sm90_gemm_shapes;
-  using Square = std::conditional_t<Promoted, N128Promoted, N128Registers>;
+  using Square = std::conditional_t<Of == Kind::promoted, N128Promoted, N128Registers>;
   if constexpr (std::is_same_v<A, std::int8_t>) {
     // The wide tile has to finish 8-bit elements from shared memory; along M both have to. It does
     // not store the argument of act.

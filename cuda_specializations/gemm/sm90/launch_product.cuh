@@ -10,6 +10,7 @@
 #include "accepts.cuh"
 #include "cost.cuh"
 #include "gemm/shared/tile_choice.cuh"
+#include "shapes.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -40,13 +41,13 @@ struct Sm90ProductsF8 {
 namespace {
 
 /// Columns of the tiles of a call that has few of them or few columns; 0: it has many.
-template <bool Promoted>
+template <sm90_gemm_shapes::Kind Of>
 int width_of_few(abi::GemmArgs const& g, abi::Device const& device) {
   if (g.n <= 16) return 16;
   if (g.n <= 32) return 32;
   // Up to 128 columns reading A bounds the time, and tiles of 128 rows are too few to do it.
   // (Promoted sums would need more registers than two blocks leave.)
-  if (!Promoted && g.n > 64 && g.n <= 128 && few_columns(g, device) &&
+  if (Of != sm90_gemm_shapes::Kind::promoted && g.n > 64 && g.n <= 128 && few_columns(g, device) &&
       blocks_of(g.m, 64) * g.batch * 3 > device.sm_count)
     return 128;
   // Tiles of 64 × 64 too, as long as every one has a place at once.
@@ -58,7 +59,8 @@ int width_of_few(abi::GemmArgs const& g, abi::Device const& device) {
 template <class Products>
 cudaError_t launch_16bit(abi::GemmArgs const& g, abi::Device const& device, Destination const& to) {
   bool const mn_a = major_a(g) == Major::mn, mn_b = major_b(g) == Major::mn;
-  int const width = takes_parts(g, device) ? 0 : width_of_few<false>(g, device);
+  int const width =
+      takes_parts(g, device) ? 0 : width_of_few<sm90_gemm_shapes::Kind::plain>(g, device);
   if (width != 0)
     return mn_a ? Products::few_mn(width, g, device, to) : Products::few_k(width, g, device, to);
   return mn_a || mn_b ? Products::many_mn(g, device, to) : Products::many_k(g, device, to);

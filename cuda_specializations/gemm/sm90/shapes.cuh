@@ -69,10 +69,10 @@ struct N128PairGated   : Shape< 128, 2, 6, turns,    2, Kind::gated>       {};
 
 /// Tiles of 64 rows for each of `Waves`, of products with few tiles. As many stages as fit where
 /// `Blocks` blocks share a multiprocessor; each of `Steps` · 128 bytes of K.
-template <int Columns, int Blocks, int Steps = 1, int Waves = 1, bool Gated = false>
+template <int Columns, int Blocks, int Steps = 1, int Waves = 1, Kind Of = Kind::plain>
 struct FewShape {
   static constexpr int columns = Columns, blocks = Blocks, steps = Steps, waves = Waves;
-  static constexpr bool promoted = false, gated = Gated;
+  static constexpr bool promoted = false, gated = Of == Kind::gated;
 };
 /// The same with promoted sums.
 template <class Of>
@@ -91,25 +91,27 @@ struct Few16Deep       : FewShape<  16, 1, 2>          {};
 struct Few32Deep       : FewShape<  32, 1>             {};
 struct Few64Deep       : FewShape<  64, 1>             {};
 struct Few128Deep      : FewShape< 128, 1>             {};
-struct Few16Gated      : FewShape<  16, 2, 1, 2, true> {};
-struct Few32Gated      : FewShape<  32, 2, 1, 2, true> {};
-struct Few64Gated      : FewShape<  64, 2, 1, 2, true> {};
+struct Few16Gated      : FewShape<  16, 2, 1, 2, Kind::gated> {};
+struct Few32Gated      : FewShape<  32, 2, 1, 2, Kind::gated> {};
+struct Few64Gated      : FewShape<  64, 2, 1, 2, Kind::gated> {};
 // clang-format on
 
 /// Tiles of gemm/sm90_simt_f32, whose eight warps have 64 × 64 elements each and share out k where
-/// a tile is smaller. `Cycles`: what a k costs a tile.
-template <int Rows, int Columns, int Stages, int Cycles>
+/// a tile is smaller. `Cycles`: what a k costs a tile. `Splits`: the most blocks of a cluster that
+/// share out K of one tile; 0: blocks go through tiles.
+template <int Rows, int Columns, int Stages, int Cycles, int Splits>
 struct SimtShape {
   static constexpr int rows = Rows, columns = Columns, stages = Stages, cycles = Cycles;
+  static constexpr int most_splits = Splits;
 };
 
 // clang-format off
 // Cycles from <H200 700 W, CUDA 13.0, 256³ ... 8192³, 512 × 512 × 8192, 2048 × 2048 × 256, 1024 ×
 // 1024 × 64>, up to 15 % more where an operand is transposed.
-//                            rows columns stages cycles
-struct M128N256Simt    : SimtShape<128, 256, 4, 307> {};
-struct M128N128Simt    : SimtShape<128, 128, 6, 168> {}; // by 1, 2 or 4 blocks
-struct M64N128Simt     : SimtShape< 64, 128, 8,  86> {}; // by 1, 2, 4 or 8 blocks
+//                            rows columns stages cycles splits
+struct M128N256Simt    : SimtShape<128, 256, 4, 307, 0> {};
+struct M128N128Simt    : SimtShape<128, 128, 6, 168, 4> {};
+struct M64N128Simt     : SimtShape< 64, 128, 8,  86, 8> {};
 // clang-format on
 
 }  // namespace sm90_gemm_shapes

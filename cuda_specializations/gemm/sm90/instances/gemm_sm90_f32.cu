@@ -10,8 +10,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// `splits`: 0 for blocks that go through tiles, else blocks that share out each tile's K.
-template <class Config, bool Split>
+/// `splits`: blocks that share out each tile's K, of shapes that they do so in.
+template <class Config>
 cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int splits,
                         CUstream_st* stream) {
   SimtParams p{};
@@ -26,9 +26,10 @@ cudaError_t launch_simt(abi::GemmArgs const& g, abi::Device const& device, int s
   p.tiles = {blocks_of(g.m, Config::tile_m), blocks_of(g.n, Config::tile_n), g.batch, 16};
   std::int64_t const tiles = std::int64_t{p.tiles.clusters_m} * p.tiles.tiles_n * p.tiles.batch;
   std::int64_t const blocks =
-      Split ? tiles * splits : std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
-  return launch_clusters(simt_f32_kernel<Config, Split>, static_cast<int>(blocks),
-                         Split ? splits : 1, Config::threads, Config::shared_bytes, stream, p);
+      Config::split ? tiles * splits : std::min<std::int64_t>(tiles, std::max(1, device.sm_count));
+  return launch_clusters(simt_f32_kernel<Config>, static_cast<int>(blocks),
+                         Config::split ? splits : 1, Config::threads, Config::shared_bytes, stream,
+                         p);
 }
 
 using SimtLarge = SimtConfig<sm90_gemm_shapes::M128N256Simt>;
@@ -68,12 +69,12 @@ cudaError_t launch_cheapest_simt(abi::GemmArgs const& g, abi::Device const& devi
     if (s > std::max(1, device.sm_count)) break;
     double const middle = simt_cost<SimtMiddle>(g, device, s);
     double const little = simt_cost<SimtSmall>(g, device, s);
-    if (s < 8 && middle < least) least = middle, splits = s, small = false;
+    if (s <= SimtMiddle::most_splits && middle < least) least = middle, splits = s, small = false;
     if (little < least) least = little, splits = s, small = true;
   }
-  if (splits == 0) return launch_simt<SimtLarge, false>(g, device, 0, stream);
-  return small ? launch_simt<SimtSmall, true>(g, device, splits, stream)
-               : launch_simt<SimtMiddle, true>(g, device, splits, stream);
+  if (splits == 0) return launch_simt<SimtLarge>(g, device, 0, stream);
+  return small ? launch_simt<SimtSmall>(g, device, splits, stream)
+               : launch_simt<SimtMiddle>(g, device, splits, stream);
 }
 
 /// Whether tiles of 128 × 128 are enough for the device: otherwise smaller ones, though slower,

@@ -47,15 +47,14 @@ char const* refuse_double(abi::GemmArgs const& g, abi::Device const& device) {
   return pays_for_double(g, device) ? nullptr : "its tiles of 128 x 128 are too few for the device";
 }
 
-template <bool MnA, bool MnB>
+template <class Config>
 cudaError_t launch_double(abi::GemmArgs const& g, abi::Device const& device, CUstream_st* stream) {
-  using Config = Sm90DoubleConfig<MnA, MnB>;
   Sm90DoubleParams p{};
   cudaError_t status =
-      make_tensor_map(&p.map_a, double_a(g), Config::tile_k, MnA ? 16 : Config::tile_m);
+      make_tensor_map(&p.map_a, double_a(g), Config::tile_k, Config::mn_a ? 16 : Config::tile_m);
   if (status == cudaSuccess)
     status = make_tensor_map(&p.map_b, double_b(g), Config::tile_k,
-                             MnB ? 16 : Config::tile_n / Config::cluster);
+                             Config::mn_b ? 16 : Config::tile_n / Config::cluster);
   if (status != cudaSuccess) return status;
   p.pairs = {blocks_of(g.m, 256), blocks_of(g.n, 128), g.batch, 8};
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
@@ -68,6 +67,14 @@ cudaError_t launch_double(abi::GemmArgs const& g, abi::Device const& device, CUs
       std::min<std::int64_t>(double_pairs(g), std::max(1, device.sm_count / Config::cluster));
   return launch_clusters(sm90_f64_kernel<Config>, static_cast<int>(clusters) * Config::cluster,
                          Config::cluster, Config::threads, Config::shared_bytes, stream, p);
+}
+
+cudaError_t launch_double_layout(abi::GemmArgs const& g, abi::Device const& device,
+                                 CUstream_st* stream) {
+  return layouts::with_layout(major_a(g) == Major::mn, major_b(g) == Major::mn,
+                              [&]<class Layout>(Layout) {
+                                return launch_double<Sm90DoubleConfig<Layout>>(g, device, stream);
+                              });
 }
 
 }  // namespace
@@ -87,12 +94,7 @@ int GemmSm90MmaF64::launch(GemmArgs const& args, Device const& device,
   cuda::ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   GemmArgs const g = args.c_n != 1 && args.c_m == 1 ? cuda::transposed(args) : args;
-  bool const mn_a = cuda::major_a(g) == cuda::Major::mn, mn_b = cuda::major_b(g) == cuda::Major::mn;
-  if (mn_a)
-    return mn_b ? cuda::launch_double<true, true>(g, device, stream)
-                : cuda::launch_double<true, false>(g, device, stream);
-  return mn_b ? cuda::launch_double<false, true>(g, device, stream)
-              : cuda::launch_double<false, false>(g, device, stream);
+  return cuda::launch_double_layout(g, device, stream);
 }
 
 }  // namespace abi
