@@ -52,7 +52,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--tools", default=",".join(TOOLS))
-    parser.add_argument("--filter", default="*Runs.*")
+    parser.add_argument("--filter", default="*Runs.*:*Runs/*")
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--out")
