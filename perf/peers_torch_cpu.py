@@ -49,6 +49,11 @@ from host_calls_torch import FAMILIES, ONCE, cases, forward, name, normal, produ
 SETTLE = 0.005  # seconds in which threads of the other side that wait for work go to sleep
 
 
+def significant(number):
+    """Four digits, however small it is: a ratio of 0 has no logarithm."""
+    return float(f"{number:.4g}")
+
+
 def timed(call, count):
     begin = time.perf_counter()
     for _ in range(count):
@@ -96,16 +101,16 @@ def measure(family, case):
     ours = seconds["attikos"]
     others = [way for way in seconds if way not in ("attikos", "copy", "openblas")]
     if others:
-        result["ratio"] = round(min(seconds[way] for way in others) / ours, 3)
-        result["ratio of least"] = round(min(least[way] for way in others) / least["attikos"], 3)
+        result["ratio"] = significant(min(seconds[way] for way in others) / ours)
+        result["ratio of least"] = significant(min(least[way] for way in others) / least["attikos"])
     if "openblas" in seconds:
-        result["openblas ratio"] = round(seconds["openblas"] / ours, 3)
+        result["openblas ratio"] = significant(seconds["openblas"] / ours)
     if case.operations:
         result["GFLOP/s"] = round(case.operations / ours * 1e-9, 2)
     if case.copied is not None:
         copied = 2 * case.copied.numel() * case.copied.element_size()
-        result["of copy"] = round(case.moved / ours / (copied / seconds["copy"]), 3)
-        result["of copy of least"] = round(case.moved / least["attikos"] / (copied / least["copy"]), 3)
+        result["of copy"] = significant(case.moved / ours / (copied / seconds["copy"]))
+        result["of copy of least"] = significant(case.moved / least["attikos"] / (copied / least["copy"]))
     return result
 
 
@@ -158,9 +163,9 @@ def core_cases():
         for wanted in many_operations():
             taken = [[ask(server, wanted) for server in servers] for _ in range(9)]
             gained[wanted] = statistics.median(t[0] for t in taken) / statistics.median(t[1] for t in taken)
-            result = {"family": "cores", "call": wanted, "cores": os.cpu_count(), "gain": round(gained[wanted], 3)}
+            result = {"family": "cores", "call": wanted, "cores": os.cpu_count(), "gain": significant(gained[wanted])}
             if wanted != "register loop":
-                result["of register loop"] = round(gained[wanted] / gained["register loop"], 3)
+                result["of register loop"] = significant(gained[wanted] / gained["register loop"])
             yield result
 
 
