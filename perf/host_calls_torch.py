@@ -7,6 +7,7 @@ gives cases without end, of shapes that follow from a seed.
 
 import dataclasses
 import inspect
+import itertools
 import math
 import random
 from typing import Any, Callable
@@ -196,24 +197,19 @@ def decode(dtype, batch, heads=32, heads_kv=8, length=8192, d=128):
     q = normal(batch, heads, 1, d, dtype=exact)
     sets = [tuple(normal(batch, heads_kv, length, d, dtype=dtype) for _ in "kv") for _ in range(1 + (1 << 28) // moved)]
     scales = {"descale_k": torch.tensor([0.01]), "descale_v": torch.tensor([0.01])} if dtype == torch.int8 else {}
-    turn = [0]
-
-    def next_set():
-        turn[0] = (turn[0] + 1) % len(sets)
-        return sets[turn[0]]
+    turns = itertools.cycle(sets)  # the first call, of the first set, is verified
 
     def expected():
         k, v = (x.double().repeat_interleave(heads // heads_kv, 1) for x in sets[0])
         return unfused(q.double(), k * 0.01, v * 0.01, False) if scales else unfused(q.double(), k, v, False)
 
     def ours():
-        return attikos.decode(q, *next_set(), **scales)
+        return attikos.decode(q, *next(turns), **scales)
 
     def peer():
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
-            return F.scaled_dot_product_attention(q, *next_set(), enable_gqa=True)
+            return F.scaled_dot_product_attention(q, *next(turns), enable_gqa=True)
 
-    turn[0] = len(sets) - 1  # the first call is verified
     labels = {"dtype": name(dtype), "batch": batch, "length": length}
     peers = {} if dtype == torch.int8 else {"sdpa": peer}
     return Case(labels, ours, peers, expected, moved=moved, copied=normal((1 << 28) // 8))

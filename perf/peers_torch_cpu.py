@@ -84,11 +84,10 @@ def measure(family, case):
     """What there is to say of a case."""
     with torch.no_grad():
         verify(case)
-    calls = {"attikos": case.ours, **case.peers}
-    if case.copied is not None:
-        target = torch.empty_like(case.copied)
-        calls["copy"] = lambda: target.copy_(case.copied)
-    with torch.no_grad():
+        calls = {"attikos": case.ours, **case.peers}
+        if case.copied is not None:
+            target = torch.empty_like(case.copied)
+            calls["copy"] = lambda: target.copy_(case.copied)
         for way in list(case.peers):
             try:
                 calls[way]()
