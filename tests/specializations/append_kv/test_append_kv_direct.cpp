@@ -27,7 +27,6 @@ std::string refusal(Change change) {
     change(g);
   auto const verdict = AppendKernel::accepts(g, device);
   EXPECT_EQ(verdict.ok, *verdict.reason == '\0');
-  EXPECT_EQ(verdict.ok || AppendKernel::launch(g, device, nullptr) != cudaSuccess, true);
   return verdict.reason;
 }
 

@@ -29,7 +29,7 @@ class DeviceRegions {
     for (std::size_t i = 0; i < count; ++i) {
       floats[i] = 0.25f + static_cast<float>(mix(static_cast<std::uint32_t>(i)) >> 8) * 0x1p-24f;
       ascending[i] = static_cast<std::int32_t>(std::min<std::size_t>(7 * (i + 1), 1u << 30));
-      few[i] = 1 + static_cast<std::int32_t>((5 * i) % 15);
+      few[i] = 1 + static_cast<std::int32_t>((7 * i) % 15);  // pages of four sequences differ
     }
     for (std::size_t i = 0; i < flags.size(); ++i)
       flags[i] = static_cast<std::uint8_t>(mix(static_cast<std::uint32_t>(i)) >> 31);
@@ -127,7 +127,7 @@ inline std::size_t written_bytes(abi::AttentionArgs const& g) {
   return static_cast<std::size_t>(g.batch * g.heads_q * g.seqlen_q * g.head_dim_v * 8);
 }
 inline std::size_t written_bytes(abi::AttentionBackwardArgs const&) {
-  return attikos::test::more_gradients + (std::size_t{4} << 20);
+  return attikos::test::more_gradients + (std::size_t{5} << 20);
 }
 inline std::size_t written_bytes(abi::AppendKvArgs const&) {
   return Regions::bytes / 2 + (1u << 20);

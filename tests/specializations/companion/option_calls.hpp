@@ -88,7 +88,8 @@ inline abi::AttentionArgs const& with_options(abi::AttentionBackwardArgs const& 
 }
 
 /// Where a second gradient, and those of terms, begin in a region of results.
-constexpr std::size_t second_gradient = std::size_t{1} << 20, more_gradients = second_gradient * 2;
+/// In float64 one takes 3 MB.
+constexpr std::size_t second_gradient = std::size_t{1} << 22, more_gradients = second_gradient * 2;
 
 /// What has to change with an option for a call to make sense.
 inline void complete(abi::AttentionArgs& g, std::string_view name, Regions const& at) {
@@ -277,7 +278,8 @@ inline std::vector<abi::GemmArgs> plain_calls(std::type_identity<abi::GemmArgs>,
       for (DType b : element_types)
         for (DType c : element_types)
           for (Compute compute : {Compute::ieee, Compute::tf32, Compute::tf32x3})
-            for (int form = 0; form < 4; ++form) {  // plain, biased, groups, counted rows
+            // Plain, groups, counted rows, and each of them biased.
+            for (int form = 0; form < 6; ++form) {
               if (dtype_size(a) != dtype_size(b) || (dtype_size(a) != 1 && a != b)) continue;
               if (compute != Compute::ieee && a != DType::float32) continue;
               abi::GemmArgs g{};
@@ -291,9 +293,9 @@ inline std::vector<abi::GemmArgs> plain_calls(std::type_identity<abi::GemmArgs>,
               g.residual_batch = g.pre_activation_batch = g.c_batch;
               g.residual_m = g.pre_activation_m = e.n, g.residual_n = g.pre_activation_n = 1;
               g.bias_stride = g.counts_stride = g.offsets_stride = 1, g.groups = 2;
-              if (form == 1) Asking<abi::GemmArgs>{g, "bias", at}(g.bias);
-              if (form == 2) Asking<abi::GemmArgs>{g, "offsets", at}(g.offsets);
-              if (form == 3) Asking<abi::GemmArgs>{g, "counts", at}(g.counts);
+              if (form >= 3) Asking<abi::GemmArgs>{g, "bias", at}(g.bias);
+              if (form % 3 == 1) Asking<abi::GemmArgs>{g, "offsets", at}(g.offsets);
+              if (form % 3 == 2) Asking<abi::GemmArgs>{g, "counts", at}(g.counts);
               calls.push_back(g);
             }
   return calls;
