@@ -112,9 +112,9 @@ class BenchmarkRunner:
     def _measure(
         self, name: str, size: tuple[int, ...], flops: float, fn: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> BenchmarkResult:
-        _reset_peak()
+        _reset_peak(self.device)
         median = benchmark_fn(fn, *args, warmup=self.warmup, rep=self.rep, **kwargs)[0]
-        return BenchmarkResult(name, size, median, flops / (median * 1e9) if median > 0 else 0.0, _peak_mb())
+        return BenchmarkResult(name, size, median, flops / (median * 1e9) if median > 0 else 0.0, _peak_mb(self.device))
 
     def print_comparison_table(
         self, results: list[BenchmarkResult] | None = None, title: str = "Benchmark Results"
@@ -149,15 +149,15 @@ def _library_of(array: Any) -> str:
     return "NumPy" if isinstance(array, np.ndarray) else "PyTorch"
 
 
-def _reset_peak() -> None:
+def _reset_peak(device: Any) -> None:
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if torch is not None and torch.device(device).type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
 
 
-def _peak_mb() -> float:
-    """Peak of the device's memory where there is one, else of the process."""
+def _peak_mb(device: Any) -> float:
+    """Peak of the memory that PyTorch took on a GPU; of the process, for arrays of the host."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        return float(torch.cuda.max_memory_allocated()) / 2**20
+    if torch is not None and torch.device(device).type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device)) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
