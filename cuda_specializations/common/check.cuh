@@ -58,16 +58,29 @@ cudaError_t raise_shared_memory_limit(void const* kernel) noexcept;
 
 /// Launches a kernel of one struct parameter and returns the status of this very launch. `<<<>>>`
 /// would report through the last error, where one cannot tell this launch's failure from an older
-/// one. `shared_bytes`: of dynamic shared memory.
+/// one. `shared_bytes`: of dynamic shared memory; `cluster`: blocks of a cluster, side by side.
 template <class Params>
 cudaError_t launch_kernel(void (*kernel)(Params), dim3 grid, int threads, cudaStream_t stream,
-                          Params params, int shared_bytes = 0) noexcept {
+                          Params params, int shared_bytes = 0, int cluster = 1) noexcept {
   void* arguments[] = {&params};
   return without_trace([&] {
     auto const* const function = reinterpret_cast<void const*>(kernel);
     if (shared_bytes > unlimited_shared_bytes) {
       cudaError_t const status = raise_shared_memory_limit(function);
       if (status != cudaSuccess) return status;
+    }
+    if (cluster > 1) {
+      cudaLaunchAttribute attribute{};
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+      cudaLaunchConfig_t config{};
+      config.gridDim = grid;
+      config.blockDim = dim3(static_cast<unsigned>(threads));
+      config.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+      config.stream = stream;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      return cudaLaunchKernelExC(&config, function, arguments);
     }
     return cudaLaunchKernel(function, grid, dim3(static_cast<unsigned>(threads)), arguments,
                             static_cast<std::size_t>(shared_bytes), stream);

@@ -66,6 +66,19 @@ __device__ __forceinline__ float4 load_cluster_four(std::uint32_t address, std::
   return v;
 }
 
+/// Writes the 16 bytes at this block's shared address in block `rank` of the cluster.
+__device__ __forceinline__ void store_cluster_four(std::uint32_t address, std::uint32_t rank,
+                                                   float4 v) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %0, %1;\n"
+      "st.shared::cluster.v4.f32 [remote], {%2, %3, %4, %5};\n"
+      "}" ::"r"(address),
+      "r"(rank), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+      : "memory");
+}
+
 /// Waits until the launch before this one in the stream is over and its results are visible.
 /// Returns at once in an ordinary launch.
 __device__ __forceinline__ void wait_for_previous_launch() {

@@ -15,6 +15,7 @@
 #include "common/ring.cuh"
 #include "epilogue.cuh"
 #include "scheduler.cuh"
+#include "split_k.cuh"
 #include "zero_points.cuh"
 
 namespace attikos {
@@ -134,23 +135,25 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   int const warp = static_cast<int>(threadIdx.x) / 32;
   int const warp_m = warp % Config::warps_m * Config::warp_m;
   int const warp_n = warp / Config::warps_m * Config::warp_n;
-  Sm80Place const at = place_of<Config>(p, blockIdx.x);
+  Sm80Share const share = share_of<Config>(p, blockIdx.x);
+  Sm80Place at = place_of<Config>(p, share.tile);
   if (at.m0 >= at.end) return;
+  int const extent_k = cut_to_share<Config>(p, share, at);
   std::uint32_t const base = shared_address(shared);
   std::uint32_t const lane_a = lane_offset<size, Config::tile_m, Config::mn_a, false>(warp_m);
   std::uint32_t const lane_b = lane_offset<size, Config::tile_n, Config::mn_b, true>(warp_n);
   // One stage of zeros stands for a K of 0.
-  int const k_tiles = max(1, (p.k + Config::tile_k - 1) / Config::tile_k);
+  int const k_tiles = max(1, (extent_k + Config::tile_k - 1) / Config::tile_k);
 
   auto const copy_a = [&](int stage, int tile) {
     Share<size, Config::tile_m, Config::threads, Config::mn_a>::copy(
         base + stage * Config::stage_bytes, at.a, p.a.stride, at.unit_a, at.m0, at.end,
-        tile * Config::tile_k, p.k);
+        tile * Config::tile_k, extent_k);
   };
   auto const copy_b = [&](int stage, int tile) {
     Share<size, Config::tile_n, Config::threads, Config::mn_b>::copy(
         base + stage * Config::stage_bytes + Config::a_bytes, at.b, p.b.stride, at.unit_b, at.n0,
-        p.n, tile * Config::tile_k, p.k);
+        p.n, tile * Config::tile_k, extent_k);
   };
 
   // A warp whose rows are past the last only copies its share for the others, and leaves the matrix
@@ -236,6 +239,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
     if constexpr (Config::zero_points) row_column_sums.add_rows(i, fa[i][0]);
   });
   if constexpr (promoted) promote();
+  if (!sum_parts<Config>(acc, shared, share)) return;
   if constexpr (Config::zero_points) row_column_sums.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
   store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }

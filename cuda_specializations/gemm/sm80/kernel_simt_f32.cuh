@@ -13,7 +13,7 @@
 /// Rows and columns beyond C are not copied: sums of what lies in their place go nowhere. What lies
 /// beyond K is zero.
 ///
-/// A sum runs through its k in ascending order.
+/// A sum runs through its k in ascending order; where a cluster shares out K, each of its parts.
 #pragma once
 
 #include "common/limits.cuh"
@@ -22,6 +22,7 @@
 #include "gemm/shared/simt_products.cuh"
 #include "ptx/mbarrier.cuh"
 #include "scheduler.cuh"
+#include "split_k.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -41,7 +42,7 @@ struct SimtF32Config {
   using Element = float;
   using Acc = float;
   static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
-  static constexpr int size = 4;
+  static constexpr int size = 4, most_splits = Shape::most_splits;
   static constexpr int tile_m = Shape::tile_m, tile_n = Shape::tile_n;
   static constexpr int warp_m = Shape::warp_m, warp_n = Shape::warp_n;
   static constexpr int tile_k = 16, steps = 2, step_k = tile_k / steps;
@@ -224,14 +225,16 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   int const warp = static_cast<int>(threadIdx.x) / 32;
   int const warp_m = warp % Config::warps_m * Config::warp_m;
   int const warp_n = warp / Config::warps_m * Config::warp_n;
-  Sm80Place const at = place_of<Config>(p, blockIdx.x);
+  Sm80Share const share = share_of<Config>(p, blockIdx.x);
+  Sm80Place at = place_of<Config>(p, share.tile);
   if (at.m0 >= at.end) return;
+  int const extent_k = cut_to_share<Config>(p, share, at);
   std::uint32_t const base = shared_address(shared);
   using ShareA = SimtShare<Config::tile_m, Config::threads, Config::mn_a>;
   using ShareB = SimtShare<Config::tile_n, Config::threads, Config::mn_b>;
   ShareA a(base, at.a, p.a.stride, at.m0, at.end);
   ShareB b(base + Config::a_bytes, at.b, p.b.stride, at.n0, p.n);
-  int const whole_tiles = p.k / Config::tile_k, k_left = p.k % Config::tile_k;
+  int const whole_tiles = extent_k / Config::tile_k, k_left = extent_k % Config::tile_k;
   // One stage of zeros stands for a K of 0.
   int const k_tiles = max(1, whole_tiles + (k_left > 0));
   auto const copy_last = [&](int stage) {
@@ -309,6 +312,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   }
   copy_async_wait<0>();
   meet();
+  if (!sum_parts<Config>(sums, shared, share)) return;
   store_sums<Config>(placed(p, at), sums, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 

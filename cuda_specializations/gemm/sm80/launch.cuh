@@ -148,7 +148,7 @@ constexpr auto sm80_kernel() {
 }
 
 template <class Config>
-cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
+cudaError_t launch_sm80(abi::GemmArgs const& g, int splits, CUstream_st* stream) {
   Sm80Params p{};
   p.a = make_operand(g.a_pointers != nullptr ? nullptr : g.a, g.type_a, major_a(g), g.batch,
                      g.a_batch, g.m, g.a_m, g.k, g.a_k);
@@ -160,6 +160,7 @@ cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   p.tiles = {static_cast<unsigned>(tiles_m), static_cast<unsigned>(tiles_n),
              static_cast<unsigned>(std::max(1, 1024 / Config::tile_m))};
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
+  p.splits = splits;
   p.whole = stores_whole(g);
   p.one_part = g.accumulate == abi::Accumulate::fast && dtype_size(g.type_a) == 1;
   p.epilogue = make_epilogue(g);
@@ -167,17 +168,35 @@ cudaError_t launch_sm80(abi::GemmArgs const& g, CUstream_st* stream) {
   p.zero_a = g.zero_point_a, p.zero_a_stride = g.zero_point_a_stride;
   p.zero_b = g.zero_point_b, p.zero_b_stride = g.zero_point_b_stride;
   return launch_kernel(sm80_kernel<Config>(),
-                       dim3(static_cast<unsigned>(tiles_m * tiles_n * g.batch)), Config::threads,
-                       stream, p, Config::shared_bytes);
+                       dim3(static_cast<unsigned>(tiles_m * tiles_n * g.batch * splits)),
+                       Config::threads, stream, p, Config::shared_bytes, splits);
 }
 
-/// Work of the busiest multiprocessor.
+/// Blocks that share out K of each tile, and the work of the busiest multiprocessor then.
+struct Sm80Plan {
+  int splits;
+  double cost;
+};
+
+/// Work counts the stages of a block and what the sum over its cluster takes, about four stages.
 template <class Config>
-double sm80_cost(abi::GemmArgs const& g, abi::Device const& device) {
+Sm80Plan plan_sm80(abi::GemmArgs const& g, abi::Device const& device) {
+  constexpr double sum = 4;
+  int const sms = std::max(1, device.sm_count);
   std::int64_t const tiles =
       tiles_along_m(g, Config::tile_m) * blocks_of(g.n, Config::tile_n) * g.batch;
-  return static_cast<double>(blocks_of(tiles, std::max(1, device.sm_count))) * Config::tile_m *
-         Config::tile_n * Config::slack;
+  std::int64_t const stages = std::max<std::int64_t>(1, blocks_of(g.k, Config::tile_k));
+  bool const splits = has_code_for_sm90() && device.compute_major == 9 && g.offsets == nullptr &&
+                      g.counts == nullptr;
+  int best = 1;
+  double least = static_cast<double>(blocks_of(tiles, sms) * stages);
+  for (int s = 2; splits && s <= Config::most_splits && 2 * s <= stages; s *= 2) {
+    double const work = static_cast<double>(blocks_of(tiles * s, sms)) *
+                        (static_cast<double>(blocks_of(stages, s)) + sum);
+    if (work < least) least = work, best = s;
+  }
+  return {best,
+          least / static_cast<double>(stages) * Config::tile_m * Config::tile_n * Config::slack};
 }
 
 /// Of two shapes takes the one whose busiest multiprocessor has less to do, or lists their tiles.
@@ -186,11 +205,12 @@ cudaError_t launch_cheaper(abi::GemmArgs const& g, abi::Device const& device,
                            Destination const& to) {
   constexpr abi::GemmTile tiles[] = {{Large::tile_m, Large::tile_n, Large::tile_k},
                                      {Small::tile_m, Small::tile_n, Small::tile_k}};
-  double const costs[] = {sm80_cost<Large>(g, device), sm80_cost<Small>(g, device)};
+  Sm80Plan const plans[] = {plan_sm80<Large>(g, device), plan_sm80<Small>(g, device)};
+  double const costs[] = {plans[0].cost, plans[1].cost};
   int const best = choose_tile(g, tiles, costs, to);
   if (to.tiles != nullptr) return cudaSuccess;
-  return best == 0   ? launch_sm80<Large>(g, to.stream)
-         : best == 1 ? launch_sm80<Small>(g, to.stream)
+  return best == 0   ? launch_sm80<Large>(g, plans[0].splits, to.stream)
+         : best == 1 ? launch_sm80<Small>(g, plans[1].splits, to.stream)
                      : cudaErrorInvalidValue;
 }
 

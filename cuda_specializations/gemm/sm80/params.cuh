@@ -55,6 +55,7 @@ struct Sm80Params {
   Sm80Lists lists;
   Sm80Tiles tiles;  ///< of groups as many along M as any partition of the rows may need
   int m, n, k;
+  int splits;     ///< blocks that share out K of each tile: a cluster
   bool whole;     ///< rows of C are stored 16 bytes at a time, with nothing but alpha to apply
   bool one_part;  ///< what is promoted otherwise is not
   Epilogue epilogue;
@@ -72,6 +73,7 @@ struct Sm80Config {
   using Acc = typename Type::Acc;
   static constexpr bool mn_a = Layout::mn_a, mn_b = Layout::mn_b;
   static constexpr bool zero_points = Shape::zero_points;
+  static constexpr int most_splits = Shape::most_splits;
   static constexpr int size = static_cast<int>(sizeof(Element));
   static constexpr int tile_m = Shape::tile_m, tile_n = Shape::tile_n;
   static constexpr int warp_m = Shape::warp_m, warp_n = Shape::warp_n;

@@ -94,6 +94,37 @@ TEST(Sm80Runs, EpiloguesInt8) {
 }
 TEST(Sm80Runs, EpiloguesFloat8) { epilogues<GemmSm89MmaF8, E4, E5, float>(); }
 
+/// Sums of which several blocks have a part each, with last parts of every kind.
+template <class Kernel, class A, class B, class C>
+void long_sums() {
+  for (auto const& e : {std::array<std::int64_t, 3>{19, 19, 6010}, {1, 70, 2049}, {65, 33, 1500}})
+    for (int layout = 0; layout < 8; ++layout) {
+      Case t{e[0], e[1], e[2]};
+      t.trans_c = (layout & 1) != 0, t.trans_a = (layout & 2) != 0, t.trans_b = (layout & 4) != 0;
+      t.pad = layout % 3, t.shift = layout % 2;
+      run<Kernel, A, B, C>(t);
+      if (testing::Test::HasFailure()) return;
+    }
+  if constexpr (std::is_same_v<C, int>) return;
+  Case t{70, 40, 2100};
+  t.alpha = 0.7, t.beta = 0.3, t.batch = 3, t.activation = Activation::gelu;
+  t.bias = t.residual = true, t.factors = sizeof(A) == 1;
+  run<Kernel, A, B, C>(t);
+}
+
+TEST(Sm80Runs, LongSums) {
+  long_sums<GemmSm80MmaF16, __half, __half, __half>();
+  long_sums<GemmSm80MmaBf16, __nv_bfloat16, __nv_bfloat16, float>();
+  long_sums<GemmSm80MmaF64, double, double, double>();
+  long_sums<GemmSm80MmaTf32, float, float, float>();
+  long_sums<GemmSm80MmaTf32x3, float, float, float>();
+  long_sums<GemmSm80SimtF32, float, float, float>();
+  long_sums<GemmSm80MmaS8, std::int8_t, std::int8_t, int>();
+  long_sums<GemmSm80MmaS8, std::int8_t, std::int8_t, __nv_bfloat16>();
+}
+
+TEST(Sm80Runs, LongSumsFloat8) { long_sums<GemmSm89MmaF8, E4, E5, float>(); }
+
 TEST(Sm80Runs, Int8AddsToC) {
   Case t{150, 140, 96};
   t.beta = 1;
