@@ -40,6 +40,7 @@ struct Epilogue {
   /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
   /// multiplied by; or no more than those of its rows and columns.
   bool more_than_alpha, only_factors, only_row_column_factors;
+  bool plain;                      ///< alpha is all there is to do, and C's elements have no 8 bits
   bool rows_ahead, columns_ahead;  ///< their factors are fetched before a tile's sums are there
   Activation activation;
   /// C where it is stored element by element or read for beta.
@@ -191,6 +192,36 @@ __device__ __forceinline__ void store_one(Epilogue const& e, std::int64_t to, fl
     default:
       static_cast<std::uint8_t*>(e.c)[to] =
           static_cast<std::uint8_t>(quantize_four(e.type_c, divisor_of(e), {value, 0, 0, 0}));
+  }
+}
+
+/// Stores the first `exist` of `Count` sums, `step` elements of C apart from number `to` on, of an
+/// epilogue that is `plain`. `sum_at(i)`: the sums. What is the same for all is not looked at for
+/// each, and no store waits for another's sum.
+template <int Count, class SumAt>
+__device__ __forceinline__ void store_plain(Epilogue const& e, std::int64_t to, std::int64_t step,
+                                            int exist, SumAt sum_at) {
+  auto const all = [&](auto* c, auto convert) {
+    c += to;
+#pragma unroll 8
+    for (int i = 0; i < Count; ++i) {
+      if (i < exist) *c = convert(sum_at(i));
+      c += step;
+    }
+  };
+  float const alpha = e.alpha;
+  switch (e.type_c) {
+    case DType::float16:
+      return all(static_cast<__half*>(e.c),
+                 [&](auto sum) { return __float2half_rn(alpha * static_cast<float>(sum)); });
+    case DType::bfloat16:
+      return all(static_cast<__nv_bfloat16*>(e.c),
+                 [&](auto sum) { return __float2bfloat16_rn(alpha * static_cast<float>(sum)); });
+    case DType::float32:
+      return all(static_cast<float*>(e.c),
+                 [&](auto sum) { return alpha * static_cast<float>(sum); });
+    default:
+      return all(static_cast<int*>(e.c), [](auto sum) { return static_cast<int>(sum); });
   }
 }
 

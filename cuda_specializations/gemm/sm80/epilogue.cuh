@@ -94,6 +94,30 @@ __device__ __noinline__ void keep_staged(Sm80Params const& p, Acc const* staged,
   __syncwarp();  // C has been read
 }
 
+/// Stores staged rows, of which the first is (z, m0, n0), with nothing but alpha to apply and
+/// wherever they go: each lane a column, or two.
+template <class Config>
+__device__ __noinline__ void store_plain_rows(Sm80Params const& p,
+                                              typename Config::Acc const* staged, int z, int m0,
+                                              int n0) {
+  using S = Staging<Config>;
+  Epilogue const& e = p.epilogue;
+  int const rows = min(S::rows, p.m - m0), columns = min(Config::warp_n, p.n - n0);
+#pragma unroll 1
+  for (int column = static_cast<int>(threadIdx.x) % 32; column < columns; column += 32) {
+    std::int64_t const to = z * e.c_batch + m0 * e.c_m + (n0 + column) * e.c_n;
+    auto const sum_at = [&](int row) { return staged[row * S::stride + column]; };
+    if constexpr (std::is_same_v<typename Config::Acc, double>) {
+      double* c = static_cast<double*>(e.c) + to;
+#pragma unroll 8
+      for (int row = 0; row < S::rows; ++row, c += e.c_m)
+        if (row < rows) *c = p.alpha * sum_at(row);
+    } else {
+      store_plain<S::rows>(e, to, e.c_m, rows, sum_at);
+    }
+  }
+}
+
 /// Stores staged rows, of which the first is (z, m0, n0).
 template <class Config>
 __device__ __forceinline__ void store_staged(Sm80Params const& p,
@@ -141,6 +165,7 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
     }
     return;
   }
+  if (e.plain) return store_plain_rows<Config>(p, staged, z, m0, n0);
   if (e.pre_activation.data != nullptr)
     keep_staged<Acc, S::rows, Config::warp_n, S::stride>(p, staged, z, m0, n0);
 #pragma unroll 1

@@ -241,7 +241,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   if constexpr (promoted) promote();
   if (!sum_parts<Config>(acc, shared, share)) return;
   if constexpr (Config::zero_points) row_column_sums.apply(p, acc, at.m0 + warp_m, at.n0 + warp_n);
-  store_warp<Config>(placed(p, at), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
+  Sm80Params own;
+  store_warp<Config>(placed(p, at, own), acc, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 
 }  // namespace

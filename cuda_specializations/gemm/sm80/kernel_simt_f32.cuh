@@ -313,7 +313,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
   copy_async_wait<0>();
   meet();
   if (!sum_parts<Config>(sums, shared, share)) return;
-  store_sums<Config>(placed(p, at), sums, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
+  Sm80Params own;
+  store_sums<Config>(placed(p, at, own), sums, shared, at.z, at.m0 + warp_m, at.n0 + warp_n);
 }
 
 }  // namespace

@@ -96,20 +96,21 @@ __device__ __forceinline__ Sm80Place place_of(Sm80Params const& p, unsigned tile
   return at;
 }
 
-/// The kernel's parameters as they are for the rows and the matrices of a tile.
-__device__ __forceinline__ Sm80Params placed(Sm80Params const& p, Sm80Place const& at) {
-  Sm80Params own = p;
-  if (p.lists.exist) {
-    Epilogue& e = own.epilogue;
-    own.m = at.end;
-    if (p.lists.c != nullptr) {
-      e.c = p.lists.c[at.z * e.c_batch];
-      e.c_batch = 0;
-      own.whole = own.whole && reinterpret_cast<std::uintptr_t>(e.c) % 16 == 0;
-    }
-    if (e.column_factors != nullptr) e.column_factors += at.z_b * e.column_factors_batch;
-    e.column_factors_batch = 0;
+/// The kernel's parameters as they are for the rows and the matrices of a tile: the kernel's own,
+/// or where lists exist a changed copy in `own`.
+__device__ __forceinline__ Sm80Params const& placed(Sm80Params const& p, Sm80Place const& at,
+                                                    Sm80Params& own) {
+  if (!p.lists.exist) return p;
+  own = p;
+  Epilogue& e = own.epilogue;
+  own.m = at.end;
+  if (p.lists.c != nullptr) {
+    e.c = p.lists.c[at.z * e.c_batch];
+    e.c_batch = 0;
+    own.whole = own.whole && reinterpret_cast<std::uintptr_t>(e.c) % 16 == 0;
   }
+  if (e.column_factors != nullptr) e.column_factors += at.z_b * e.column_factors_batch;
+  e.column_factors_batch = 0;
   return own;
 }
 

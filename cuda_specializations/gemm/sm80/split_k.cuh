@@ -6,8 +6,6 @@
 /// that was not compiled for them.
 #pragma once
 
-#include <cstring>
-
 #include "epilogue.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/shared_memory.cuh"
@@ -71,6 +69,27 @@ __device__ __forceinline__ int cut_to_share(Sm80Params const& p, Sm80Share const
   return p.k;
 }
 
+/// As many sums as fill 16 bytes, and back.
+__device__ __forceinline__ float4 pack(float const* v) { return {v[0], v[1], v[2], v[3]}; }
+__device__ __forceinline__ float4 pack(int const* v) {
+  return {__int_as_float(v[0]), __int_as_float(v[1]), __int_as_float(v[2]), __int_as_float(v[3])};
+}
+__device__ __forceinline__ float4 pack(double const* v) {
+  return {__int_as_float(__double2loint(v[0])), __int_as_float(__double2hiint(v[0])),
+          __int_as_float(__double2loint(v[1])), __int_as_float(__double2hiint(v[1]))};
+}
+__device__ __forceinline__ void unpack(float4 const& from, float* v) {
+  v[0] = from.x, v[1] = from.y, v[2] = from.z, v[3] = from.w;
+}
+__device__ __forceinline__ void unpack(float4 const& from, int* v) {
+  v[0] = __float_as_int(from.x), v[1] = __float_as_int(from.y);
+  v[2] = __float_as_int(from.z), v[3] = __float_as_int(from.w);
+}
+__device__ __forceinline__ void unpack(float4 const& from, double* v) {
+  v[0] = __hiloint2double(__float_as_int(from.y), __float_as_int(from.x));
+  v[1] = __hiloint2double(__float_as_int(from.w), __float_as_int(from.z));
+}
+
 /// Sums the parts of a thread's sums over the cluster, from the first block to the last, and
 /// leaves the result to the first one. Returns whether this block goes on. All warps of the block
 /// are done with the stages; those that have left it do not count.
@@ -85,15 +104,11 @@ __device__ __forceinline__ bool sum_parts(Sums& sums, unsigned char* shared,
     // Where the warp's results are staged later, so that warps need not wait for one another.
     constexpr int warp_bytes = S::rows * S::stride * static_cast<int>(sizeof(Acc));
     static_assert(512 * chunks <= warp_bytes && warp_bytes % 16 == 0);
-    auto* const all = reinterpret_cast<unsigned char*>(&sums);
+    Acc* const all = reinterpret_cast<Acc*>(&sums);
     int const warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     std::uint32_t const own = shared_address(shared) + warp * warp_bytes + lane * 16;
 #pragma unroll
-    for (int c = 0; c < chunks; ++c) {
-      float4 v;
-      std::memcpy(&v, all + 16 * c, 16);
-      store_shared(own + c * 512, v);
-    }
+    for (int c = 0; c < chunks; ++c) store_shared(own + c * 512, pack(all + c * width));
     cluster_sync();
 #pragma unroll 1
     for (int c = share.part; c < chunks; c += share.splits) {
@@ -102,24 +117,20 @@ __device__ __forceinline__ bool sum_parts(Sums& sums, unsigned char* shared,
 #pragma unroll
       for (int from = 0; from < Config::most_splits; ++from)
         if (from < share.splits) parts[from] = load_cluster_four(own + c * 512, from);
-      std::memcpy(total, &parts[0], 16);
+      unpack(parts[0], total);
 #pragma unroll
       for (int from = 1; from < Config::most_splits; ++from) {
         if (from >= share.splits) break;
-        std::memcpy(next, &parts[from], 16);
+        unpack(parts[from], next);
 #pragma unroll
         for (int i = 0; i < width; ++i) total[i] += next[i];
       }
-      std::memcpy(&parts[0], total, 16);
-      store_cluster_four(own + c * 512, 0, parts[0]);
+      store_cluster_four(own + c * 512, 0, pack(total));
     }
     cluster_sync();
     if (share.part != 0) return false;
 #pragma unroll
-    for (int c = 0; c < chunks; ++c) {
-      float4 const v = load_shared(own + c * 512);
-      std::memcpy(all + 16 * c, &v, 16);
-    }
+    for (int c = 0; c < chunks; ++c) unpack(load_shared(own + c * 512), all + c * width);
     __syncwarp();
   }
   return true;

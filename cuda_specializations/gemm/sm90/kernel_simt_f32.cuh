@@ -74,6 +74,10 @@ __device__ __noinline__ void transpose_block(std::uint32_t block, int lane) {
 __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z, int m, int n) {
   Epilogue const& e = p.epilogue;
   if (m >= p.m) return;
+  if (e.plain)
+    return store_plain<4>(e, z * e.c_batch + m * e.c_m + n * e.c_n, e.c_n, p.n - n, [&](int j) {
+      return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
+    });
   auto const sum_of = [&](int j) {
     return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
   };
@@ -121,7 +125,7 @@ __device__ __forceinline__ void sum_shares(SimtParams const& p, float const (&ac
 #pragma unroll 1
   for (int part = rank * Config::groups + group; part < 8; part += splits * Config::groups) {
     float sums[4][4] = {};  // of rows 4 (part / 4) and on, columns 4 (part % 4) and on
-#pragma unroll 1
+#pragma unroll 2
     for (int r = 0; r < splits; ++r) {
 #pragma unroll
       for (int g = 0; g < Config::groups; ++g) {

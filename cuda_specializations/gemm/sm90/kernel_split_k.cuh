@@ -57,6 +57,8 @@ struct Sm90SplitConfig {
 
 namespace {
 
+constexpr int most_splits = 8;  ///< blocks that share out K of a tile
+
 /// Loads the tiles of one stage: a wave's rows apart, since there may be fewer than its 64 places.
 template <class Config>
 __device__ __forceinline__ void load_split_stage(Sm90Params const& p, unsigned char* stage,
@@ -201,6 +203,9 @@ struct SplitFinisher {
           {finished_sum(0), finished_sum(1), finished_sum(2), finished_sum(3)}};
       finish_and_store<Acc, 1>(e, {along_m, z, along_m ? to_m : to_n, {along_m ? to_n : to_m}},
                                four, 1);
+    } else if (e.plain) {
+      std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
+      store_plain<4>(e, to, along_m ? e.c_m : e.c_n, min(exist, count), finished_sum);
     } else {
 #pragma unroll 1
       for (int j = 0; j < min(exist, count); ++j) {
@@ -331,8 +336,13 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   auto const sum_at = [&](Acc const* at) {
     Acc sum = *at;
     if (splits > 1) {
+      Acc parts[most_splits];  // all are on their way before the first is added
+#pragma unroll
+      for (int from = 0; from < most_splits; ++from)
+        parts[from] = from < splits ? load_cluster(at, from) : Acc{0};
       sum = 0;
-      for (int from = 0; from < splits; ++from) sum += load_cluster(at, from);
+#pragma unroll
+      for (int from = 0; from < most_splits; ++from) sum += parts[from];
     }
     return sum;
   };
@@ -347,7 +357,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   } else {
     // Four at a time where they are one store, and inside C.
     bool const vectors = p.store == Sm90Store::vectors;
-    int const count = vectors ? 4 : 1;
+    int const count = vectors || e.plain ? 4 : 1;
 #pragma unroll 1
     for (int i = first; i < elements / count; i += stride)
       finish.some(i / (inner / count), i % (inner / count) * count, vectors, count);
