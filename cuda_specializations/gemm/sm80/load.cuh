@@ -59,8 +59,10 @@ struct Share {
 #pragma unroll
       for (int i = 0; i < count; ++i, from += step)
         copy_async<16>(place(to, i), from, i * pass < rows ? bytes : 0);
-    } else {
+    } else if (Size != 2 || unit >= 4) {
       copy_narrow(to, from, step, rows, bytes, unit);
+    } else {
+      copy_shifted(to, from, step, rows, left);
     }
   }
 
@@ -81,23 +83,61 @@ struct Share {
       if (unit == 8) {
 #pragma unroll
         for (int j = 0; j < 16; j += 8) copy_async<8>(at + j, from + j, max(0, min(8, here - j)));
-      } else if (Size >= 4 || unit == 4) {
+      } else if (Size > 1 || unit == 4) {
 #pragma unroll
         for (int j = 0; j < 16; j += 4) copy_async<4>(at + j, from + j, max(0, min(4, here - j)));
-      } else if constexpr (Size < 4) {
+      } else if constexpr (Size == 1) {
         std::uint32_t words[4] = {};
 #pragma unroll
-        for (int j = 0; j < 16; j += Size) {
+        for (int j = 0; j < 16; ++j) {
           std::uint32_t value = 0;
-          if (j < here) {
-            if constexpr (Size == 2)
-              value = *reinterpret_cast<std::uint16_t const*>(from + j);
-            else
-              value = *reinterpret_cast<std::uint8_t const*>(from + j);
-          }
+          if (j < here) value = *reinterpret_cast<std::uint8_t const*>(from + j);
           words[j / 4] |= value << (j % 4 * 8);
         }
         store_shared_16(at, words);
+      }
+    }
+  }
+
+  /// Chunks of 16-bit elements from any address, with `left` of them in their rows from their first
+  /// on: through registers, from the words around them, of which those of several chunks are on
+  /// their way at a time. Words end in the row: where a chunk is the row's last, it is read by
+  /// elements.
+  __device__ static __forceinline__ void copy_shifted(std::uint32_t to, char const* from,
+                                                      std::int64_t step, int rows, int left) {
+    if constexpr (Size == 2) {
+      constexpr int together = Extent <= 64 && count >= 4 ? 4 : 2;
+      static_assert(count % together == 0);
+      bool const inside = left > 8;
+#pragma unroll 1
+      for (int i = 0; i < count; i += together, from += together * step) {
+        std::uint32_t words[together][5];
+#pragma unroll
+        for (int t = 0; t < together; ++t) {
+          char const* const at = from + t * step;
+          int const past = static_cast<int>(reinterpret_cast<std::uintptr_t>(at) & 3);
+          auto const* const word = reinterpret_cast<std::uint32_t const*>(at - past);
+          bool const present = inside && (i + t) * pass < rows;
+#pragma unroll
+          for (int j = 0; j < 4; ++j) words[t][j] = present ? word[j] : 0;
+          words[t][4] = present && past != 0 ? word[4] : 0;
+        }
+#pragma unroll
+        for (int t = 0; t < together; ++t) {
+          char const* const at = from + t * step;
+          unsigned const past = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(at) & 3);
+          std::uint32_t chunk[4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+            chunk[j] = __funnelshift_r(words[t][j], words[t][j + 1], 8 * past);
+          if (!inside && (i + t) * pass < rows) {
+            auto const* const elements = reinterpret_cast<std::uint16_t const*>(at);
+#pragma unroll
+            for (int j = 0; j < 8; ++j)
+              if (j < left) chunk[j / 2] |= std::uint32_t{elements[j]} << j % 2 * 16;
+          }
+          store_shared_16(place(to, i + t), chunk);
+        }
       }
     }
   }
