@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The structs of options that Python passes are those that the library describes."""
+"""The structs that Python passes by ctypes and by its compiled functions are those that the library has."""
 
 import ctypes
 import unittest
@@ -7,7 +7,7 @@ import unittest
 import attikos
 import ml_dtypes
 import numpy as np
-from attikos import _library
+from attikos import _border, _library
 
 STRUCTS = {
     "gemm": _library.GemmOptions,
@@ -18,6 +18,20 @@ STRUCTS = {
     "append_kv": _library.AppendKvOptions,
     "rope": _library.RopeOptions,
 }
+
+
+# Those that are no options, which nothing describes but C's headers.
+OTHERS = {"tensor": _library.Tensor, "device_info": _library.DeviceInfo}
+
+
+def compiled_layout(name):
+    """(bytes, [(name, offset, size, default)]) of a struct as the compiled functions have it."""
+    import tvm_ffi
+
+    layout = tvm_ffi.load_module(str(_border.LIBRARY)).get_function("layout")
+    size, *lines = str(layout(name)).splitlines()
+    members = (line.split("\t") for line in lines)
+    return int(size), [(name, int(offset), int(bytes_), float(value)) for name, offset, bytes_, value in members]
 
 
 class Options(unittest.TestCase):
@@ -43,6 +57,23 @@ class Options(unittest.TestCase):
                         self.assertFalse(value)
                     else:
                         self.assertEqual(value, option.default)
+
+    def test_compiled_functions_have_every_member_where_the_library_has_it(self):
+        for operation in STRUCTS:
+            size, described = _library.describe_options(operation)
+            expected = size, [(x.name, x.offset, x.size, x.default) for x in described]
+            with self.subTest(operation):
+                self.assertEqual(compiled_layout(operation), expected)
+
+    def test_structs_that_are_no_options_have_every_member_in_its_place(self):
+        for name, struct in OTHERS.items():
+            fields = [(field, getattr(struct, field)) for field, _ in struct._fields_]
+            with self.subTest(name):
+                size, members = compiled_layout(name)
+                self.assertEqual(size, ctypes.sizeof(struct))
+                self.assertEqual([m[:3] for m in members], [(field, at.offset, at.size) for field, at in fields])
+                # Every byte belongs to a member, so that neither side forgot one.
+                self.assertEqual(sum(m[2] for m in members), size)
 
     # Options that say how a result is found, or what is checked before: by rounding it may be the same.
     MEANS = {"struct_size", "algorithm", "compute", "kernel", "check", "splits", "determinism", "reserved"}
