@@ -15,8 +15,9 @@ from torch import Tensor
 from . import cache as _cache
 from . import fused as _fused
 from . import matmul as _matmul
+from . import _options
 from . import rows as _rows
-from .attention import attention_forward, attention_settings, gradients_of
+from .attention import attention_forward, attention_settings, defaults_beyond, gradients_of
 from .errors import UnsupportedError
 from .flash_attn import flash_attn_with_kvcache as _with_kvcache
 
@@ -37,20 +38,6 @@ def _operator(fake: Callable[..., Any], mutates: Tuple[str, ...] = ()) -> Callab
         return made
 
     return make
-
-
-# Settings of attention and decode that their operators have not.
-OF_FLOAT8 = ("out_dtype", "descale_q", "descale_k", "descale_v")
-
-
-def expect_none(operation: str, given: Any, names: Any) -> None:
-    """Refuses what was given of `names`, of which an operator has no argument."""
-    for name in names:
-        if given[name] is not None:
-            raise UnsupportedError(
-                f"attikos.{operation}: {name} has no operator of PyTorch; expected a call outside of torch.compile, modes "
-                "and transforms"
-            )
 
 
 def _no_second(context: Any, *gradients: Any) -> Any:
@@ -261,6 +248,10 @@ SETTINGS = (
 )  # fmt: skip
 
 
+# Those that it has not, and takes at their defaults alone.
+BEYOND_ATTENTION = defaults_beyond(*SETTINGS, "bias", "sinks", "check_device")
+
+
 def _settings(arguments: Any) -> Any:
     """Those of an operator, from all its arguments by name."""
     given = {name: arguments[name] for name in (*SETTINGS, "bias", "sinks")}
@@ -352,11 +343,12 @@ def decode(
 
 
 _OF_DECODE = (*SETTINGS[:13], "splits", "determinism", "kernel", "check")
+_BEYOND_DECODE = defaults_beyond(*_OF_DECODE, "bias", "sinks", "check_device")
 
 
 def call_decode(q: Any, k: Any, v: Any, settings: Any) -> Any:
     """decode() of all its settings; those of float8 are none of the operator's."""
-    expect_none("decode", settings, OF_FLOAT8)
+    _options.refuse("decode", _options.strange(_BEYOND_DECODE, settings))
     given = {**settings, "window": list(settings["window"])}
     return decode(q, k, v, given["bias"], given["sinks"], *(given[name] for name in _OF_DECODE))
 

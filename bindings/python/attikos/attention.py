@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
-from . import _autograd, _border, _library
-from ._arguments import COMPUTE, DETERMINISM, INT32, Caller, choice, finite, flag, integer, real, spell, text, window
+from . import _autograd, _border, _library, _options
+from ._arguments import Caller, finite, flag, real, spell, window
 from ._arrays import Call, Operand, operand_of, pointer_or_none, tensor_of
 from ._context import CPU
 from ._dtypes import FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_array
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
-
-_ALGORITHMS = {"flash": 0, "tiled": 1, "naive": 2}
 
 
 def _check_attention(operation: str, q: Operand, k: Operand, v: Operand, apart: bool) -> None:
@@ -72,22 +70,13 @@ def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int,
 # The options of attention and decode by their names in the library, and those that go by another name here.
 _OPTIONS = {x.name: x for operation in ("attention", "decode") for x in _library.describe_options(operation)[1]}
 _RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check", "reserved"}
-_CHOICES = {"algorithm": _ALGORITHMS, "compute": COMPUTE, "determinism": DETERMINISM}
 
 # Arrays that an option struct points at, by their names here and there.
 _TENSORS = tuple(name for name, option in _OPTIONS.items() if option.kind == "tensor")
 
 
-def _python_default(option: _library.Option) -> Any:
-    if option.kind in ("tensor", "text"):
-        return None if option.kind == "tensor" else ""
-    if option.kind == "choice":
-        return next(word for word, number in _CHOICES[option.name].items() if number == option.default)
-    return {"real": float, "flag": bool}.get(option.kind, int)(option.default)
-
-
 _DEFAULTS: dict[str, Any] = {
-    **{name: _python_default(option) for name, option in _OPTIONS.items() if name not in _RENAMED},
+    **{name: _options.default_of(option) for name, option in _OPTIONS.items() if name not in _RENAMED},
     "scale": None, "window": (-1, -1), "top_left": False, "check": True, "check_device": True,
     "out_dtype": None, "heads_last": False,
 }  # fmt: skip
@@ -99,6 +88,11 @@ def attention_settings(**given: Any) -> dict[str, Any]:
     unknown = given.keys() - _DEFAULTS.keys()
     assert not unknown, f"no setting of attention: {unknown}"
     return {**_DEFAULTS, **given}
+
+
+def defaults_beyond(*known: str) -> dict[str, Any]:
+    """The settings but for those that are known, with their defaults."""
+    return {name: default for name, default in _DEFAULTS.items() if name not in known}
 
 
 def settings_of(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -123,22 +117,9 @@ def _numbers(operation: str, settings: dict[str, Any], of_decode: bool) -> Any:
     )
     struct = _library.DecodeOptions if of_decode else _library.AttentionOptions
     for kind, name in struct.SCALARS:
-        if name in _RENAMED:
-            continue
-        given = settings[name]
-        values[name] = choice(operation, name, given, _CHOICES[name]) if kind == "choice" else _READ[kind](
-            operation, name, given
-        )
+        if name not in _RENAMED:
+            values[name] = _options.read(operation, kind, name, settings[name])
     return struct(**values)
-
-
-_READ: dict[str, Callable[[str, str, Any], Any]] = {
-    "real": real,
-    "integer": integer,
-    "number": lambda operation, name, value: integer(operation, name, value, *INT32),
-    "flag": lambda operation, name, value: int(flag(operation, name, value)),
-    "text": text,
-}
 
 
 def prepare(
@@ -198,14 +179,17 @@ def _like(call: Call, shape: Any, dtype: DType, settings: dict[str, Any]) -> Ope
     return call.result(shape, dtype).swap(-3, -2)
 
 
-# Settings of the short way in the order of its arguments, others of it, and those that it does not take.
+# Settings of the short way in the order of its arguments, others of it, and those that it takes at their defaults alone.
 _OFTEN = ("scale", "softcap", "window", "causal", "top_left", "compute", "attention_chunk")
 _INDICES = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table")
-_SELDOM = ("bias", "mask", "alibi_slopes", "sinks", "descale_q", "descale_k", "descale_v", "out_dtype")
+SELDOM = (
+    "bias", "mask", "alibi_slopes", "sinks", "descale_q", "descale_k", "descale_v", "out_dtype", "determinism",
+)  # fmt: skip
+_BEYOND_SHORT = defaults_beyond(*_options.parameters(_border.attention), "check_device")
 
 
 def attention_forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], with_lse: bool) -> Any:
-    if settings["determinism"] == "run_to_run" and all(settings[name] is None for name in _SELDOM):
+    if not _options.strange(_BEYOND_SHORT, settings):
         done = _border.attention(
             q, k, v, settings["heads_last"], with_lse, *(settings[name] for name in _OFTEN),
             check=settings["check"] if settings["check_device"] or not getattr(q, "is_cuda", False) else False,
@@ -253,6 +237,7 @@ def attention(
     if (
         bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
         and descale_k is None and descale_v is None and out_dtype is None and determinism == "run_to_run"
+        and (not _LATER or not _options.strange(_LATER, locals()))
     ):  # fmt: skip
         done = _border.attention(
             q, k, v, False, return_lse, scale, softcap, window, causal, top_left, compute, attention_chunk, check,
@@ -269,13 +254,16 @@ def attention(
     return differentiable_attention("attention", q, k, v, settings_of(locals()), return_lse)
 
 
+_LATER = _options.later("attention", attention, _border.attention, *SELDOM)
+
+
 def differentiable_attention(
     operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool
 ) -> Any:
     """attention() of settings that are complete, in the words of `operation`."""
-    if _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
-        return _dispatched(q, k, v, settings, return_lse)
     with_lse = flag(operation, "return_lse", return_lse)
+    if _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
+        return _dispatched(operation, q, k, v, settings, with_lse)
     inputs = (q, k, v, settings["bias"], settings["sinks"])
     if not _autograd.wanted(*inputs):
         return attention_forward(operation, q, k, v, settings, with_lse)
@@ -328,12 +316,13 @@ def recorded_attention(
     return (out, lse) if return_lse else out
 
 
-def _dispatched(q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool) -> Any:
+def _dispatched(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool) -> Any:
     """The call as an operator of PyTorch. Factors of float8 and out_dtype are none of its arguments."""
     from . import _operators
 
-    _operators.expect_none("attention", settings, _operators.OF_FLOAT8)
-    more = {**settings, "check": settings["check"] and settings["check_device"], "window": list(settings["window"])}
+    _options.refuse("attention", _options.strange(_operators.BEYOND_ATTENTION, settings))
+    check = flag(operation, "check", settings["check"]) and settings["check_device"]
+    more = {**settings, "check": check, "window": list(settings["window"])}
     out, lse = _operators.attention(
         q, k, v, settings["bias"], settings["sinks"], *(more[name] for name in _operators.SETTINGS)
     )
@@ -464,7 +453,7 @@ def flash_attention(
         factor = _one_scale(("scale", scale), ("sm_scale", sm_scale))
         masked = _one_causal(is_causal, causal)
     if seq_lens is None:
-        done = _border.attention(q, k, v, False, False, factor, 0.0, (-1, -1), masked)
+        done = _border.attention(q, k, v, False, False, factor, 0.0, (-1, -1), masked, check=check)
         if done is not None:
             return done
     settings = attention_settings(scale=factor, causal=masked, lengths_q=seq_lens, lengths_kv=seq_lens, check=check)
@@ -490,4 +479,4 @@ def with_algorithm(algorithm: str, q: Any, k: Any, v: Any, scale: float, is_caus
     return differentiable_attention(_BY_ALGORITHM[algorithm], q, k, v, settings, False)
 
 
-_BY_ALGORITHM = {name: Caller(f"{name}_attention", causal="is_causal") for name in _ALGORITHMS}
+_BY_ALGORITHM = {name: Caller(f"{name}_attention", causal="is_causal") for name in _options.ALGORITHMS}

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _autograd, _border, _library
+from . import _autograd, _border, _library, _options
 from ._arguments import Caller, flag, integer, spell, text
 from ._arrays import Call, Operand, explained, operand_of, pointer_or_none
 from ._host import int32_array
 from ._dtypes import FLOATING, DType, dtype_of
-from .attention import prepare, results, settings_of
+from .attention import SELDOM, prepare, results, settings_of
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
 
@@ -40,6 +40,7 @@ def decode(
     if (
         bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
         and descale_k is None and descale_v is None and out_dtype is None
+        and (not _LATER or not _options.strange(_LATER, locals()))
     ):  # fmt: skip
         done = _border.decode(
             q, k, v, return_lse, scale, softcap, window, causal, top_left, splits, determinism, attention_chunk, check,
@@ -49,16 +50,19 @@ def decode(
             return done
         del done
     settings = settings_of(locals())
+    with_lse = flag("decode", "return_lse", return_lse)
     if _border.dispatches(q, k, v):
         from . import _operators
 
         found = _operators.call_decode(q, k, v, settings)
-        return found if return_lse else found[0]
-    with_lse = flag("decode", "return_lse", return_lse)
+        return found if with_lse else found[0]
     call, options = prepare("decode", q, k, v, settings, of_decode=True)
     out, lse = results(call, settings, with_lse)
     call.run("attikos_decode", call["q"], call["k"], call["v"], out, lse, options)
     return call.finish()
+
+
+_LATER = _options.later("decode", decode, _border.decode, *SELDOM)
 
 
 # Arrays that the options of append_kv point at, by their names here and there.

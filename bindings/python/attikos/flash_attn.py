@@ -280,15 +280,20 @@ def flash_attn_with_kvcache(
             if k is not None:
                 _autograd.mark_written(k_cache, v_cache)
             return done
+    if (k is None) != (v is None):
+        raise ArgumentError(f"attikos.{_CACHE}: of k and v one is missing; expected both or none")
+    if k is None and (rotary_cos is not None or rotary_sin is not None):
+        raise ArgumentError(f"attikos.{_CACHE}: rotary_cos and rotary_sin go with new k and v")
+    rotary_interleaved = flag(_CACHE, "interleaved", rotary_interleaved)
+    with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
     if _border.dispatches(q, k_cache, v_cache, k, v):
         return _dispatched(
             q, k_cache, v_cache, k, v, rotary_cos, rotary_sin, cache_seqlens, cache_batch_idx, cache_leftpad,
             block_table, alibi_slopes, softmax_scale, causal, window_size, softcap, rotary_interleaved, num_splits,
-            check, return_softmax_lse,
+            check, with_lse,
         )  # fmt: skip
     _autograd.refuse(_CACHE, {"q": q, "k_cache": k_cache, "v_cache": v_cache, "k": k, "v": v, "rotary_cos": rotary_cos,
                               "rotary_sin": rotary_sin, "alibi_slopes": alibi_slopes})  # fmt: skip
-    with_lse = flag(_CACHE, "return_lse", return_softmax_lse)
     request = _CacheCall(q, k_cache, v_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table)
     checks = flag(_CACHE, "check", check) or request.q.place == CPU
     settings = attention_settings_of(
@@ -296,12 +301,8 @@ def flash_attn_with_kvcache(
         splits=max(integer(_CACHE, "splits", num_splits), 0), check=checks, **request.storage(k),
     )  # fmt: skip
     settings["heads_last"] = False  # the operands are turned already
-    if k is None and v is None:
-        if rotary_cos is not None or rotary_sin is not None:
-            raise ArgumentError(f"attikos.{_CACHE}: rotary_cos and rotary_sin go with new k and v")
+    if k is None:
         return request.run(request.q, settings, with_lse)
-    if k is None or v is None:
-        raise ArgumentError(f"attikos.{_CACHE}: of k and v one is missing; expected both or none")
     local = causal or settings["window"] != (-1, -1)
     append, options = request.append(k, v, rotary_cos, rotary_sin, rotary_interleaved, not local, checks)
     queries = request.q

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from . import _autograd, _border, _library
-from ._arguments import ACTIVATIONS, COMPUTE, Caller, choice, flag, integer, real, spell, text
+from . import _autograd, _border, _library, _options
+from ._arguments import ACTIVATIONS, Caller, choice, flag, integer, real, spell
 from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_numbers
@@ -19,7 +19,6 @@ def activation_number(operation: str, name: str | None) -> int:
     return choice(operation, "activation", "none" if name is None else name, ACTIVATIONS)
 
 
-_ACCUMULATE = {"promoted": 0, "fast": 1}
 # What goes into an option struct as a float32 tensor where it is given as numbers; the others are int32.
 _FACTORS = ("scale_a", "scale_b", "scale_out")
 _VECTORS = ("scale_out", "zero_point_a", "zero_point_b")  # of rank 1 in C, where one may be a scalar here
@@ -64,21 +63,16 @@ def _result_shape(operation: str, a: Operand, b: Operand, trans_a: bool, trans_b
     return (next((x for x in batches if x != 1), 1), m, n)
 
 
-def _options(
-    operation: str, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any, activation: Any, compute: Any,
-    kernel: Any, accumulate: Any = "promoted",
-) -> Any:  # fmt: skip
-    """The options that are no arrays."""
+# The options that are no arrays, by their names here and in the library, with their kinds.
+_SCALARS = {name: kind for kind, name in _library.GemmOptions.SCALARS}
+
+
+def _numbers(operation: str, **given: Any) -> Any:
+    """The options that are no arrays; activation may be None."""
+    if "activation" in given and given["activation"] is None:
+        given["activation"] = "none"
     return _library.GemmOptions(
-        alpha=real(operation, "alpha", alpha),
-        beta=real(operation, "beta", beta),
-        scale=real(operation, "scale", scale),
-        trans_a=int(flag(operation, "trans_a", trans_a)),
-        trans_b=int(flag(operation, "trans_b", trans_b)),
-        activation=activation_number(operation, activation),
-        kernel=text(operation, "kernel", kernel),
-        compute=choice(operation, "compute", compute, COMPUTE),
-        accumulate=choice(operation, "accumulate", accumulate, _ACCUMULATE),
+        **{name: _options.read(operation, _SCALARS[name], name, value) for name, value in given.items()}
     )
 
 
@@ -99,15 +93,22 @@ def _product(
     operation: str, a: Any, b: Any, out_dtype: Any = None, *, alpha: Any = 1.0, beta: Any = 0.0, trans_a: Any = False,
     trans_b: Any = False, c: Any = None, bias: Any = None, residual: Any = None, activation: Any = None,
     scale: Any = 1.0, kernel: Any = "", compute: Any = "ieee", accumulate: Any = "promoted",
-    return_pre_activation: bool = False, **tensors: Any,
+    return_pre_activation: bool = False, **others: Any,
 ) -> Any:  # fmt: skip
-    if c is None and out_dtype is None and not return_pre_activation and all(x is None for x in tensors.values()):
+    """others: further options of the library, arrays or numbers."""
+    more = {name: value for name, value in others.items() if name in _SCALARS}
+    tensors = {name: value for name, value in others.items() if name not in more}
+    plain = not more and all(x is None for x in tensors.values())
+    if plain and c is None and out_dtype is None and not return_pre_activation:
         done = _border.gemm(
             a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel
         )
         if done is not None:
             return done
-    options = _options(operation, alpha, beta, scale, trans_a, trans_b, activation, compute, kernel, accumulate)
+    options = _numbers(
+        operation, alpha=alpha, beta=beta, scale=scale, trans_a=trans_a, trans_b=trans_b, activation=activation,
+        kernel=kernel, compute=compute, accumulate=accumulate, **more,
+    )  # fmt: skip
     if options.beta != 0 and c is None:
         raise ArgumentError(f"attikos.{operation}: beta is {beta} but there is no c")
     first = operand_of(operation, "a", a)
@@ -141,7 +142,6 @@ def _differentiable_product(
     has none."""
     rows = {"group_offsets": group_offsets, "row_counts": row_counts}
     quantized = {name: value for name, value in (quantized or {}).items() if value is not None}
-    flag(operation, "return_pre_activation", return_pre_activation)
 
     def run(a: Any, b: Any, bias: Any, residual: Any, c: Any, pre_activation: bool = return_pre_activation) -> Any:
         return _product(
@@ -224,9 +224,10 @@ def gemm(
     bias and residual have gradients; beside scales, zero points and elements of 8 bits one that is asked for raises
     UnsupportedError.
     """
+    more = _options.given(_LATER, locals()) if _LATER else {}
     if (
         c is None and out_dtype is None and scale_a is None and scale_b is None and zero_point_a is None
-        and zero_point_b is None and scale_out is None and return_pre_activation is False
+        and zero_point_b is None and scale_out is None and return_pre_activation is False and not more
     ):  # fmt: skip
         done = _border.gemm(
             a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel, True
@@ -235,19 +236,29 @@ def gemm(
             done = _recorded(a, b, alpha, beta, scale, trans_a, trans_b, compute, accumulate, kernel)
         if done is not None:
             return done
+    return_pre_activation = flag("gemm", "return_pre_activation", return_pre_activation)
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
     if _border.dispatches(a, b, bias, residual, c):
         return _dispatched(
             a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
             return_pre_activation,
-            {**quantized, "kernel": kernel or None, "accumulate": None if accumulate == "promoted" else accumulate},
+            _options.strange(_BEYOND, {**quantized, "kernel": kernel, "accumulate": accumulate, **more}),
         )  # fmt: skip
     return _differentiable_product(
         "gemm", a, b, out_dtype, c=c, bias=bias, residual=residual, beta=beta, kernel=kernel, accumulate=accumulate,
         return_pre_activation=return_pre_activation, quantized=quantized, alpha=alpha, trans_a=trans_a,
-        trans_b=trans_b, activation=activation, scale=scale, compute=compute,
+        trans_b=trans_b, activation=activation, scale=scale, compute=compute, **more,
     )  # fmt: skip
+
+
+# What the short way takes at its default alone beside what gemm() itself looks at, and what the operator does.
+_SELDOM = ("c", "out_dtype", "scale_a", "scale_b", "zero_point_a", "zero_point_b", "scale_out", "return_pre_activation")
+_LATER = _options.later("gemm", gemm, _border.gemm, *_SELDOM)
+_BEYOND = {
+    **dict.fromkeys(("scale_a", "scale_b", "zero_point_a", "zero_point_b", "scale_out")), "kernel": "",
+    "accumulate": "promoted", **_LATER,
+}  # fmt: skip
 
 
 def _recorded(
@@ -278,19 +289,19 @@ def _recorded(
 
 def _dispatched(
     a: Any, b: Any, c: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
-    activation: Any, compute: Any, out_dtype: Any, return_pre_activation: Any, others: dict[str, Any],
+    activation: Any, compute: Any, out_dtype: Any, return_pre_activation: Any, others: list[str],
 ) -> Any:  # fmt: skip
-    """The call as an operator of PyTorch, which takes none of the others."""
+    """The call as an operator of PyTorch, which has none of the others."""
     from . import _operators
 
-    _operators.expect_none("gemm", others, others)
+    _options.refuse("gemm", others)
     torch = _operators.torch
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
         out_dtype = getattr(torch, out_dtype if isinstance(out_dtype, str) else dtype_of(out_dtype).name)
     activation = activation or "none"
     out, pre = _operators.gemm(
         a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
-        bool(return_pre_activation or activation != "none"),
+        return_pre_activation or activation != "none",
     )  # fmt: skip
     return (out, pre) if return_pre_activation else out
 
@@ -353,10 +364,13 @@ def gemm_backward(
 def _gradients(
     operation: str, a: Any, b: Any, dout: Any, wanted: dict[str, bool], pre_activation: Any, *, alpha: Any = 1.0,
     beta: Any = 0.0, trans_a: Any = False, trans_b: Any = False, activation: Any = None, scale: Any = 1.0,
-    compute: Any = "ieee", kernel: Any = "", group_offsets: Any = None, row_counts: Any = None,
+    compute: Any = "ieee", kernel: Any = "", group_offsets: Any = None, row_counts: Any = None, **more: Any,
 ) -> dict[str, Any]:  # fmt: skip
-    """Those of da, db, d_bias and d_c that are wanted."""
-    options = _options(operation, alpha, beta, scale, trans_a, trans_b, activation, compute, kernel)
+    """Those of da, db, d_bias and d_c that are wanted. more: further options of the library that are no arrays."""
+    options = _numbers(
+        operation, alpha=alpha, beta=beta, scale=scale, trans_a=trans_a, trans_b=trans_b, activation=activation,
+        compute=compute, kernel=kernel, **more,
+    )  # fmt: skip
     first = operand_of(operation, "a", a)
     rows = {"group_offsets": group_offsets, "row_counts": row_counts}
     rows = {name: _converted(operation, name, value, first) for name, value in rows.items()}

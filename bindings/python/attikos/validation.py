@@ -11,12 +11,14 @@ from typing import Any, Callable
 import numpy as np
 
 from . import _autograd
+from ._arguments import flag
 from ._dtypes import DType, dtype_of, to_numpy
 from .errors import DeviceError
 
 
 def reference_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
     """softmax(q * k^T / sqrt(d)) * v with the scores stored, in float64 (PyTorch: float32 or wider)."""
+    causal = flag("reference_attention", "causal", causal)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(q, torch.Tensor):
         return _torch_attention(torch, q, k, v, causal)
