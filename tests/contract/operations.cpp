@@ -6,9 +6,36 @@
 #include "../support/backends.hpp"
 
 namespace attikos::test {
+namespace {
+
+template <class Exec>
+using Operations = std::vector<Operation<Exec>>;
+
+/// What log-sum-exps of elements of T are stored as.
+template <class T>
+using LseOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+/// Two sequences, one of which is shorter than the tensors.
 template <class Exec, class T>
-std::vector<Operation<Exec>> operations() {
-  std::vector<Operation<Exec>> list;
+struct Sequences {
+  std::shared_ptr<Tensor<T, 4, Exec>> q = filled<T, 4, Exec>({2, 2, 39, 40}, 7),
+                                      k = filled<T, 4, Exec>({2, 1, 300, 40}, 8),
+                                      v = filled<T, 4, Exec>({2, 1, 300, 24}, 9);
+  std::shared_ptr<Tensor<std::int32_t, 1, Exec>> len_q = lengths_of(39, 20),
+                                                 len_kv = lengths_of(300, 130);
+
+ private:
+  static auto lengths_of(std::int32_t first, std::int32_t second) {
+    auto made = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
+    (*made)(0) = first;
+    (*made)(1) = second;
+    made->upload();
+    return made;
+  }
+};
+
+template <class Exec, class T>
+void add_products(Operations<Exec>& list) {
   {
     auto a = filled<T, 3, Exec>({2, 67, 300}, 1), b = filled<T, 3, Exec>({2, 300, 45}, 2);
     auto c = filled<T, 3, Exec>({2, 67, 45}, 3), residuals = filled<T, 3, Exec>({2, 67, 45}, 4);
@@ -31,42 +58,55 @@ std::vector<Operation<Exec>> operations() {
          output_of(row)});
   }
   {
-    auto input = filled<T, 3, Exec>({2, 35, 300}, 30),
-         dinput = filled<T, 3, Exec>({2, 35, 300}, 31);
-    auto gate = filled<T, 2, Exec>({45, 300}, 32), up = filled<T, 2, Exec>({45, 300}, 33);
-    auto dgate = filled<T, 2, Exec>({45, 300}, 34), dup = filled<T, 2, Exec>({45, 300}, 35);
-    auto out = filled<T, 3, Exec>({2, 35, 45}, 36), dout = filled<T, 3, Exec>({2, 35, 45}, 37);
-    list.push_back({"gated_mlp",
-                    [=](Exec const& exec) {
-                      gated_mlp(exec, input->const_view(), gate->const_view(), up->const_view(),
-                                out->view(), {.activation = Activation::gelu});
-                    },
-                    output_of(out)});
-    for (auto const& result : {output_of(dinput), output_of(dgate), output_of(dup)}) {
-      list.push_back({"gated_mlp_backward",
+    auto a = filled<T, 2, Exec>({70, 90}, 79), b = filled<T, 2, Exec>({90, 50}, 80);
+    auto dc = filled<T, 2, Exec>({70, 50}, 81);
+    auto da = filled<T, 2, Exec>({70, 90}, 82), db = filled<T, 2, Exec>({90, 50}, 83);
+    for (auto const& result : {output_of(da), output_of(db)}) {
+      list.push_back({"gemm_backward",
                       [=](Exec const& exec) {
-                        gated_mlp_backward(exec, input->const_view(), gate->const_view(),
-                                           up->const_view(), dout->const_view(), dinput->view(),
-                                           dgate->view(), dup->view(), {.kernel = "portable"});
+                        gemm_backward(exec, a->const_view(), b->const_view(), dc->const_view(),
+                                      da->view(), db->view());
                       },
                       result});
     }
   }
-  auto q = filled<T, 4, Exec>({2, 2, 39, 40}, 7), k = filled<T, 4, Exec>({2, 1, 300, 40}, 8);
-  auto v = filled<T, 4, Exec>({2, 1, 300, 24}, 9);
-  auto len_q = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
-  auto len_kv = std::make_shared<Tensor<std::int32_t, 1, Exec>>(std::array<std::int64_t, 1>{2});
-  (*len_q)(0) = 39;
-  (*len_q)(1) = 20;
-  (*len_kv)(0) = 300;
-  (*len_kv)(1) = 130;
-  len_q->upload();
-  len_kv->upload();
+}
+
+template <class Exec, class T>
+void add_gated_mlp(Operations<Exec>& list) {
+  auto input = filled<T, 3, Exec>({2, 35, 300}, 30), dinput = filled<T, 3, Exec>({2, 35, 300}, 31);
+  auto gate = filled<T, 2, Exec>({45, 300}, 32), up = filled<T, 2, Exec>({45, 300}, 33);
+  auto dgate = filled<T, 2, Exec>({45, 300}, 34), dup = filled<T, 2, Exec>({45, 300}, 35);
+  auto out = filled<T, 3, Exec>({2, 35, 45}, 36), dout = filled<T, 3, Exec>({2, 35, 45}, 37);
+  list.push_back({"gated_mlp",
+                  [=](Exec const& exec) {
+                    gated_mlp(exec, input->const_view(), gate->const_view(), up->const_view(),
+                              out->view(), {.activation = Activation::gelu});
+                  },
+                  output_of(out)});
+  for (auto const& result : {output_of(dinput), output_of(dgate), output_of(dup)}) {
+    list.push_back({"gated_mlp_backward",
+                    [=](Exec const& exec) {
+                      gated_mlp_backward(exec, input->const_view(), gate->const_view(),
+                                         up->const_view(), dout->const_view(), dinput->view(),
+                                         dgate->view(), dup->view(), {.kernel = "portable"});
+                    },
+                    result});
+  }
+}
+
+template <class Exec, class T>
+void add_attention(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const q = sequences.q;
+  auto const k = sequences.k;
+  auto const v = sequences.v;
+  auto const len_q = sequences.len_q;
+  auto const len_kv = sequences.len_kv;
   for (auto algorithm :
        {AttentionAlgorithm::flash, AttentionAlgorithm::tiled, AttentionAlgorithm::naive}) {
     AttentionOptions const options{.causal = true, .algorithm = algorithm};
     auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 10);
-    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    using Lse = LseOf<T>;
     auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 11);
     Kokkos::View<std::byte*, typename Exec::memory_space> const memory(
         "attikos_test", attention_workspace_size(q->view(), k->view(), v->view(), options));
@@ -104,43 +144,46 @@ std::vector<Operation<Exec>> operations() {
                     },
                     output_of(out)});
   }
-  {
-    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 70),
-         dout = filled<T, 4, Exec>({2, 2, 39, 24}, 71);
-    auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 72);
-    auto dq = filled<T, 4, Exec>({2, 2, 39, 40}, 73), dk = filled<T, 4, Exec>({2, 1, 300, 40}, 74),
-         dv = filled<T, 4, Exec>({2, 1, 300, 24}, 75);
-    for (auto const& result : {output_of(dq), output_of(dk), output_of(dv)}) {
-      list.push_back({"attention_backward",
-                      [=](Exec const& exec) {
-                        attention_backward(exec, q->const_view(), k->const_view(), v->const_view(),
-                                           out->const_view(), lse->const_view(), dout->const_view(),
-                                           dq->view(), dk->view(), dv->view(), {.causal = true},
-                                           lengths(len_q->const_view(), len_kv->const_view()));
-                      },
-                      result});
-    }
-    auto rows = filled<T, 2, Exec>({70, 300}, 76);
-    auto codes = filled<float8_e4m3, 2, Exec>({70, 300}, 77);
-    auto scales = filled<float, 2, Exec>({70, 3}, 78);
-    list.push_back({"quantize",
+}
+
+template <class Exec, class T>
+void add_attention_backward(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const q = sequences.q;
+  auto const k = sequences.k;
+  auto const v = sequences.v;
+  auto const len_q = sequences.len_q;
+  auto const len_kv = sequences.len_kv;
+  using Lse = LseOf<T>;
+  auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 70), dout = filled<T, 4, Exec>({2, 2, 39, 24}, 71);
+  auto lse = filled<Lse, 3, Exec>({2, 2, 39}, 72);
+  auto dq = filled<T, 4, Exec>({2, 2, 39, 40}, 73), dk = filled<T, 4, Exec>({2, 1, 300, 40}, 74),
+       dv = filled<T, 4, Exec>({2, 1, 300, 24}, 75);
+  for (auto const& result : {output_of(dq), output_of(dk), output_of(dv)}) {
+    list.push_back({"attention_backward",
                     [=](Exec const& exec) {
-                      quantize(exec, rows->const_view(), codes->view(), scales->view());
+                      attention_backward(exec, q->const_view(), k->const_view(), v->const_view(),
+                                         out->const_view(), lse->const_view(), dout->const_view(),
+                                         dq->view(), dk->view(), dv->view(), {.causal = true},
+                                         lengths(len_q->const_view(), len_kv->const_view()));
                     },
-                    output_of(codes)});
-    auto a = filled<T, 2, Exec>({70, 90}, 79), b = filled<T, 2, Exec>({90, 50}, 80);
-    auto dc = filled<T, 2, Exec>({70, 50}, 81);
-    auto da = filled<T, 2, Exec>({70, 90}, 82), db = filled<T, 2, Exec>({90, 50}, 83);
-    for (auto const& result : {output_of(da), output_of(db)}) {
-      list.push_back({"gemm_backward",
-                      [=](Exec const& exec) {
-                        gemm_backward(exec, a->const_view(), b->const_view(), dc->const_view(),
-                                      da->view(), db->view());
-                      },
-                      result});
-    }
+                    result});
   }
+}
+
+template <class Exec, class T>
+void add_quantize(Operations<Exec>& list) {
+  auto rows = filled<T, 2, Exec>({70, 300}, 76);
+  auto codes = filled<float8_e4m3, 2, Exec>({70, 300}, 77);
+  auto scales = filled<float, 2, Exec>({70, 3}, 78);
+  list.push_back(
+      {"quantize",
+       [=](Exec const& exec) { quantize(exec, rows->const_view(), codes->view(), scales->view()); },
+       output_of(codes)});
+}
+
+template <class Exec, class T>
+void add_rows(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const len_q = sequences.len_q;
   auto x = filled<T, 3, Exec>({2, 70, 385}, 16);
   auto weight = filled<T, 1, Exec>({385}, 17);
   auto const rows = [&](char const* name, auto op) {
@@ -165,6 +208,16 @@ std::vector<Operation<Exec>> operations() {
                   output_of(pooled)});
   rows("log_softmax",
        [=](Exec const& exec, auto const& out) { log_softmax(exec, x->const_view(), out); });
+}
+
+template <class Exec, class T>
+void add_rows_backward(Operations<Exec>& list) {
+  auto x = filled<T, 3, Exec>({2, 70, 385}, 16);
+  auto weight = filled<T, 1, Exec>({385}, 17);
+  auto const rows = [&](char const* name, auto op) {
+    auto out = filled<T, 3, Exec>({2, 70, 385}, 18);
+    list.push_back({name, [=](Exec const& exec) { op(exec, out->view()); }, output_of(out)});
+  };
   auto g = filled<T, 3, Exec>({2, 70, 385}, 40);
   auto dweight = filled<T, 1, Exec>({385}, 41), dbias = filled<T, 1, Exec>({385}, 42);
   auto dx = filled<T, 3, Exec>({2, 70, 385}, 43);
@@ -198,6 +251,12 @@ std::vector<Operation<Exec>> operations() {
                     },
                     result});
   }
+}
+
+template <class Exec, class T>
+void add_rotary(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const q = sequences.q;
+  auto const len_q = sequences.len_q;
   auto cos = filled<T, 2, Exec>({39, 40}, 44), sin = filled<T, 2, Exec>({39, 40}, 45);
   auto turned = filled<T, 4, Exec>({2, 2, 39, 40}, 46);
   list.push_back({"rope",
@@ -231,45 +290,62 @@ std::vector<Operation<Exec>> operations() {
                     },
                     result});
   }
-  {
-    auto one = filled<T, 4, Exec>({2, 4, 2, 40}, 51),
-         keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 52);
-    auto values = filled<T, 4, Exec>({2, 2, 1500, 24}, 53),
-         out = filled<T, 4, Exec>({2, 4, 2, 24}, 54);
-    list.push_back({"decode",
+}
+
+template <class Exec, class T>
+void add_caches(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const len_kv = sequences.len_kv;
+  auto one = filled<T, 4, Exec>({2, 4, 2, 40}, 51), keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 52);
+  auto values = filled<T, 4, Exec>({2, 2, 1500, 24}, 53),
+       out = filled<T, 4, Exec>({2, 4, 2, 24}, 54);
+  list.push_back({"decode",
+                  [=](Exec const& exec) {
+                    decode(exec, one->const_view(), keys->const_view(), values->const_view(),
+                           out->view(), {.causal = true}, lengths(none, len_kv->const_view()));
+                  },
+                  output_of(out)});
+  auto new_k = filled<T, 4, Exec>({2, 2, 5, 40}, 55), new_v = filled<T, 4, Exec>({2, 2, 5, 24}, 56);
+  auto k_cache = filled<T, 4, Exec>({2, 2, 400, 40}, 64),
+       v_cache = filled<T, 4, Exec>({2, 2, 400, 24}, 65);
+  k_cache->fill(3), v_cache->fill(3);  // as Output::clear leaves what is not written
+  auto table_cos = filled<float, 2, Exec>({1500, 40}, 57),
+       table_sin = filled<float, 2, Exec>({1500, 40}, 58);
+  for (auto const& result : {output_of(k_cache), output_of(v_cache)}) {
+    list.push_back({"append_kv",
                     [=](Exec const& exec) {
-                      decode(exec, one->const_view(), keys->const_view(), values->const_view(),
-                             out->view(), {.causal = true}, lengths(none, len_kv->const_view()));
+                      append_kv(exec, new_k->const_view(), new_v->const_view(), k_cache->view(),
+                                v_cache->view(), {}, cache_lengths(len_kv->const_view()),
+                                rotary(table_cos->const_view(), table_sin->const_view()));
                     },
-                    output_of(out)});
-    auto new_k = filled<T, 4, Exec>({2, 2, 5, 40}, 55),
-         new_v = filled<T, 4, Exec>({2, 2, 5, 24}, 56);
-    auto k_cache = filled<T, 4, Exec>({2, 2, 400, 40}, 64),
-         v_cache = filled<T, 4, Exec>({2, 2, 400, 24}, 65);
-    k_cache->fill(3), v_cache->fill(3);  // as Output::clear leaves what is not written
-    auto table_cos = filled<float, 2, Exec>({1500, 40}, 57),
-         table_sin = filled<float, 2, Exec>({1500, 40}, 58);
-    for (auto const& result : {output_of(k_cache), output_of(v_cache)}) {
-      list.push_back({"append_kv",
-                      [=](Exec const& exec) {
-                        append_kv(exec, new_k->const_view(), new_v->const_view(), k_cache->view(),
-                                  v_cache->view(), {}, cache_lengths(len_kv->const_view()),
-                                  rotary(table_cos->const_view(), table_sin->const_view()));
-                      },
-                      result});
-    }
-    using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    auto lse = filled<Lse, 3, Exec>({2, 4, 2}, 59), other_lse = filled<Lse, 3, Exec>({2, 4, 2}, 60);
-    auto part = filled<T, 4, Exec>({2, 4, 2, 24}, 61),
-         other = filled<T, 4, Exec>({2, 4, 2, 24}, 62);
-    auto merged = filled<T, 4, Exec>({2, 4, 2, 24}, 63);
-    list.push_back({"merge_states",
-                    [=](Exec const& exec) {
-                      merge_states(exec, part->const_view(), lse->const_view(), other->const_view(),
-                                   other_lse->const_view(), merged->view());
-                    },
-                    output_of(merged)});
+                    result});
   }
+  using Lse = LseOf<T>;
+  auto lse = filled<Lse, 3, Exec>({2, 4, 2}, 59), other_lse = filled<Lse, 3, Exec>({2, 4, 2}, 60);
+  auto part = filled<T, 4, Exec>({2, 4, 2, 24}, 61), other = filled<T, 4, Exec>({2, 4, 2, 24}, 62);
+  auto merged = filled<T, 4, Exec>({2, 4, 2, 24}, 63);
+  list.push_back({"merge_states",
+                  [=](Exec const& exec) {
+                    merge_states(exec, part->const_view(), lse->const_view(), other->const_view(),
+                                 other_lse->const_view(), merged->view());
+                  },
+                  output_of(merged)});
+}
+
+}  // namespace
+
+template <class Exec, class T>
+std::vector<Operation<Exec>> operations() {
+  Operations<Exec> list;
+  Sequences<Exec, T> const sequences;
+  add_products<Exec, T>(list);
+  add_gated_mlp<Exec, T>(list);
+  add_attention(list, sequences);
+  add_attention_backward(list, sequences);
+  add_quantize<Exec, T>(list);
+  add_rows(list, sequences);
+  add_rows_backward<Exec, T>(list);
+  add_rotary(list, sequences);
+  add_caches(list, sequences);
   return list;
 }
 
