@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import ctypes
 import math
 import sys
@@ -363,10 +362,6 @@ def _operand(array: Any, name: str) -> Operand:
     )
 
 
-# Inside explain(): where the answers of calls go that are not to run.
-explained: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("attikos_explained", default=None)
-
-
 # What functions of libattikos run that have no explanation of their own, unless it is one portable kernel.
 _RUNS = {"attikos_gemm_backward": "runs the kernels of gemm, one for each product"}
 
@@ -427,7 +422,7 @@ class Call:
 
     def run(self, function: str, *arguments: Any) -> None:
         """Calls libattikos; operands become pointers to tensors, options pointers to structs."""
-        told = explained.get()
+        told = _autograd.explained.get()
         if told is not None:
             name = function.replace("attikos_", "attikos_explain_")
             if name in _library.FUNCTIONS:

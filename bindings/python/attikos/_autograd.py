@@ -9,10 +9,13 @@ import functools
 import sys
 from typing import Any, Callable, Mapping
 
-from .errors import UnsupportedError
+from .errors import Error, UnsupportedError
 
 # While a recorded function runs: the arrays whose gradients it brings.
 _recorded: contextvars.ContextVar[tuple[Any, ...] | None] = contextvars.ContextVar("attikos_recorded", default=None)
+
+# Inside explain(): where the answers of calls go that are not to run.
+explained: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("attikos_explained", default=None)
 
 
 def wanted(*arrays: Any) -> bool:
@@ -110,7 +113,29 @@ def apply(
     """run(*inputs) with a gradient: back(inputs, outputs, gradients, needed) gives one for every input, whatever
     where none is needed. gradients holds None for outputs that nothing depends on. Only the first `differentiable`
     outputs have gradients. Inputs may be None."""
+    if explained.get() is not None:
+        return _tell(run, back, inputs)
     return _function().apply(run, back, differentiable, *inputs)
+
+
+def _tell(run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:
+    """Inside explain(): what would run, and what for a gradient of the first output."""
+    token = _recorded.set(inputs)
+    try:
+        outputs = run(*inputs)
+    finally:
+        _recorded.reset(token)
+    many = outputs if isinstance(outputs, tuple) else (outputs,)
+    told = explained.get() or []
+    before = len(told)
+    with sys.modules["torch"].no_grad():
+        needed = [getattr(x, "requires_grad", False) for x in inputs]
+        try:
+            back(inputs, many, (many[0],) + (None,) * (len(many) - 1), needed)
+        except Error as problem:
+            told[before:] = [str(problem)]
+    told[before:] = [f"gradients: {answer}" for answer in told[before:]]
+    return outputs
 
 
 def call(run: Callable[..., Any], back: Callable[..., Any], *inputs: Any) -> Any:

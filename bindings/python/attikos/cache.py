@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _autograd, _border, _library, _options
 from ._arguments import Caller, flag, integer, spell, text
-from ._arrays import Call, Operand, explained, operand_of, pointer_or_none
+from ._arrays import Call, Operand, operand_of, pointer_or_none
 from ._host import int32_array
 from ._dtypes import FLOATING, DType, dtype_of
 from .attention import SELDOM, prepare, results, settings_of
@@ -100,7 +100,7 @@ def append_call(
 
 def run_append(call: Call, options: Any) -> None:
     call.run("attikos_append_kv", *(call[name] for name in ("k_new", "v_new", "k_cache", "v_cache")), options)
-    if explained.get() is None:
+    if _autograd.explained.get() is None:
         _autograd.mark_written(call["k_cache"].owner, call["v_cache"].owner)
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 from . import _border, _library, flash_attn
-from ._arrays import explained, text_of
+from ._arrays import text_of
+from ._autograd import explained
 from .attention import attention, attention_backward, flash_attention, naive_attention, tiled_attention
 from .cache import append_kv, decode, merge_split_states, merge_states
 from .errors import ArgumentError
@@ -39,7 +40,8 @@ def explain(function: str | Callable[..., Any], *arguments: Any, **named: Any) -
     for every kernel before it that would not. Nothing runs or is written; raises what the call would raise, for
     functions of one kernel what is wrong before it is reached. function is one of this package that computes, or one
     of attikos.flash_attn, itself or by name. A function of several steps tells of each: flash_attn_with_kvcache with
-    new keys of the step that appends them first, gemm_backward that it multiplies by the kernels of gemm."""
+    new keys of the step that appends them first, gemm_backward that it multiplies by the kernels of gemm. Where PyTorch
+    would record the call, a line "gradients: runs <kernel>" tells where its gradients go."""
     name = function if isinstance(function, str) else getattr(function, "__name__", None)
     known = _EXPLAINED.get(name) if isinstance(name, str) else None
     if known is None or (not isinstance(function, str) and function is not known):

@@ -109,18 +109,12 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
 /// inputs.
 ///
-/// On Hopper, float16 and bfloat16 go to `attention_backward/sm90_wgmma_*` where head dims are up
-/// to 256, q, k, v and dout have contiguous features and strides of whole 16 bytes, the scale is
-/// positive, and the call has no bias, mask, attention_chunk or functor; else, and on every card
-/// from sm_80 on, to `attention_backward/sm80_mma_*` where head dims are up to 256 and the call has
-/// no attention_chunk, functor, bias of another type than float, float16 and bfloat16, or gradient
-/// of a bias that is broadcast. These round weights and gradients of scores to the element type,
-/// whose range holds for them too. float goes to `attention_backward/sm80_simt_f32` likewise, with
-/// head dims up to 128 to `sm80_mma_tf32x3` where `compute` is tf32x3 or tf32, and double with head
-/// dims up to 128, also of a double bias, to `sm80_mma_f64`. All of these take tiles of up to 128
-/// queries and 128 keys as a whole: a NaN or an infinity within a sequence also reaches gradients
-/// of positions that do not see it, where its tile has pairs that are seen. They keep scores as
-/// exponents of 2, as compiled kernels of attention() do, whose range is theirs.
+/// Which kernel a call goes to, and why not to the others, is what explain() tells;
+/// docs/kernels.md has their conditions. Compiled kernels round weights and gradients of scores to
+/// the element type, whose range holds for them too, and keep scores as exponents of 2, as those of
+/// attention() do. They take tiles of up to 128 queries and 128 keys as a whole: a NaN or an
+/// infinity within a sequence also reaches gradients of positions that do not see it, where its
+/// tile has pairs that are seen.
 ///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights
 /// and sums in float (double for double). Scores are computed anew, tile by tile: the only memory

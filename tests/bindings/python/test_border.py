@@ -227,6 +227,20 @@ class OfTorch(unittest.TestCase):
         with torch.inference_mode(), short_only():
             attikos.rms_norm(self.x, torch.nn.Parameter(self.weight))
 
+    def test_explain_tells_of_gradients(self):
+        q, k, v = (torch.randn(2, h, 5, 8) for h in (4, 2, 2))
+        wanted, bias = q.clone().requires_grad_(), torch.zeros(5, 5, requires_grad=True)
+        self.assertEqual(attikos.explain("attention", q, k, v), "runs portable/small")
+        told = attikos.explain("attention", wanted, k, v, causal=True).splitlines()
+        self.assertEqual(told, ["runs portable/small", "gradients: runs portable"])
+        self.assertIn("gradients: runs portable", attikos.explain("attention", q, k, v, bias=bias))
+        self.assertIn("gradients: runs portable", attikos.explain("flash_attn_func", wanted, q, q))
+        self.assertIn("gradients: runs the kernels of gemm", attikos.explain("gemm", q[0], wanted[0], trans_b=True))
+        self.assertIn("gradients: runs portable", attikos.explain("softmax", wanted))
+        with torch.no_grad():
+            self.assertNotIn("gradients", attikos.explain("attention", wanted, k, v))
+        self.assertIsNone(wanted.grad)
+
     def test_recorded_calls(self):
         """Gradients are those of the long way, whatever the options are, and calls that are wrong are refused."""
         q, k, v = (torch.randn(2, h, s, 8) for h, s in ((4, 5), (2, 7), (2, 7)))

@@ -132,6 +132,8 @@ class OnTheDevice(unittest.TestCase):
                                          ("attention_backward/sm80_mma", dict(scale=-0.5))):
                         told = attikos.explain("attention_backward", *x, *state, g, **settings, **more)
                         self.assertEqual(told.split("\n")[0], f"runs {kernel}_{suffix}", told)
+                    told = attikos.explain("attention", x[0].clone().requires_grad_(), *x[1:], **settings)
+                    self.assertIn(f"gradients: runs {here}_{suffix}", told)
 
     def test_gradients_of_wide_types(self):
         for name, kernel, more in (("float32", "simt_f32", {}), ("float32", "mma_tf32x3", dict(compute="tf32x3")),
