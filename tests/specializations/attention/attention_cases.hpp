@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <random>
 
-#include "direct_attention.hpp"
+#include "compare_attention.hpp"
 
 #define STOP_AT_FAILURE \
   if (testing::Test::HasFailure()) return
