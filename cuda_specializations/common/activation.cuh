@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// Activations of float32 numbers that are many: by the special function units where the portable
-/// ones (attikos/epilogue/activation.hpp) call the mathematical library.
+/// \file Activations of many float32 numbers: by the special function units where the portable ones
+/// (attikos/epilogue/activation.hpp) call the math library.
 ///
 /// They differ from the portable ones by a few units in the last place of x. NaN stays NaN.
 #pragma once

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// Host-side manners of every specialization: whose error is whose, which device is current, how to
-/// launch.
+/// \file What the host side of every specialization observes: whose errors are whose, which device
+/// is current, how to launch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -49,11 +48,11 @@ class ScopedDevice {
   cudaError_t status_ = cudaSuccess;
 };
 
-/// Lets launches of a kernel on the current device have as much dynamic shared memory as they ask
-/// for, up to what the device gives a block. The limit belongs to the kernel, not to the launch: if
-/// each launch set what it needs, host threads with different shapes would take it from each other
-/// between setting and launching. So it is set once for each kernel and device, to the most there
-/// can be; the next calls cost a look-up. Any threads may call it, during a capture too.
+/// Lets launches of a kernel on the current device use as much dynamic shared memory as they ask
+/// for, up to what the device allows a block. The limit belongs to the kernel, not to the launch:
+/// if each launch set what it needs, host threads with different shapes would take it from each
+/// other between setting and launching. So it is set once for each kernel and device, to the most
+/// there can be; the next calls cost a look-up. Any threads may call it, during a capture too.
 cudaError_t raise_shared_memory_limit(void const* kernel) noexcept;
 
 /// Launches a kernel of one struct parameter and returns the status of this very launch. `<<<>>>`

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// What the hardware gives: the limits that shapes of kernels are held to.
+/// \file Limits of the hardware, which shapes of kernels are checked against.
 ///
 /// Source: CUDA C++ Programming Guide 13.0, "Compute Capabilities": "Technical Specifications per
 /// Compute Capability".
@@ -29,7 +28,7 @@ constexpr int sm90_share_of_shared(int blocks) {
 }
 static_assert(sm90_share_of_shared(1) == sm90_shared_bytes);
 
-/// Registers of a multiprocessor, all of which a block may have.
+/// Registers of a multiprocessor, all of which one block may use.
 constexpr int multiprocessor_registers = 65536;
 
 }  // namespace cuda

@@ -25,7 +25,7 @@ __device__ __forceinline__ void with_out_type(AttentionParams const& p, F const&
     f(static_cast<__nv_bfloat16*>(nullptr));
 }
 
-/// What repair_rows() has to know of the two queries of a thread.
+/// What repair_rows() has to know about a thread's two queries.
 struct BrokenRows {
   unsigned lanes[2];  ///< whose query came out as NaN though its weights are none
   float factor[2], reference[2];

@@ -22,8 +22,8 @@ struct F32AttentionParams : AttentionParams {
 
 namespace {
 
-/// Blocks for a multiprocessor to hold, as launch bounds say it: other cards than Hopper have
-/// shared memory for two at most, so that theirs may have the registers of a third.
+/// Blocks of a multiprocessor, for the launch bounds: cards other than Hopper have shared memory
+/// for two at most, so that theirs may use the registers of a third.
 constexpr int resident_blocks(int blocks) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
   return blocks < 2 ? blocks : 2;

@@ -91,7 +91,7 @@ __device__ __forceinline__ void mask_f32(AttentionParams const& p, AttentionTile
   }
 }
 
-/// What weights of a thread's queries refer to, and its share of their sums.
+/// The references of the weights of a thread's queries, and the thread's share of their sums.
 template <class Layout>
 struct F32Softmax {
   float largest[Layout::rows], sum[Layout::rows];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// Rows of queries, keys and values on their way to shared memory, whatever their strides, straight
-/// or through pages; and what becomes of values that are no numbers.
+/// \file Copies of rows of queries, keys and values to shared memory, whatever their strides, dense
+/// or paged; and how values that are NaN or infinite are dealt with.
 ///
 /// sequences/row_copier.cuh says what a tile looks like.
 #pragma once
@@ -17,7 +16,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Whether query i does not attend to key j at all, which its weight alone, 0, does not tell.
+/// Whether query i does not attend to key j at all. A weight of 0 does not tell: it may have
+/// underflowed.
 __device__ __forceinline__ bool is_excluded(abi::AttentionArgs const& g, AttentionTile const& t,
                                             int i, int j) {
   if (i >= t.len_q || j < t.seen_from(i) || j >= t.seen_end(i)) return true;
@@ -104,7 +104,7 @@ struct KeyLoader {
     constexpr std::uint32_t exponents = std::is_same_v<T, __half>          ? 0x7c007c00u
                                         : std::is_same_v<T, __nv_bfloat16> ? 0x7f807f80u
                                                                            : 0x7ff00000u;
-    // An exponent of ones runs over into the sign's place when its lowest bit is added.
+    // Adding the exponent's lowest bit to an exponent of all ones carries into the sign's place.
     constexpr std::uint32_t lowest = exponents & -exponents;
     constexpr std::uint32_t add = sizeof(T) == 2 ? lowest * 0x10001u : lowest;
     constexpr std::uint32_t tops = sizeof(T) == 2 ? 0x80008000u : 0x80000000u;

@@ -70,7 +70,7 @@ __device__ __forceinline__ int own_row(AttentionTile const& t, int thread) {
   return t.row0 + thread / 32 * Config::row_tiles * 16 + thread % 32 / 4;
 }
 
-/// Whether one of a warp's queries sees a key of block n. All do but near a mask's edge.
+/// Whether one of a warp's queries sees a key of block n: always, except near a mask's edge.
 template <class Config>
 __device__ __forceinline__ bool sees_block(AttentionTile const& t, int n) {
   if (n >= t.whole_from && n < t.whole_end) return true;

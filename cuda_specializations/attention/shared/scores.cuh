@@ -15,7 +15,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Numbers that turn products into scores, the same for a whole tile.
+/// Factors that turn products into scores, the same for a whole tile.
 struct ScoreTerms {
   float scale;        ///< of the product; within softcap's tanh its share
   float cap;          ///< softcap's factor, 0: none
@@ -249,9 +249,9 @@ constexpr float sum_limit = 8192;
 
 /// Scores become weights relative to 2^m. m need not be the largest score so far: as long as no sum
 /// of a thread's weights exceeds 2^13, float16 holds them and nothing is lost. So the weights are
-/// made with the m of before; only if a sum turns out larger, or m has not been set, is the largest
-/// score looked for; not for NaN, which no m would mend, and which padding may hold. Returns
-/// whether m has changed, and what was summed must be scaled by `factor`.
+/// first made with the previous m; only if a sum turns out larger, or m has not been set, is the
+/// largest score looked for. NaN is no reason to look, since no m would help, and padding may hold
+/// it. Returns whether m has changed, and what was summed must be scaled by `factor`.
 ///
 /// Source of the lazy reference: the published description of FlashAttention-4, which still looks
 /// for the largest score every time.
@@ -284,7 +284,7 @@ __device__ __forceinline__ bool online_softmax_by_largest(
     std::uint32_t (&weights)[Count * sizeof(T) / 4], float (&factor)[2]) {
   float seen[2];
   own_largest_score<Count>(s, seen);
-  // Not so where both are -inf, and their difference NaN.
+  // Except where both are -inf, so that their difference is NaN.
   bool const raise = __any_sync(
       0xffffffff, (seen[0] - rows.largest[0]) * c > 1.8f || (seen[1] - rows.largest[1]) * c > 1.8f);
   if (raise) {
@@ -323,7 +323,7 @@ __device__ __forceinline__ bool online_softmax_in_place(float (&s)[Count], Softm
                                                         float c, float (&factor)[2]) {
   float seen[2];
   largest_score<Count>(s, seen);
-  // Not so where both are -inf, and their difference NaN.
+  // Except where both are -inf, so that their difference is NaN.
   bool const grown =
       (seen[0] - rows.largest[0]) * c > 8.0f || (seen[1] - rows.largest[1]) * c > 8.0f;
   bool const rescale = __any_sync(0xffffffff, grown);

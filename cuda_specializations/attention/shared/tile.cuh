@@ -49,7 +49,7 @@ struct alignas(16) AttentionTile {
   __device__ __forceinline__ int seen_from(int i) const { return max(0, i + offset - window_left); }
 };
 
-/// What float8 elements of a tile's head stand for.
+/// The factors of float8 elements of a tile's head.
 struct TileFactors {
   float scale;        ///< of products of queries and keys, the softmax's scale included
   float value_scale;  ///< of values
@@ -63,7 +63,7 @@ struct AttentionResultTile : AttentionTile {
 
 namespace {
 
-/// Adds to a tile where its results go. Elements of out have 16 bits, whatever those of queries.
+/// Adds to a tile where its results go. Elements of out have 16 bits, whatever the type of queries.
 __device__ __forceinline__ void add_results(AttentionParams const& p, AttentionResultTile& t) {
   abi::AttentionArgs const& g = p.args;
   std::int64_t const b = max(t.batch, 0), h = t.head, row = std::int64_t{t.begin_q} + t.row0;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int bias_box_bytes = 64 * 128;
 
-/// What one thread does all the time: brings the biases of a warpgroup's queries.
+/// The loop of the thread that loads the biases of a warpgroup's queries.
 template <class Config>
 __device__ __forceinline__ void produce_bias(Sm90AttentionParams const& p, unsigned char* ring,
                                              Sm90AttentionSignals<Config>& signals, int consumer) {
@@ -123,8 +123,8 @@ __device__ __forceinline__ void add_copied_bias(Sm90AttentionParams const& p,
   std::uint32_t const thread = static_cast<std::uint32_t>(fresh_thread()) % 128;
   std::uint32_t const own =
       shared_address(ring) + consumer * Config::bias_stages * Config::bias_bytes;
-  // Gives a place back. An arrival does not wait for reads before it whose results nobody has asked
-  // for, and these may be late beside products: so it asks for bits of all that was read.
+  // Gives a place back. An arrival does not wait for earlier reads whose results have not been
+  // used, and beside products these may be late: so bits of all that was read are used first.
   auto const release = [&](std::uint32_t stage, std::uint32_t seen) {
     __syncwarp();
     if (thread % 32 == 0)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// Flash attention by wgmma and TMA for sm_90a: persistent blocks, a warpgroup that brings what
-/// the others need, consumer warpgroups of 64 rows each: queries of a head, or few queries of two
-/// or four heads that share keys.
+/// \file Flash attention by wgmma and TMA for sm_90a: persistent blocks of a producer warpgroup,
+/// which loads what the others need, and consumer warpgroups of 64 rows each: queries of one head,
+/// or few queries of two or four heads that share keys.
 ///
 /// The producer brings the queries of a tile, and blocks of keys and values from the last that a
 /// query of the tile sees to the first, into a ring of shared memory; it also works out which tile
@@ -66,7 +65,7 @@ __device__ __forceinline__ void multiply_values(float (&o)[Config::dv / 2],
   wgmma_commit();
 }
 
-/// Weights that a product has read become the next ones.
+/// Replaces weights that a product has read by the next ones.
 template <int Count>
 __device__ __forceinline__ void replace(std::uint32_t (&weights)[Count],
                                         std::uint32_t const (&fresh)[Count]) {

@@ -30,8 +30,8 @@ struct Sm90LaunchesE4m3 {
 
 namespace {
 
-/// Whether terms can be added to products before they are scaled. 1/scale must leave biases room in
-/// a float32: one below -2^127·scale counts as -inf.
+/// Whether biases can be added to products before they are scaled. A bias times 1/scale must fit
+/// into a float32: one below -2^127·scale counts as -inf.
 inline bool adds_to_products(abi::AttentionArgs const& g) {
   return !(g.softcap > 0) && g.softmax_scale >= 0x1p-24 && g.softmax_scale <= 0x1p24;
 }
@@ -54,7 +54,7 @@ inline bool copies_bias(abi::AttentionArgs const& g) {
               : refuse_operand<__half>(g.bias, extent, g.bias_stride, "", "", "")) == nullptr;
 }
 
-/// A stride in units of 16 bytes; 0 where there is nothing to step over.
+/// A stride in units of 16 bytes; 0 for a dimension of extent 1.
 template <class T>
 std::int64_t units_of(std::int64_t const (&extent)[4], std::int64_t const (&stride)[4], int r) {
   return extent[r] > 1 ? stride[r] * static_cast<std::int64_t>(sizeof(T)) / 16 : 0;

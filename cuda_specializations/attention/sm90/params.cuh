@@ -21,7 +21,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// What scores come to, in the cases that have a shortcut from products to weights.
+/// The forms of scores that have a shortcut from products to weights.
 enum class ScoreForm : int {
   general,
   capped  ///< cap·tanh(scale / cap·s)
@@ -93,19 +93,20 @@ struct Sm90AttentionConfig {
   using Tile = std::conditional_t<
       scaled, Sm90AttentionScaledTile,
       std::conditional_t<columns || fuses_softcap, Sm90AttentionSlopedTile, Sm90AttentionTile>>;
-  /// Registers for a second set of weights: the next ones are made while the product reads these.
+  /// There are registers for a second set of weights: the next ones are made while the product
+  /// reads these.
   static constexpr bool spare_weights = consumers == 2 || sizeof(T) == 1;
-  /// Hardly any registers beside scores, weights and sums.
+  /// There are hardly any registers left beside scores, weights and sums.
   static constexpr bool full = sizeof(T) == 1 && (dv == 256 || (tile_n == 192 && dv == 128));
   /// Registers for what tells which blocks have masked keys, and which of a block's keys the rows
   /// see, worked out while its products are under way.
   static constexpr bool keeps_blocks = consumers == 2 && !full;
   static constexpr bool keeps_keys =
       keeps_blocks && !fuses_softcap && sizeof(T) == 2 && (dv < 256 || d == 256);
-  /// Registers to make the first weights of the next tile before rows are stored.
+  /// There are registers to make the first weights of the next tile before rows are stored.
   static constexpr bool stores_late =
       consumers == 2 && sizeof(T) == 2 && !(terms || copies_bias || columns);
-  /// Registers to store rows beside the first product of the next tile.
+  /// There are registers to store rows beside the first product of the next tile.
   static constexpr bool overlaps_store = sizeof(T) == 2 || !(terms || full);
   static constexpr int weight_words = tile_n * static_cast<int>(sizeof(T)) / 8;  ///< of a thread
   static constexpr int threads = 128 * (1 + consumers);

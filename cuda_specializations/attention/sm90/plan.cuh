@@ -16,7 +16,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Works out softcap's series; leaves one that stands for nothing if there is none.
+/// Works out softcap's series; without softcap it is left as one that is never used.
 ///
 /// P is the polynomial of least relative error, 2^-19.7, for tanh(x) / x in x² up to 0.09: less
 /// than the products' own.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-/// \file
-/// The producer of the sm_90a attention kernels: what comes into shared memory, and when.
+/// \file The producer of the sm_90a attention kernels: what is loaded into shared memory, and when.
 #pragma once
 
 #include "paged_kv.cuh"
@@ -57,8 +56,8 @@ __device__ __forceinline__ void load_queries(Sm90AttentionParams const& p, unsig
   }
 }
 
-/// What one thread does all the time where a warp has nothing else to do: finds tiles and
-/// brings their queries, ahead of the keys that the other thread brings.
+/// The loop of a thread whose warp has nothing else to do: it finds tiles and loads their queries,
+/// ahead of the keys that the other thread loads.
 template <class Config>
 __device__ __forceinline__ void produce_tiles(Sm90AttentionParams const& p, unsigned char* q_ring,
                                               Sm90AttentionSignals<Config>& signals) {
@@ -72,7 +71,7 @@ __device__ __forceinline__ void produce_tiles(Sm90AttentionParams const& p, unsi
   }
 }
 
-/// What one thread of the producer does all the time.
+/// The loop of one thread of the producer.
 template <class Config>
 __device__ __forceinline__ void produce(Sm90AttentionParams const& p, unsigned char* q_ring,
                                         unsigned char* k_ring, unsigned char* v_ring,

@@ -124,8 +124,8 @@ __device__ __forceinline__ void produce_columns(Sm90AttentionParams const& p, un
   }
 }
 
-/// Makes distances of what tensor cores added where a block has keys on both sides of the diagonal,
-/// unless those behind it do not count anyway.
+/// Turns what tensor cores added into distances where a block has keys on both sides of the
+/// diagonal, unless those behind it do not count anyway.
 template <class Config>
 __device__ __forceinline__ void finish_distances(Sm90AttentionParams const& p,
                                                  typename Config::Tile const& t, int n,

@@ -59,7 +59,7 @@ __device__ __forceinline__ void transpose_block(std::uint32_t raw, std::uint32_t
 
 constexpr int transpose_barrier = 7;  // the warps that transpose
 
-/// What the warps of the producer that transpose do all the time.
+/// The loop of the warps of the producer that transpose.
 template <class Config>
 __device__ __forceinline__ void transpose_values(unsigned char* raw_ring, unsigned char* v_ring,
                                                  Sm90AttentionSignals<Config>& signals, int warp) {

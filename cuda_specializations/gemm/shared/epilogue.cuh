@@ -37,8 +37,8 @@ struct PreActivation {
 struct Epilogue {
   float alpha, beta, scale;
   bool along_m;  ///< C's smaller stride is along M
-  /// There is more to do than alpha; or no more than numbers that all elements of a matrix are
-  /// multiplied by; or no more than those of its rows and columns.
+  /// Whether there is more to do than alpha; whether there are only factors of all elements of a
+  /// matrix; whether there are only those and factors of its rows and columns.
   bool more_than_alpha, only_factors, only_row_column_factors;
   bool plain;                      ///< alpha is all there is to do, and C's elements have no 8 bits
   bool rows_ahead, columns_ahead;  ///< their factors are fetched before a tile's sums are there
@@ -225,7 +225,7 @@ __device__ __forceinline__ void store_plain(Epilogue const& e, std::int64_t to, 
   }
 }
 
-/// Any activation, as one piece of code: inlined for every sum it would be a hundred.
+/// Any activation, as one function: inlined for every sum there would be a hundred copies.
 __device__ __noinline__ float4 activate_four(Activation activation, float4 x) {
   return {fast_activation(activation, x.x), fast_activation(activation, x.y),
           fast_activation(activation, x.z), fast_activation(activation, x.w)};

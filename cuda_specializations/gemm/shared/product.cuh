@@ -51,7 +51,7 @@ constexpr bool factors_fit(abi::ScaleGrid const& s, bool of_a) {
   return of_a ? s.col == 0 && s.row_shift == 0 : s.row == 0 && s.col_shift == 0;
 }
 
-/// Whether they change along K, but only from one 128 to the next.
+/// Whether they change along K, but only every 128.
 constexpr bool along_blocks(abi::ScaleGrid const& s, bool of_a) {
   if (s.data == nullptr || factors_fit(s, of_a)) return false;
   // Kernels count in 32 bits between a matrix's factors.

@@ -13,9 +13,9 @@ namespace {
 /// sums[i][j] += a[i] · b[j].
 ///
 /// The register file reads one even and one odd register in a cycle, so that a multiply-add takes
-/// two unless one operand is that of the one before: the order goes to and fro along columns, which
-/// leaves a sum and one operand to read. a and b are to come four at a time from 16-byte loads, so
-/// that these two can lie in different halves.
+/// two cycles unless it shares an operand with the one before: the order goes back and forth along
+/// columns, which leaves a sum and one operand to read. a and b are to come four at a time from
+/// 16-byte loads, so that these two can lie in different halves.
 template <int Rows, int Columns>
 __device__ __forceinline__ void add_products(float (&sums)[Rows][Columns], float const (&a)[Rows],
                                              float const (&b)[Columns]) {

@@ -14,7 +14,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// What a configuration's main loop falls short of the tensor cores' rate: narrow tiles wait for
+/// How far a configuration's main loop falls short of the tensor cores' rate: narrow tiles wait for
 /// shared memory, and every stage for its barrier.
 template <class Config>
 constexpr double main_loop_slack() {

@@ -76,11 +76,11 @@ enum class AppendKvOption : std::uint8_t {
 };
 using AppendKvOptionSet = OptionSet<AppendKvOption>;
 
-/// The options that a call uses. Types, extents and strides are none: a kernel looks at each of
-/// them by itself.
+/// The options that a call uses. Types, extents and strides are not options: every kernel checks
+/// those itself.
 constexpr AppendKvOptionSet options_of(AppendKvArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a row above, unless every
-  // kernel there is works without a look at it.
+  // Every member is named here. A new one is an option and gets a row above, unless all kernels
+  // work without looking at it.
   [[maybe_unused]] auto const& [k_new, v_new, k_cache, v_cache, type_new, type_cache, batch, heads,
                                 seqlen_new, head_dim, head_dim_v, capacity, k_new_stride,
                                 v_new_stride, k_cache_stride, v_cache_stride, cu_seqlens_new,
@@ -95,8 +95,8 @@ constexpr AppendKvOptionSet options_of(AppendKvArgs const& args) noexcept {
   return AppendKvOptionSet() ATTIKOS_APPEND_KV_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
-/// refuse it; null if there is none.
+/// Why a kernel that takes these options alone refuses a call: the reason of the first option that
+/// the call uses and the kernel does not take; null if there is none.
 constexpr char const* beyond(AppendKvArgs const& args, AppendKvOptionSet takes) noexcept {
   using Option = AppendKvOption;
   constexpr OptionReason<Option> reasons[] = {ATTIKOS_APPEND_KV_ARGUMENTS(ATTIKOS_ARGUMENT_REASON)};

@@ -79,7 +79,7 @@ struct AttentionArgs {
   void const* sinks = nullptr;  ///< one logit per query head, in the denominator only
   DType type_sinks = DType::float32;
   std::int64_t sinks_stride = 0;
-  /// Factors of what float8 elements stand for, per (batch, heads_kv).
+  /// Factors that float8 elements are multiplied by, per (batch, heads_kv).
   float const* descale_q = nullptr;
   float const* descale_k = nullptr;
   float const* descale_v = nullptr;
@@ -120,10 +120,10 @@ constexpr bool is_asked(Offsets const& given, Offsets const&) noexcept {
 }
 
 /// The options that a call uses. Types, extents, strides, the scale and what `compute` allows are
-/// none: a kernel looks at each of them by itself.
+/// not options: every kernel checks those itself.
 constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a row above, unless every
-  // kernel there is works without a look at it.
+  // Every member is named here. A new one is an option and gets a row above, unless all kernels
+  // work without looking at it.
   [[maybe_unused]] auto const& [q, k, v, out, lse, type, type_out, batch, heads_q, heads_kv,
                                 seqlen_q, seqlen_kv, head_dim, head_dim_v, q_stride, k_stride,
                                 v_stride, out_stride, lse_stride, softmax_scale, softcap, causal,
@@ -141,8 +141,8 @@ constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
       ATTIKOS_LATER_SCORE_OPTIONS(ATTIKOS_CXX_OPTION_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
-/// refuse it; null if there is none.
+/// Why a kernel that takes these options alone refuses a call: the reason of the first option that
+/// the call uses and the kernel does not take; null if there is none.
 constexpr char const* beyond(AttentionArgs const& args, AttentionOptionSet takes) noexcept {
   using Option = AttentionOption;
   constexpr OptionReason<Option> reasons[] = {ATTIKOS_ATTENTION_ARGUMENTS(

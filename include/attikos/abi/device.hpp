@@ -11,8 +11,8 @@
 struct CUstream_st;  // cudaStream_t without the CUDA headers
 
 // One symbol per version, so that headers and companion of different versions fail at link or load
-// with one line that says what happened. Named by hand-made pasting, since the version comes as
-// three numbers.
+// with one line that says what happened. The name is pasted together by hand, since the version
+// comes as three numbers.
 #define ATTIKOS_PASTE_COMPANION_TAG(major, minor, patch) \
   attikos_cuda_companion_must_match_headers_##major##_##minor##_##patch
 #define ATTIKOS_EXPAND_COMPANION_TAG(major, minor, patch) \
@@ -79,8 +79,8 @@ bool stream_is_capturing(CUstream_st* stream) noexcept;
 /// CUDA's text for the status a `launch` returned, e.g. "invalid argument".
 char const* error_string(int status) noexcept;
 
-/// Whether the linked companion is of these headers' version. Calling it makes the version's symbol
-/// a link-time need; the answer is true whenever the program links at all.
+/// Whether the linked companion is of these headers' version. A program that calls it needs the
+/// version's symbol to link, so that the answer is true whenever it links at all.
 inline bool companion_matches_headers() noexcept { return ATTIKOS_COMPANION_TAG == 1; }
 
 }  // namespace abi

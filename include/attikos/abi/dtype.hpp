@@ -9,8 +9,8 @@
 #if defined(__CUDACC__) || defined(__HIPCC__)
 #define ATTIKOS_HD __host__ __device__
 #else
-/// Marks a function that kernels on any device may call. Used where Kokkos's own macro is out of
-/// reach.
+/// Marks a function that kernels on any device may call. Used where Kokkos's own macro is not
+/// available.
 #define ATTIKOS_HD
 #endif
 

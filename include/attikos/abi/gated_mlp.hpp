@@ -40,11 +40,11 @@ enum class GatedMlpOption : std::uint8_t {
 };
 using GatedMlpOptionSet = OptionSet<GatedMlpOption>;
 
-/// The options that a call uses. Types, extents and strides are none: a kernel looks at each of
-/// them by itself.
+/// The options that a call uses. Types, extents and strides are not options: every kernel checks
+/// those itself.
 constexpr GatedMlpOptionSet options_of(GatedMlpArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a row above, unless every
-  // kernel there is works without a look at it.
+  // Every member is named here. A new one is an option and gets a row above, unless all kernels
+  // work without looking at it.
   [[maybe_unused]] auto const& [x, gate_weight, up_weight, out, type_x, type_weight, type_out,
                                 batch, tokens, hidden, intermediate, x_batch, x_token, x_hidden,
                                 gate_intermediate, gate_hidden, up_intermediate, up_hidden,
@@ -54,8 +54,8 @@ constexpr GatedMlpOptionSet options_of(GatedMlpArgs const& args) noexcept {
   return GatedMlpOptionSet() ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
-/// refuse it; null if there is none.
+/// Why a kernel that takes these options alone refuses a call: the reason of the first option that
+/// the call uses and the kernel does not take; null if there is none.
 constexpr char const* beyond(GatedMlpArgs const& args, GatedMlpOptionSet takes) noexcept {
   using Option = GatedMlpOption;
   constexpr OptionReason<Option> reasons[] = {ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_REASON)};

@@ -63,8 +63,8 @@ struct GemmTiles {
 /// null, which means none. beta = 0 means that C is never read. Storage of A, B, bias must not
 /// overlap C; residual may be C itself. That of `pre_activation` overlaps nothing.
 ///
-/// A and B stand for what they hold times their scales, less their zero points. What may be left at
-/// its default is an option, which a kernel names in its list or refuses.
+/// A and B are multiplied by their scales, and zero points are subtracted from them. A member that
+/// may be left at its default is an option, which a kernel names in its list or refuses.
 struct GemmArgs {
   void const* a = nullptr;
   void const* b = nullptr;
@@ -158,10 +158,10 @@ constexpr bool is_asked(ScaleGrid const& given, ScaleGrid const&) noexcept {
 }
 
 /// The options that a call uses. Types, extents, strides and what `compute` and `accumulate` allow
-/// are none: a kernel looks at each of them by itself.
+/// are not options: every kernel checks those itself.
 constexpr GemmOptionSet options_of(GemmArgs const& args) noexcept {
-  // Every member has its name here. One that is new is an option, with a row above, unless every
-  // kernel there is works without a look at it.
+  // Every member is named here. A new one is an option and gets a row above, unless all kernels
+  // work without looking at it.
   [[maybe_unused]] auto const& [a, b, c, type_a, type_b, type_c, m, n, k, batch, a_batch, a_m, a_k,
                                 b_batch, b_k, b_n, c_batch, c_m, c_n, alpha, beta, scale,
                                 activation, bias, type_bias, bias_along, bias_stride, residual,
@@ -178,8 +178,8 @@ constexpr GemmOptionSet options_of(GemmArgs const& args) noexcept {
   return GemmOptionSet() ATTIKOS_GEMM_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);
 }
 
-/// The first thing that a call asks of a kernel which takes these options alone, as a reason to
-/// refuse it; null if there is none.
+/// Why a kernel that takes these options alone refuses a call: the reason of the first option that
+/// the call uses and the kernel does not take; null if there is none.
 constexpr char const* beyond(GemmArgs const& args, GemmOptionSet takes) noexcept {
   using Option = GemmOption;
   constexpr OptionReason<Option> reasons[] = {ATTIKOS_GEMM_ARGUMENTS(ATTIKOS_ARGUMENT_REASON)};

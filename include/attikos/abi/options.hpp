@@ -24,7 +24,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace abi {
 
-/// Some of the options of an operation. `Option` is an enumeration with fewer than 32 values.
+/// A set of options of an operation. `Option` is an enumeration with fewer than 32 values.
 template <class Option>
 class OptionSet {
  public:
@@ -33,14 +33,14 @@ class OptionSet {
   constexpr OptionSet(Option first, Options... more) noexcept
       : bits_((bit(first) | ... | bit(more))) {}
 
-  /// These and another one if `asked`.
+  /// These and, if `asked`, one more.
   constexpr OptionSet with(Option option, bool asked = true) const noexcept {
     return OptionSet(bits_ | (asked ? bit(option) : 0u));
   }
   constexpr OptionSet operator|(OptionSet const& more) const noexcept {
     return OptionSet(bits_ | more.bits_);
   }
-  /// These but for some.
+  /// These without some of them.
   constexpr OptionSet without(OptionSet const& some) const noexcept {
     return OptionSet(bits_ & ~some.bits_);
   }

@@ -47,7 +47,7 @@ auto* data_of(T const& tensor) {
   }
 }
 
-/// A strided tensor whose element type and rank are values. Of rank 0 it is absent.
+/// A strided tensor whose element type and rank are values. Rank 0 means that there is none.
 struct AnyTensor {
   static constexpr int max_rank = 5;
   void const* data = nullptr;
@@ -62,7 +62,7 @@ struct AnyTensor {
   T const* as() const {
     return static_cast<T const*>(data);
   }
-  /// The tensor with as many dimensions, those it lacks being of extent 1 and in front.
+  /// The tensor with that many dimensions: those it lacks are added in front, with extent 1.
   AnyTensor with_rank(int wanted) const {
     AnyTensor x = *this;
     int const missing = wanted - rank;

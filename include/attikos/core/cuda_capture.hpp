@@ -19,8 +19,8 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// Makes a runtime call whose failure is told by its status alone: the thread's last error stays
-/// what it was, since an older one is the caller's to find.
+/// Makes a runtime call that reports a failure by its status alone: the thread's last error stays
+/// what it was, since an older one is for the caller to find.
 template <class Call>
 cudaError_t without_last_error(Call const& call) {
   cudaError_t const before = cudaPeekAtLastError();
@@ -88,8 +88,8 @@ inline Capture capture_of(cudaStream_t stream) {
   return capture;
 }
 
-/// Memory of a device that Kokkos's tools hear of. Making it waits for nothing, copies nothing and
-/// is allowed while streams are captured, unlike making a View.
+/// Device memory that Kokkos's tools are told of. Allocating it waits for nothing, copies nothing
+/// and is allowed while streams are captured, unlike creating a View.
 class CudaMemory {
  public:
   CudaMemory(char const* operation, int device, std::size_t size) : bytes(size), device_(device) {

@@ -40,9 +40,9 @@ namespace detail {
 template <class... Kernels>
 struct KernelList {};
 
-/// The seam. The primary template says "no specialization": the portable kernel runs. Full
-/// specializations by operation, execution space and element types list candidates (see
-/// gemm/gemm_cuda.hpp).
+/// Where compiled kernels are attached. The primary template says "no specialization": the portable
+/// kernel runs. Full specializations by operation, execution space and element types list
+/// candidates (see gemm/gemm_cuda.hpp).
 template <class Operation, class Exec, class... Elements>
 struct Specializations {
   using kernels = KernelList<>;
@@ -59,8 +59,8 @@ inline bool demands(char const* wanted, char const* name) {
 /// or one kernel's name.
 ///
 /// `visit(kernel)` is called once for the first specialization that accepts, and not at all when
-/// the portable kernel is to run. A demanded kernel that cannot run throws UnsupportedError with
-/// the reason. `log` may be null: an ordinary call keeps no record. Returns whether a
+/// the portable kernel is to run. Throws UnsupportedError with the reason if a demanded kernel
+/// cannot run. `log` may be null: an ordinary call keeps no record. Returns whether a
 /// specialization was visited.
 template <class Args, class Exec, class Visit, class... Kernels>
 bool choose_kernel(char const* operation, KernelList<Kernels...>, char const* kernel,

@@ -23,8 +23,8 @@ inline std::string label(char const* operation, char const* kernel) {
   return text;
 }
 
-/// The same for a launch or a region; nothing where no tool listens. Between two launches of a call
-/// no memory may be wanted: it might not be had, and half of the result is written.
+/// The same for a launch or a region; nothing where no tool listens. Nothing may be allocated
+/// between two launches of a call: that could fail when half of the result has been written.
 inline std::string label_if_heard(char const* operation, char const* kernel) {
   return Kokkos::Tools::profileLibraryLoaded() ? label(operation, kernel) : std::string();
 }

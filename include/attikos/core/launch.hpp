@@ -36,8 +36,8 @@ inline int checked_scratch(char const* operation, std::size_t bytes) {
   return static_cast<int>(bytes);
 }
 
-/// All of [0, count). On a host in chunks of about what Kokkos takes, who asks an instance of its
-/// own making for the number of threads; see concurrency_of().
+/// All of [0, count). On a host, in chunks of about the size that Kokkos chooses; Kokkos itself
+/// would ask an instance that it makes for the number of threads, see concurrency_of().
 template <class Exec>
 auto range_policy(Exec const& exec, std::int64_t count) {
   using Policy = Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>;
@@ -54,7 +54,7 @@ auto range_policy(Exec const& exec, std::int64_t count) {
 }
 
 /// Launches `kernel` asynchronously on the policy's instance. The hint makes CUDA take the functor
-/// as a kernel argument whatever its size: the way through constant memory would wait for the
+/// as a kernel argument whatever its size: passing it through constant memory would wait for the
 /// launch before.
 template <class Policy, class Kernel>
 void launch(char const* operation, char const* name, Policy const& policy, Kernel const& kernel) {

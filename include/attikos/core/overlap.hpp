@@ -15,8 +15,8 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// The bytes from the first to the last that a tensor's elements take. Empty where there are no
-/// elements, or no data: these stand for a tensor that is not there.
+/// The bytes from the first to the last that a tensor's elements occupy. Empty where there are no
+/// elements, or no data, which means that there is no such tensor.
 struct MemoryRange {
   std::uintptr_t begin, end;
 
@@ -241,8 +241,8 @@ struct Argument {
   int may_be = -1;  ///< of an input: the number of the output that it may be itself
 };
 
-/// Refuses outputs that share memory: StrideError where it is with themselves, Error where it is
-/// with another output or an input, as far as addresses, extents and strides tell. Costs some
+/// Refuses outputs that share memory: StrideError where elements of one do, Error where an output
+/// does with another output or an input, as far as addresses, extents and strides tell. Costs some
 /// nanoseconds a tensor unless ranges of addresses meet. Every operation that writes tensors calls
 /// this once, before it writes, with all that it was given; what is absent does not count.
 inline void check_outputs(char const* operation, std::initializer_list<Argument> outputs,

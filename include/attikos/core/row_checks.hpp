@@ -28,8 +28,8 @@ inline void check_extents_like(char const* operation, char const* name, AnyTenso
                         "; expected the extents of ", like_name, ", which is ", describe(like));
 }
 
-/// The checks that backward row operations share: `dout` and `dx` go with `x` (or, for operations
-/// that need their result only, with what `x_name` says).
+/// The checks that backward row operations share: `dout` and `dx` have the shape of `x` (or, for
+/// operations that need only their result, of what `x_name` names).
 template <ExecutionSpace Exec, TensorLike X, TensorLike Dout, TensorLike Dx>
 void check_row_backward(char const* operation, char const* x_name, X const& x, Dout const& dout,
                         Dx const& dx) {

@@ -32,8 +32,8 @@ struct RowChunks {
 };
 
 /// The partition of `rows` rows that sum into `width` columns. A device needs more chunks than a
-/// host to be busy, and the more of them the narrower they are; partial sums then take at most a
-/// few MiB, or 1024 rows.
+/// host to keep busy, the more the narrower they are; partial sums take at most a few MiB, or 1024
+/// rows.
 inline RowChunks partition_rows(bool host, std::int64_t rows, std::int64_t width) {
   std::int64_t const by_width = (std::int64_t{1} << 21) / (width > 0 ? width : 1);
   std::int64_t const most = host ? 256 : by_width < 1024 ? 1024 : by_width > 8192 ? 8192 : by_width;
@@ -140,8 +140,8 @@ struct PartialSums {
   }
 };
 
-/// Adds groups of partial rows until one group is left; returns where it lies and sets `rows` to
-/// its size. Every level is written behind the one before.
+/// Adds groups of partial rows until one group is left; returns where that lies and sets `rows` to
+/// its size. Each level is written after the one before.
 template <class Acc, class Exec>
 Acc const* sum_partials(Exec const& exec, char const* operation, Acc* partial, std::int64_t& rows,
                         std::int64_t width) {

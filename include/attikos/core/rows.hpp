@@ -119,7 +119,7 @@ void check_row_vector(char const* operation, char const* name, TensorRef<X, Rank
                       x.extent[Rank - 1], ", the last extent of x, which is ", describe(x));
 }
 
-/// Types and signs of extents, as all row operations ask for them.
+/// Types and signs of extents, which all row operations check alike.
 template <ExecutionSpace Exec, TensorLike X, TensorLike Out>
 void check_row_operation(char const* operation, X const& x, Out const& out) {
   check_tensor<Exec, X>();

@@ -274,7 +274,8 @@ KOKKOS_INLINE_FUNCTION void multiply_nonzero(Team const& team, Acc const* a, int
     KOKKOS_IF_ON_HOST((for (int j = 0; j < cols;
                             j += Traits::cols, b += static_cast<std::int64_t>(ldb) * Traits::cols) {
       if (host::all_finite<Acc>(b, static_cast<std::int64_t>(k) * Traits::cols)) {
-        // 0·finite adds nothing: whole register blocks of rows may run on.
+        // 0 times a finite number adds nothing: whole register blocks of rows need not be taken
+        // apart.
         host::multiply_rows<Acc, Traits::width, Traits::rows, 2>(a, lda, b, c + j, ldc, rows, k,
                                                                  true);
       } else {

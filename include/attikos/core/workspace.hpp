@@ -25,8 +25,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 
 /// Memory for one call: `workspace(view)` with a contiguous rank-1 View of any element type, at
-/// least
-/// `*_workspace_size(…)` bytes. Its content before and after the call means nothing.
+/// least `*_workspace_size(…)` bytes. Its content means nothing before or after the call.
 template <TensorLike T>
 struct Workspace {
   T view;
@@ -57,16 +56,16 @@ bool is_capturing([[maybe_unused]] Exec const& exec) {
   return false;
 }
 
-/// What is to be done before Kokkos is finalized. Kokkos's own list of such hooks is not guarded:
-/// through here the library's threads at least do not meet there.
+/// What is to be done before Kokkos is finalized. Kokkos's own list of such hooks is not guarded by
+/// a lock; going through here keeps at least this library's threads apart.
 inline void at_finalize(std::function<void()> todo) {
   static std::mutex& mutex = *new std::mutex;
   std::lock_guard<std::mutex> const lock(mutex);
   Kokkos::push_finalize_hook(std::move(todo));
 }
 
-/// Where calls take workspace from instead of the pool: memory of the instance's device that may be
-/// used in the order of its queue, 64 bytes aligned, or null where there is none.
+/// Where calls get workspace instead of from the pool: memory of the instance's device that may be
+/// used in the order of its queue, aligned to 64 bytes, or null where there is none.
 struct MemorySource {
   void* (*allocate)(void* user, std::size_t bytes) = nullptr;
   void (*release)(void* user, void* memory) = nullptr;
@@ -126,7 +125,8 @@ class PoolMemory {
  public:
   PoolMemory(char const* operation, Exec const&, std::size_t size)
       : bytes(size), label_(label("workspace", operation)) {
-    // No View, which loses its memory where what it needs beside it cannot be had.
+    // Not a View, which would leak its memory if the bookkeeping that it allocates beside it
+    // failed.
     try {
       data = Space().allocate(label_.c_str(), bytes);
     } catch (std::exception const& error) {

@@ -84,7 +84,7 @@ inline std::string escaped(std::string_view text) {
   return result;
 }
 
-/// FNV-1a, 64 bits: it is to notice damage, not malice.
+/// FNV-1a, 64 bits: meant to notice damage, not malice.
 inline std::uint64_t checksum(std::string_view text) {
   std::uint64_t hash = 14695981039346656037u;
   for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
