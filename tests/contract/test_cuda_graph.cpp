@@ -7,7 +7,6 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <algorithm>
 
 #include "operations.hpp"
 
