@@ -89,9 +89,15 @@ def _function() -> Any:
                 found = context.back(inputs, saved[context.inputs :], gradients, needed)
             found = [g if yes else None for g, yes in zip(found, needed)]
             if torch.is_grad_enabled():  # the backward pass is being recorded
-                anchors = [x for x in (*gradients, *saved) if x is not None and x.requires_grad]
-                found = [x if x is None or not anchors else Once.apply(anchors[0], x) for x in found]
+                found = without_second(found, (*gradients, *saved))
             return (None, None, None, *found)
+
+    return Recorded
+
+
+@functools.lru_cache(maxsize=1)
+def _once() -> Any:
+    torch = sys.modules["torch"]
 
     class Once(torch.autograd.Function):  # type: ignore[misc, name-defined]
         """A gradient, which is a function of what the call was given but has no derivative itself."""
@@ -104,7 +110,14 @@ def _function() -> Any:
         def backward(context: Any, given: Any) -> Any:
             raise UnsupportedError("attikos: there are no second derivatives; expected gradients of the first order")
 
-    return Recorded
+    return Once
+
+
+def without_second(gradients: Any, of: Any) -> list[Any]:
+    """Gradients that a recorded backward pass found from the tensors `of`: each says, when asked for a derivative
+    itself, that there is none."""
+    anchors = [x for x in of if x is not None and x.requires_grad]
+    return [x if x is None or not anchors else _once().apply(anchors[0], x) for x in gradients]
 
 
 def apply(

@@ -37,6 +37,8 @@ _ndarrays: dict[type, bool] = {}
 
 LONG, FROM_ALLOCATOR, OF_NUMPY, RECORDS = 0, 1, 2, 3
 
+_recorded: Any = None  # the module of that name, once a tensor came that it takes
+
 
 def _never() -> Any:
     return False
@@ -49,6 +51,7 @@ _level: Any = _never
 
 def meet(kind: type) -> None:
     """Opens the short way for a type of arrays; every call that goes the long way comes by here."""
+    global _recorded
     if kind in _met:
         return
     with _lock:
@@ -65,6 +68,9 @@ def meet(kind: type) -> None:
             if _functions:
                 _ndarrays[np.ndarray] = True
                 if kind is not np.ndarray and _watch(torch):
+                    from . import _recorded as module
+
+                    _recorded = module
                     _tensors.update(dict.fromkeys(tensors, True))
         _met.add(kind)
 
@@ -103,6 +109,8 @@ atexit.register(_close)
 
 _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
+    "rms_norm_backward", "layer_norm_backward", "l2_normalize_backward", "softmax_backward", "log_softmax_backward",
+    "gemm_backward", "attention_backward", "more",
 )  # fmt: skip
 
 
@@ -164,16 +172,18 @@ def _way(first: Any, *others: Any) -> int:
         if first.is_neg():
             return LONG
         records = _records()
-        way = RECORDS if records and first.requires_grad else FROM_ALLOCATOR
+        way, alone = RECORDS if records and first.requires_grad else FROM_ALLOCATOR, True
         for x in others:
             if type(x) in _tensors:
                 if x.is_neg():
                     return LONG
                 if records and x.requires_grad:
                     way = RECORDS
-            elif type(x) not in _ndarrays:
+            elif type(x) in _ndarrays:
+                alone = False
+            else:
                 return LONG
-        return way
+        return way if alone or way != RECORDS else LONG
     if kind not in _ndarrays or _is_barred():
         return LONG
     for x in others:
@@ -194,6 +204,28 @@ class Declined(Exception):
     """A call that was to be recorded is none of the border's after all."""
 
 
+def _record(function: Any, *arguments: Any) -> Any:
+    try:
+        return function.apply(*arguments)
+    except Declined:
+        return None
+
+
+def gradients(name: str, count: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
+    """What a compiled function of so many gradients gives as a tuple, or None; nothing is recorded here."""
+    if _way(*arrays) != FROM_ALLOCATOR:
+        return None
+    try:
+        first = _functions[name](*arrays, *numbers)
+    except Exception:  # noqa: BLE001
+        return None
+    if first is None or count == 1:
+        return None if first is None else (first,)
+    more = _functions["more"]
+    found = (first, more(first)) if count == 2 else (first, more(first), more(first))
+    return None if found[-1] is None else found
+
+
 def is_zero(number: Any) -> bool:
     return type(number) is float and number == 0.0
 
@@ -201,8 +233,10 @@ def is_zero(number: Any) -> bool:
 def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
     """rms_norm, layer_norm, l2_normalize, softmax or log_softmax."""
     way = _way(x, *vectors)
-    if way == LONG or way == RECORDS:
+    if way == LONG:
         return None
+    if way == RECORDS:
+        return _record(_recorded.Rows, name, number, x, *vectors)
     try:
         out = np.empty(x.shape, x.dtype) if way == OF_NUMPY else None
         done = _functions[name](x, out, *vectors, number)
@@ -215,28 +249,32 @@ def gemm(
     a: Any, b: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
     activation: Any, compute: Any, accumulate: Any, kernel: Any, recorded: bool = False,
 ) -> Any:  # fmt: skip
-    """recorded: RECORDS is an answer, too, of a call that is plain but for gradients of a and b."""
+    """recorded: PyTorch is to record a call that is plain but for gradients of a and b."""
     way = _way(a, b)
-    if way == RECORDS:
-        plain = bias is None and residual is None and (activation is None or activation == "none")
-        return RECORDS if recorded and plain else None
-    if way == LONG or not _go_along(bias, residual):
+    if way == LONG or not (recorded or way != RECORDS):
+        return None
+    if not (bias is None and residual is None or _go_along(bias, residual)):
         return None
     try:
         if accumulate != "promoted" or kernel != "" or not is_zero(beta):
             return None
-        out = None
-        if way == OF_NUMPY:
-            if a.ndim != 2 or b.ndim != 2:
-                return None
-            out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
-        done = _functions["gemm"](
-            a, b, out, bias, residual, alpha, scale, trans_a, trans_b,
-            ACTIVATIONS["none" if activation is None else activation], COMPUTE[compute],
-        )  # fmt: skip
+        number = COMPUTE[compute]
+        if way == RECORDS:
+            plain = bias is None and residual is None and (activation is None or activation == "none")
+        else:
+            out = None
+            if way == OF_NUMPY:
+                if a.ndim != 2 or b.ndim != 2:
+                    return None
+                out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
+            done = _functions["gemm"](
+                a, b, out, bias, residual, alpha, scale, trans_a, trans_b,
+                ACTIVATIONS["none" if activation is None else activation], number,
+            )  # fmt: skip
+            return out if done is True else done
     except Exception:  # noqa: BLE001
         return None
-    return out if done is True else done
+    return _record(_recorded.Product, a, b, (alpha, scale, trans_a, trans_b, number)) if plain else None
 
 
 def _outputs(way: int, q: Any, v: Any, heads_last: bool, with_lse: Any) -> tuple[Any, Any]:
@@ -251,9 +289,11 @@ def _outputs(way: int, q: Any, v: Any, heads_last: bool, with_lse: Any) -> tuple
 
 
 def _answer(done: Any, with_lse: Any, out: Any, lse: Any) -> Any:
-    if done is None or out is None:
-        return tuple(done) if with_lse and done is not None else done
-    return (out, lse) if with_lse else out
+    if done is None or not with_lse:
+        return out if done is True else done
+    if out is None:
+        out, lse = done, _functions["more"](done)
+    return None if lse is None else (out, lse)
 
 
 def attention(
@@ -262,25 +302,31 @@ def attention(
     lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None,
     algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0, recorded: bool = False,
 ) -> Any:  # fmt: skip
-    """recorded: RECORDS is an answer, too, of a call that is plain but for gradients of q, k and v."""
+    """recorded: PyTorch is to record a call that is plain but for gradients of q, k and v."""
     way = _way(q, k, v)
-    if way == RECORDS:
-        alone = lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
-        return RECORDS if recorded and alone and page_table is None else None
-    if way == LONG or not _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table):
+    if way == LONG or not (recorded or way != RECORDS):
         return None
     try:
         if algorithm != "flash" or kernel != "" or not (dropout_p is None or is_zero(dropout_p)):
             return None
-        out, lse = _outputs(way, q, v, heads_last, with_lse)
-        left, right = window
-        done = _functions["attention"](
-            q, k, v, out, lse, heads_last, with_lse, scale, softcap, left, right, causal, top_left, COMPUTE[compute],
-            attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table,
-        )  # fmt: skip
-        return _answer(done, with_lse, out, lse)
+        number, (left, right) = COMPUTE[compute], window
+        alone = lengths_q is None and lengths_kv is None and cu_seqlens_q is None and cu_seqlens_kv is None
+        alone = alone and page_table is None
+        if way != RECORDS:
+            if not (alone or _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table)):
+                return None
+            out, lse = _outputs(way, q, v, heads_last, with_lse)
+            done = _functions["attention"](
+                q, k, v, out, lse, heads_last, with_lse, scale, softcap, left, right, causal, top_left, number,
+                attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table,
+            )  # fmt: skip
+            return _answer(done, with_lse, out, lse)
     except Exception:  # noqa: BLE001
         return None
+    if not alone or type(with_lse) is not bool:
+        return None
+    numbers = (heads_last, scale, softcap, left, right, causal, top_left, number, attention_chunk)
+    return _record(_recorded.Attention, q, k, v, with_lse, numbers)
 
 
 def decode(

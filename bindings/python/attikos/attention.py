@@ -243,11 +243,6 @@ def attention(
             q, k, v, False, return_lse, scale, softcap, window, causal, top_left, compute, attention_chunk, check,
             lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, algorithm, kernel, recorded=True,
         )  # fmt: skip
-        if done is _border.RECORDS:
-            done = recorded_attention(
-                q, k, v, False, return_lse, scale=scale, softcap=softcap, window=window, causal=causal,
-                top_left=top_left, compute=compute, attention_chunk=attention_chunk, algorithm=algorithm, kernel=kernel,
-            )  # fmt: skip
         if done is not None:
             return done
         del done
@@ -286,34 +281,6 @@ def differentiable_attention(
 
     out, lse = _autograd.apply(run, back, inputs, differentiable=2)
     return (out, lse) if with_lse else out
-
-
-def recorded_attention(
-    q: Any, k: Any, v: Any, heads_last: bool, return_lse: Any, scale: Any, softcap: Any, window: Any, causal: Any,
-    **options: Any,
-) -> Any:  # fmt: skip
-    """Plain attention with its gradients, or None: the least that PyTorch has to be told. options: of the short way."""
-    if return_lse is not True and return_lse is not False:
-        return None
-
-    def run(q: Any, k: Any, v: Any) -> Any:
-        done = _border.attention(q, k, v, heads_last, True, scale, softcap, window, causal, **options)
-        if done is None:
-            raise _border.Declined
-        return done
-
-    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
-        settings = attention_settings(
-            scale=scale, softcap=softcap, window=window, causal=causal, heads_last=heads_last, check=False,
-            **{**options, "kernel": ""},
-        )  # fmt: skip
-        return gradients_of("attention", *inputs, *outputs, *gradients[:2], settings, False, False)[:3]
-
-    try:
-        out, lse = _autograd.apply(run, back, (q, k, v), differentiable=2)
-    except _border.Declined:
-        return None
-    return (out, lse) if return_lse else out
 
 
 def _dispatched(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool) -> Any:

@@ -19,9 +19,7 @@ from ._arguments import INT64, Caller, flag, integer, real, spell, window
 from ._arrays import TORCH, Call, Operand, operand_of
 from ._context import CPU
 from ._host import int32_array, integers, is_on_host, to_device, to_host
-from .attention import (
-    attention_settings, differentiable_attention, prepare, recorded_attention, results,
-)  # fmt: skip
+from .attention import attention_settings, differentiable_attention, prepare, results
 from .cache import append_call, run_append
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedError
 
@@ -94,11 +92,6 @@ def flash_attn_func(
         done = _border.attention(
             q, k, v, True, False, softmax_scale, softcap, window_size, causal, dropout_p=dropout_p, recorded=True
         )
-        if done is _border.RECORDS:
-            drops = not (dropout_p is None or _border.is_zero(dropout_p))
-            done = None if drops else recorded_attention(
-                q, k, v, True, False, softmax_scale, softcap, window_size, causal
-            )  # fmt: skip
         if done is not None:
             return done
     settings = attention_settings_of(_FUNC, dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes)

@@ -232,8 +232,6 @@ def gemm(
         done = _border.gemm(
             a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel, True
         )
-        if done is _border.RECORDS:
-            done = _recorded(a, b, alpha, beta, scale, trans_a, trans_b, compute, accumulate, kernel)
         if done is not None:
             return done
     return_pre_activation = flag("gemm", "return_pre_activation", return_pre_activation)
@@ -259,32 +257,6 @@ _BEYOND = {
     **dict.fromkeys(("scale_a", "scale_b", "zero_point_a", "zero_point_b", "scale_out")), "kernel": "",
     "accumulate": "promoted", **_LATER,
 }  # fmt: skip
-
-
-def _recorded(
-    a: Any, b: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any, compute: Any, accumulate: Any,
-    kernel: Any,
-) -> Any:  # fmt: skip
-    """A plain product with its gradients, or None: the least that PyTorch has to be told."""
-    settings = {"alpha": alpha, "scale": scale, "trans_a": trans_a, "trans_b": trans_b, "compute": compute}
-
-    def run(a: Any, b: Any) -> Any:
-        done = _border.gemm(
-            a, b, None, None, alpha, beta, scale, trans_a, trans_b, None, compute, accumulate, kernel
-        )
-        if done is None:
-            raise _border.Declined
-        return done
-
-    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
-        wanted = {"da": needed[0], "db": needed[1]}
-        found = _gradients("gemm_backward", *inputs, gradients[0], wanted, None, **settings)
-        return found.get("da"), found.get("db")
-
-    try:
-        return _autograd.apply(run, back, (a, b))
-    except _border.Declined:
-        return None
 
 
 def _dispatched(

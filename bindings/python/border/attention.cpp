@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "attention.hpp"
 
-#include <tvm/ffi/container/array.h>
 #include <tvm/ffi/function.h>
 
 #include <utility>
 
 namespace attikos::python {
 
-Outputs::Shape Outputs::shape_of_out(Heads const& heads, bool heads_last) {
-  Shape shape{};
-  int const rank = heads.q.rank();
-  for (int r = 0; r < rank - 1; ++r) shape.extent[r] = heads.q.extent(r);
-  shape.extent[rank - 1] = heads.v.extent(-1);
+Extents extents(Array const& seen, bool heads_last) {
+  Extents shape{};
+  int const rank = seen.rank();
+  for (int r = 0; r < rank; ++r) shape.extent[r] = seen.extent(r);
   if (heads_last) std::swap(shape.extent[rank - 3], shape.extent[rank - 2]);
   return shape;
 }
 
+Extents Outputs::extents_of_out(Heads const& heads, bool heads_last) {
+  Extents shape = extents(heads.q, heads_last);
+  shape.extent[heads.q.rank() - 1] = heads.v.extent(-1);
+  return shape;
+}
+
 Outputs::Outputs(AnyView out, AnyView lse, Heads const& heads, bool heads_last, bool with_lse,
-                 Shape shape)
+                 Extents shape)
     : out_(out, heads.q.device(), heads.q.type(), shape.extent, heads.q.rank()) {
   if (heads_last) out_.seen().heads_first();
   if (!with_lse) return;
@@ -27,10 +31,7 @@ Outputs::Outputs(AnyView out, AnyView lse, Heads const& heads, bool heads_last, 
                heads.q.rank() - 1);
 }
 
-Any Outputs::finish() const {
-  if (!lse_) return out_.finish();
-  return ffi::Array<Any>{out_.finish(), lse_->finish()};
-}
+Any Outputs::finish() const { return lse_ ? out_.finish({&*lse_}) : out_.finish(); }
 
 namespace {
 
@@ -51,6 +52,21 @@ struct Indices {
     bool const given = lengths_q.given() || lengths_kv.given() || cu_seqlens_q.given();
     options.check = check && given && !attikos_is_capturing(context) ? 1 : 0;
   }
+};
+
+/// A new array of the extents of another, dense in the caller's order.
+class Dense {
+ public:
+  Dense(Array const& like, bool heads_last)
+      : made_(Any(), like.device(), like.type(), extents(like, heads_last).extent, like.rank()) {
+    if (heads_last) made_.seen().heads_first();
+  }
+
+  attikos_tensor const* get() const { return made_.get(); }
+  Result const& made() const { return made_; }
+
+ private:
+  Result made_;
 };
 
 Any attention(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView heads_last,
@@ -77,6 +93,43 @@ Any attention(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView
     expect_success(attikos_attention(context, heads.q.get(), heads.k.get(), heads.v.get(),
                                      outputs.out(), outputs.lse(), &options));
     return outputs.finish();
+  });
+}
+
+/// dq, dk and dv of a call that has options alone.
+Any attention_backward(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView dout,
+                       AnyView heads_last, AnyView scale, AnyView softcap, AnyView left,
+                       AnyView right, AnyView causal, AnyView top_left, AnyView compute,
+                       AnyView attention_chunk) {
+  return unless_declined([&] {
+    bool const last = flag(heads_last) != 0;
+    Heads const heads(q, k, v, last);
+    Array output(out);
+    Array const sums(lse);
+    Array given(dout);
+    expect_together(heads.q, heads.k, heads.v, output, sums, given);
+    expect(output.given() && given.given() && sums.given());
+    expect(output.dtype() == heads.q.dtype() && given.dtype() == heads.q.dtype());
+    if (last) {
+      output.heads_first();
+      given.heads_first();
+    }
+    attikos_attention_options options = ATTIKOS_ATTENTION_OPTIONS_INIT;
+    read_scores(options, scale, softcap, left, right, causal);
+    options.causal_top_left = flag(top_left);
+    options.compute = static_cast<std::int32_t>(integer(compute));
+    options.attention_chunk = integer(attention_chunk);
+    Dense dq(heads.q, last);
+    Dense dk(heads.k, last);
+    Dense dv(heads.v, last);
+    attikos_attention_gradients gradients = ATTIKOS_ATTENTION_GRADIENTS_INIT;
+    gradients.dq = dq.get();
+    gradients.dk = dk.get();
+    gradients.dv = dv.get();
+    expect_success(attikos_attention_backward(context_of(heads.q.device()), heads.q.get(),
+                                              heads.k.get(), heads.v.get(), output.get(),
+                                              sums.get(), given.get(), &gradients, &options));
+    return dq.made().finish({&dk.made(), &dv.made()});
   });
 }
 
@@ -109,6 +162,7 @@ Any decode(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView he
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(attention, attention);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(attention_backward, attention_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(decode, decode);
 
 }  // namespace attikos::python

@@ -38,23 +38,26 @@ struct Heads {
   }
 };
 
+struct Extents {
+  std::int64_t extent[Array::max_rank];
+};
+/// Of queries, keys or values as the caller has them.
+Extents extents(Array const& seen, bool heads_last);
+
 /// The output, dense in the caller's order, and the log-sum-exp where it is wanted.
 class Outputs {
  public:
   Outputs(AnyView out, AnyView lse, Heads const& heads, bool heads_last, bool with_lse)
-      : Outputs(out, lse, heads, heads_last, with_lse, shape_of_out(heads, heads_last)) {}
+      : Outputs(out, lse, heads, heads_last, with_lse, extents_of_out(heads, heads_last)) {}
 
   attikos_tensor const* out() const { return out_.get(); }
   attikos_tensor const* lse() const { return lse_ ? lse_->get() : nullptr; }
   Any finish() const;
 
  private:
-  struct Shape {
-    std::int64_t extent[Array::max_rank];
-  };
   Outputs(AnyView out, AnyView lse, Heads const& heads, bool heads_last, bool with_lse,
-          Shape shape);
-  static Shape shape_of_out(Heads const& heads, bool heads_last);
+          Extents shape);
+  static Extents extents_of_out(Heads const& heads, bool heads_last);
 
   Result out_;
   std::optional<Result> lse_;

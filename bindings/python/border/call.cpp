@@ -2,6 +2,7 @@
 #include "call.hpp"
 
 #include <tvm/ffi/extra/c_env_api.h>
+#include <tvm/ffi/function.h>
 
 #include <algorithm>
 #include <memory>
@@ -115,6 +116,52 @@ Result::Result(AnyView made, DLDevice device, DLDataType type, std::int64_t cons
 }
 
 Any Result::finish() const { return by_caller_ ? Any(true) : Any(made_); }
+
+namespace {
+
+/// Results of the thread's last call of several that Python did not fetch yet.
+struct Others {
+  static constexpr std::size_t most = 2;
+  void const* beside = nullptr;  // where the first one lies
+  std::size_t count = 0;
+  ffi::Tensor left[most] = {};  // from behind
+};
+
+Others& others_of_thread() {
+  thread_local Others others;
+  return others;
+}
+
+/// The next result of the call that gave `first`; None if there was another one on this thread
+/// since, from a finalizer, say.
+Any more(AnyView first) {
+  return unless_declined([&] {
+    expect(first.type_index() == ffi::TypeIndex::kTVMFFITensor);
+    Others& others = others_of_thread();
+    expect(others.count > 0 && others.beside == first.cast<DLTensor*>()->data);
+    --others.count;
+    Any next(std::move(others.left[others.count]));
+    others.left[others.count] = ffi::Tensor();
+    return next;
+  });
+}
+
+}  // namespace
+
+Any Result::finish(std::initializer_list<Result const*> results) const {
+  Others& others = others_of_thread();
+  others.count = 0;
+  for (ffi::Tensor& place : others.left) place = ffi::Tensor();
+  if (by_caller_) return true;
+  expect(results.size() <= Others::most);
+  others.beside = made_.data_ptr();
+  others.count = results.size();
+  std::size_t place = others.count;
+  for (Result const* result : results) others.left[--place] = result->made_;
+  return Any(made_);
+}
+
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(more, more);
 
 namespace {
 

@@ -2,6 +2,8 @@
 // Products of one floating type; sizes, shapes and the result as in matmul.py.
 #include <tvm/ffi/function.h>
 
+#include <optional>
+
 #include "call.hpp"
 
 namespace attikos::python {
@@ -43,8 +45,40 @@ Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyV
   });
 }
 
+/// Those of da and db that are wanted, of a product without an activation.
+Any gemm_backward(AnyView a, AnyView b, AnyView dout, AnyView alpha, AnyView scale, AnyView trans_a,
+                  AnyView trans_b, AnyView compute, AnyView wants_a, AnyView wants_b) {
+  return unless_declined([&] {
+    Array const x(a);
+    Array const y(b);
+    Array const given(dout);
+    expect_together(x, y, given);
+    expect(x.is_floating() && y.given() && given.given());
+    expect(y.dtype() == x.dtype() && given.dtype() == x.dtype());
+    attikos_gemm_options options = ATTIKOS_GEMM_OPTIONS_INIT;
+    options.alpha = real(alpha);
+    options.scale = real(scale);
+    options.trans_a = flag(trans_a);
+    options.trans_b = flag(trans_b);
+    options.compute = static_cast<std::int32_t>(integer(compute));
+    attikos_gemm_gradients gradients = ATTIKOS_GEMM_GRADIENTS_INIT;
+    std::optional<Result> da;
+    std::optional<Result> db;
+    expect(flag(wants_a) != 0 || flag(wants_b) != 0);
+    if (flag(wants_a) != 0)
+      gradients.da = da.emplace(Any(), x.device(), x.type(), x.shape(), x.rank()).get();
+    if (flag(wants_b) != 0)
+      gradients.db = db.emplace(Any(), y.device(), y.type(), y.shape(), y.rank()).get();
+    expect_success(attikos_gemm_backward(context_of(x.device()), x.get(), y.get(), given.get(),
+                                         &gradients, &options));
+    if (da && db) return da->finish({&*db});
+    return (da ? *da : *db).finish();
+  });
+}
+
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(gemm, gemm);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(gemm_backward, gemm_backward);
 
 }  // namespace attikos::python

@@ -2,6 +2,8 @@
 // Operations on rows: arrays, a place for the result or None, and a number.
 #include <tvm/ffi/function.h>
 
+#include <initializer_list>
+
 #include "call.hpp"
 
 namespace attikos::python {
@@ -58,6 +60,66 @@ Any of_rows(AnyView x, AnyView out, AnyView number) {
   });
 }
 
+/// f(context, x, dout, dx) on the rows of x, or of the result that stands for x; further results
+/// are those of f.
+template <class F>
+Any gradient_of_rows(AnyView x, AnyView dout, Array const& weight, F const& f,
+                     std::initializer_list<Result const*> others = {}) {
+  Array rows(x);
+  Array given(dout);
+  expect(rows.is_floating() && rows.rank() >= 1 && given.given() && given.rank() == rows.rank());
+  expect_together(rows, given, weight);
+  for (int r = 0; r < rows.rank(); ++r) expect(rows.extent(r) == given.extent(r));
+  Result dx(Any(), rows.device(), rows.type(), rows.shape(), rows.rank());
+  rows.join_leading();
+  given.join_leading();
+  dx.seen().join_leading();
+  expect_success(f(context_of(rows.device()), rows.get(), given.get(), dx.get()));
+  return others.size() == 0 ? dx.finish() : dx.finish(others);
+}
+
+Result like(Array const& x) { return {Any(), x.device(), x.type(), x.shape(), x.rank()}; }
+
+/// dx and dweight
+Any rms_norm_backward(AnyView x, AnyView weight, AnyView dout, AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    expect(w.given());
+    Result const dweight = like(w);
+    auto const f = [&](auto* context, auto* rows, auto* given, auto* to) {
+      return attikos_rms_norm_backward(context, rows, w.get(), given, to, dweight.get(), real(eps));
+    };
+    return gradient_of_rows(x, dout, w, f, {&dweight});
+  });
+}
+
+/// dx, dweight and dbias
+Any layer_norm_backward(AnyView x, AnyView weight, AnyView dout, AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    expect(w.given());
+    Result const dweight = like(w);
+    Result const dbias = like(w);
+    auto const f = [&](auto* context, auto* rows, auto* given, auto* to) {
+      return attikos_layer_norm_backward(context, rows, w.get(), given, to, dweight.get(),
+                                         dbias.get(), real(eps));
+    };
+    return gradient_of_rows(x, dout, w, f, {&dweight, &dbias});
+  });
+}
+
+using OfGradients = attikos_status(attikos_context*, attikos_tensor const*, attikos_tensor const*,
+                                   attikos_tensor const*, double);
+template <OfGradients* f>
+Any of_gradients(AnyView x, AnyView dout, AnyView number) {
+  return unless_declined([&] {
+    Array const none;
+    return gradient_of_rows(x, dout, none, [&](auto* context, auto* rows, auto* given, auto* to) {
+      return f(context, rows, given, to, real(number));
+    });
+  });
+}
+
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm, rms_norm);
@@ -65,5 +127,10 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm, layer_norm);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(l2_normalize, of_rows<attikos_l2_normalize>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(softmax, of_rows<attikos_softmax>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(log_softmax, of_rows<attikos_log_softmax>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm_backward, rms_norm_backward);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm_backward, layer_norm_backward);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(l2_normalize_backward, of_gradients<attikos_l2_normalize_backward>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(softmax_backward, of_gradients<attikos_softmax_backward>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(log_softmax_backward, of_gradients<attikos_log_softmax_backward>);
 
 }  // namespace attikos::python

@@ -275,6 +275,58 @@ class OfTorch(unittest.TestCase):
         with self.assertRaisesRegex(attikos.UnsupportedError, "dropout"):
             fa.flash_attn_func(last[0].clone().requires_grad_(), *last[1:], 0.5)
 
+    def test_recorded_calls_go_short_both_ways(self):
+        q, k, v = (torch.randn(2, h, s, 8) for h, s in ((4, 5), (2, 7), (2, 7)))
+        x, weight, bias, a = torch.randn(3, 2, 3, 8), torch.randn(8), torch.randn(8), torch.randn(5, 6)
+        calls = {
+            "rms_norm": (lambda *t: attikos.rms_norm(*t, 1e-3), (x, weight)),
+            "layer_norm": (attikos.layer_norm, (x, weight, bias)),
+            "l2_normalize": (attikos.l2_normalize, (x,)),
+            "softmax": (lambda x: attikos.softmax(x, 0.5), (x,)),
+            "log_softmax": (attikos.log_softmax, (x[0, 0],)),
+            "gemm": (lambda *t: attikos.gemm(*t, 0.5, trans_a=True), (a, torch.randn(5, 4))),
+            "attention": (lambda *t: attikos.attention(*t, causal=True), (q, k, v)),
+            "attention, lse": (lambda *t: attikos.attention(*t, softcap=3.0, return_lse=True)[0], (q, k, v)),
+            "flash_attn_func": (fa.flash_attn_func, [t.transpose(1, 2) for t in (q, k, v)]),
+        }
+        for name, (function, tensors) in calls.items():
+            for only in (None, *range(len(tensors))):
+                found = []
+                for way in (long_only, short_only):
+                    given = [t.clone().requires_grad_(only in (None, i)) for i, t in enumerate(tensors)]
+                    with way():
+                        out = function(*given)
+                        out.backward(torch.linspace(-1, 1, out.numel()).reshape(out.shape))
+                    found.append([out, *(t.grad for t in given)])
+                for one, other in zip(*found, strict=True):
+                    self.assertTrue(one is None and other is None or torch.equal(one, other), f"{name} {only}")
+
+    def test_recorded_calls_let_exceptions_through(self):
+        """Those of what PyTorch calls on the way: its checkpoints end a forward pass so."""
+        tried = []
+
+        def pack(tensor):
+            tried.append(tensor)
+            raise KeyError("of the caller")
+
+        for function, shapes in ((attikos.gemm, [(4, 4)] * 2), (attikos.attention, [(1, 2, 3, 8)] * 3), (attikos.softmax, [(4, 4)])):
+            tried.clear()
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x), self.assertRaises(KeyError):
+                function(*(torch.randn(shape, requires_grad=True) for shape in shapes))
+            self.assertEqual(len(tried), 1)
+
+    def test_several_results_are_of_one_call(self):
+        """What a call leaves to be fetched goes to who has its first result, and once."""
+        q = torch.randn(1, 1, 4, 8)
+        attikos.attention(q, q, q)
+        attention, more = _border._functions["attention"], _border._functions["more"]
+        rest = (False, True, None, 0.0, -1, -1, False, False, 0, 0, False, None, None, None, None, None)
+        first, second = attention(q, q, q, None, None, *rest), attention(q, q, 2 * q, None, None, *rest)
+        self.assertIsNone(more(first))
+        self.assertEqual(more(second).shape, (1, 1, 4))
+        self.assertIsNone(more(second))
+        self.assertIsNone(more(None))
+
     def test_lazy_negation(self):
         lazy = torch._neg_view(self.x)
         torch.testing.assert_close(attikos.softmax(lazy), torch.softmax(-self.x, -1))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Plain calls whose gradients PyTorch records, by the short way there and back. Imported by _border with the first tensor
+that may go it, since it imports PyTorch.
+
+Each function of PyTorch's here runs one compiled function and keeps what its gradients need; these come from compiled
+functions, too, and what those do not take, a backward pass that is recorded itself included, from the long way. Of
+exceptions only those of the compiled function mean that a call goes the long way: PyTorch sends its own through."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from . import _autograd, _border
+from . import matmul as _matmul
+from . import rows as _rows
+from .attention import attention_settings, gradients_of
+
+_functions = _border._functions
+_product, _attention, _more = (_functions[name] for name in ("gemm", "attention", "more"))
+_WORDS = {number: word for word, number in _border.COMPUTE.items()}
+_records = torch.is_grad_enabled
+
+
+def _gradients(
+    name: str, count: int, arrays: tuple[Any, ...], numbers: tuple[Any, ...] | None, long_way: Callable[[], tuple[Any, ...]],
+    others: tuple[Any, ...] = (),
+) -> Any:  # fmt: skip
+    """What the compiled function of that name gives; of the long way where it does not take them, which numbers of None
+    say, too. others: inputs that the gradients do not depend on."""
+    if _records():
+        with torch.no_grad():
+            found = long_way()
+        return _autograd.without_second(found, (*arrays, *others))
+    found = None if numbers is None else _border.gradients(name, count, arrays, numbers)
+    return long_way() if found is None else found
+
+
+class Product(torch.autograd.Function):  # type: ignore[misc]
+    """numbers: alpha, scale, trans_a, trans_b, and compute."""
+
+    @staticmethod
+    def forward(context: Any, a: Any, b: Any, numbers: tuple[Any, ...]) -> Any:
+        alpha, scale, trans_a, trans_b, compute = numbers
+        try:
+            out = _product(a, b, None, None, None, alpha, scale, trans_a, trans_b, 0, compute)
+        except Exception:  # noqa: BLE001
+            out = None
+        if out is None:
+            raise _border.Declined
+        context.save_for_backward(a, b)
+        context.numbers = numbers
+        return out
+
+    @staticmethod
+    def backward(context: Any, dout: Any) -> Any:
+        a, b = context.saved_tensors
+        alpha, scale, trans_a, trans_b, compute = context.numbers
+        of_a, of_b, _ = context.needs_input_grad
+
+        def long_way() -> tuple[Any, ...]:
+            wanted = {"da": of_a, "db": of_b}
+            found = _matmul._gradients(
+                "gemm_backward", a, b, dout, wanted, None, alpha=alpha, scale=scale, trans_a=trans_a,
+                trans_b=trans_b, compute=_WORDS[compute],
+            )  # fmt: skip
+            return tuple(found.values())
+
+        numbers = (alpha, scale, trans_a, trans_b, compute, of_a, of_b)
+        found = _gradients("gemm_backward", of_a + of_b, (a, b, dout), numbers, long_way)
+        return found[0] if of_a else None, found[-1] if of_b else None, None
+
+
+class Attention(torch.autograd.Function):  # type: ignore[misc]
+    """numbers: heads_last, scale, softcap, left, right, causal, top_left, compute, attention_chunk."""
+
+    @staticmethod
+    def forward(context: Any, q: Any, k: Any, v: Any, with_lse: bool, numbers: tuple[Any, ...]) -> Any:
+        heads_last, scale, softcap, left, right, causal, top_left, compute, chunk = numbers
+        try:
+            out = _attention(
+                q, k, v, None, None, heads_last, True, scale, softcap, left, right, causal, top_left, compute, chunk,
+                False, None, None, None, None, None,
+            )  # fmt: skip
+            lse = _more(out)
+        except Exception:  # noqa: BLE001
+            lse = None
+        if lse is None:
+            raise _border.Declined
+        context.save_for_backward(q, k, v, out, lse)
+        context.numbers = numbers
+        if not with_lse:
+            return out
+        context.set_materialize_grads(False)
+        return out, lse
+
+    @staticmethod
+    def backward(context: Any, dout: Any, dlse: Any = None) -> Any:
+        if dout is None and dlse is None:
+            return (None,) * 5
+        saved = context.saved_tensors
+        heads_last, scale, softcap, left, right, causal, top_left, compute, chunk = context.numbers
+
+        def long_way() -> tuple[Any, ...]:
+            settings = attention_settings(
+                scale=scale, softcap=softcap, window=(left, right), causal=causal, top_left=top_left,
+                compute=_WORDS[compute], attention_chunk=chunk, heads_last=heads_last, check=False,
+            )  # fmt: skip
+            return gradients_of("attention", *saved, dout, dlse, settings, False, False)[:3]
+
+        numbers = (heads_last, scale, softcap, left, right, causal, top_left, compute, chunk)
+        if dlse is None:
+            found = _gradients("attention_backward", 3, (*saved, dout), numbers, long_way)
+        else:
+            found = _gradients("attention_backward", 3, (*saved, dout, dlse), None, long_way)
+        return (*found, None, None)
+
+
+class Rows(torch.autograd.Function):  # type: ignore[misc]
+    """rms_norm, layer_norm and l2_normalize keep x and the weight, softmax and log_softmax what they give."""
+
+    @staticmethod
+    def forward(context: Any, name: str, number: Any, x: Any, *vectors: Any) -> Any:
+        try:
+            out = _functions[name](x, None, *vectors, number)
+        except Exception:  # noqa: BLE001
+            out = None
+        if out is None:
+            raise _border.Declined
+        context.call = name, number
+        if name in _OF_RESULTS:
+            context.save_for_backward(out)
+        else:
+            context.save_for_backward(x, *vectors)
+        return out
+
+    @staticmethod
+    def backward(context: Any, dout: Any) -> Any:
+        name, number = context.call
+        name += "_backward"
+        saved = context.saved_tensors
+        arrays = (*saved[:2], dout)  # a bias has no part in gradients
+
+        def long_way() -> tuple[Any, ...]:
+            found = getattr(_rows, name)(*arrays, number)
+            return found if isinstance(found, tuple) else (found,)
+
+        return (None, None, *_gradients(name, max(len(saved), 1), arrays, (number,), long_way, saved[2:]))
+
+
+_OF_RESULTS = frozenset(("softmax", "log_softmax"))
