@@ -45,7 +45,7 @@ def _never() -> Any:
 
 
 # What PyTorch says of the calling thread; set when its first tensor comes.
-_records = _has_modes = _has_function_mode = _is_traced = _never
+_records = _has_modes = _has_function_mode = _is_traced = _has_autocast = _never
 _level: Any = _never
 
 
@@ -127,7 +127,7 @@ def _load() -> dict[str, Any]:
 def _watch(torch: Any) -> bool:
     """Learns where this PyTorch says what _way() has to know; False of one that does not say it, or that does not
     hand its tensors over without Python."""
-    global _records, _has_modes, _has_function_mode, _is_traced, _level
+    global _records, _has_modes, _has_function_mode, _is_traced, _level, _has_autocast
     inside, transforms = torch._C, getattr(torch._C, "_functorch", None)
     found = (
         torch.is_grad_enabled,
@@ -135,10 +135,11 @@ def _watch(torch: Any) -> bool:
         getattr(inside, "_len_torch_dispatch_stack", None),
         getattr(inside, "_is_torch_function_mode_enabled", None),
         getattr(transforms, "maybe_current_level", None),
+        getattr(inside, "_is_any_autocast_enabled", None),
     )
     if None in found or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return False
-    _records, _is_traced, _has_modes, _has_function_mode, _level = found
+    _records, _is_traced, _has_modes, _has_function_mode, _level, _has_autocast = found
     return True
 
 
@@ -148,9 +149,9 @@ def is_traced() -> bool:
     return torch is not None and bool(getattr(torch.compiler, "is_dynamo_compiling", _never)())
 
 
-def dispatches(*arrays: Any) -> bool:
+def dispatches(*arrays: Any, casts: bool = False) -> bool:
     """Whether torch.compile, a mode, a transform or a subclass of PyTorch is to see a call on these arrays, as an
-    operator."""
+    operator; of an operation that torch.autocast casts the arguments of, that, too."""
     if is_traced():
         return True
     torch = sys.modules.get("torch")
@@ -158,8 +159,19 @@ def dispatches(*arrays: Any) -> bool:
         return False
     if _watch(torch) and (_has_modes() or _level() is not None):
         return True
+    if casts and _has_autocast() and torch.is_autocast_enabled(arrays[0].device.type):
+        return True
     plain = torch._C._disabled_torch_dispatch_impl
     return any(isinstance(x, torch.Tensor) and type(x).__torch_dispatch__ is not plain for x in arrays)
+
+
+def operators() -> Any:
+    """The operators of PyTorch, by name; inside torch.func's transforms, as those want them."""
+    from . import _operators
+
+    if is_traced() or _level() is None:
+        return _operators
+    return _operators._transforms.FUNCTIONS
 
 
 def _way(first: Any, *others: Any) -> int:
@@ -251,7 +263,7 @@ def gemm(
 ) -> Any:  # fmt: skip
     """recorded: PyTorch is to record a call that is plain but for gradients of a and b."""
     way = _way(a, b)
-    if way == LONG or not (recorded or way != RECORDS):
+    if way == LONG or not (recorded or way != RECORDS) or _has_autocast():
         return None
     if not (bias is None and residual is None or _go_along(bias, residual)):
         return None
@@ -304,7 +316,7 @@ def attention(
 ) -> Any:  # fmt: skip
     """recorded: PyTorch is to record a call that is plain but for gradients of q, k and v."""
     way = _way(q, k, v)
-    if way == LONG or not (recorded or way != RECORDS):
+    if way == LONG or not (recorded or way != RECORDS) or _has_autocast():
         return None
     try:
         if algorithm != "flash" or kernel != "" or not (dropout_p is None or is_zero(dropout_p)):

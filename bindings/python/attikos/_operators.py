@@ -7,11 +7,12 @@ The kernel of an operator is the public function without records of gradients, s
 same words either way."""
 
 import functools
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
+from . import _border
 from . import cache as _cache
 from . import fused as _fused
 from . import matmul as _matmul
@@ -22,6 +23,8 @@ from .errors import UnsupportedError
 from .flash_attn import flash_attn_with_kvcache as _with_kvcache
 
 Optionally = Optional[Tensor]
+KERNELS: Dict[str, Callable[..., Any]] = {}  # what an operator runs, with the gradients of the public functions
+GRADIENTS: Dict[str, Tuple[Any, Callable[..., Any], Callable[..., Any]]] = {}  # operator, what it keeps, and its backward
 
 
 def _operator(fake: Callable[..., Any], mutates: Tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:
@@ -35,6 +38,7 @@ def _operator(fake: Callable[..., Any], mutates: Tuple[str, ...] = ()) -> Callab
 
         made = torch.library.custom_op(f"attikos::{kernel.__name__}", without_records, mutates_args=mutates)
         made.register_fake(fake)
+        KERNELS[kernel.__name__] = kernel
         return made
 
     return make
@@ -53,6 +57,12 @@ def _gradients(forward: Any, backward: Any, saved: Callable[..., Any]) -> None:
         ctx.set_materialize_grads(False)
 
     forward.register_autograd(backward, setup_context=setup)
+    GRADIENTS[forward._opoverload._opname] = forward, setup, backward
+
+
+def _now(operator: Any) -> Any:
+    """The operator as a backward pass calls it: inside torch.func's transforms as those want it."""
+    return getattr(_border.operators(), operator._opoverload._opname)
 
 
 def _like(x: Tensor, *_: Any) -> Tensor:
@@ -125,14 +135,14 @@ def mean_pool_backward(dout: Tensor, seqlen: int, lengths: Optionally) -> Tensor
 def _of_norm(operator: Any) -> Callable[..., Any]:
     def backward(ctx: Any, dout: Any) -> Any:
         x, weight = ctx.saved_tensors
-        return (*operator(x, weight, dout, ctx.rest), None)
+        return (*_now(operator)(x, weight, dout, ctx.rest), None)
 
     return backward
 
 
 def _of_row(operator: Any) -> Callable[..., Any]:
     def backward(ctx: Any, dout: Any) -> Any:
-        return operator(*ctx.saved_tensors, dout, ctx.rest), None
+        return _now(operator)(*ctx.saved_tensors, dout, ctx.rest), None
 
     return backward
 
@@ -144,7 +154,7 @@ _gradients(softmax, _of_row(softmax_backward), lambda inputs, out: ((out,), inpu
 _gradients(log_softmax, _of_row(log_softmax_backward), lambda inputs, out: ((out,), inputs[1]))
 _gradients(
     mean_pool,
-    lambda ctx, dout: (mean_pool_backward(dout, ctx.rest, *ctx.saved_tensors), None),
+    lambda ctx, dout: (_now(mean_pool_backward)(dout, ctx.rest, *ctx.saved_tensors), None),
     lambda inputs, out: (inputs[1:], inputs[0].shape[1]),
 )
 
@@ -227,7 +237,7 @@ def _backward_of_gemm(ctx: Any, dout: Any, d_pre: Any) -> Any:
     for gradient, saved, settings in ((dout, pre, numbers), (None if pre is None else d_pre, None, without)):
         if gradient is None or not wanted:
             continue
-        more = dict(zip("abdc", gemm_backward(a, b, gradient, saved, *settings, wanted)))
+        more = dict(zip("abdc", _now(gemm_backward)(a, b, gradient, saved, *settings, wanted)))
         found = {k: found[k] + more[k] if k in found else more[k] for k in wanted}
     residual = dout if has_residual else None
     return (
@@ -252,7 +262,7 @@ SETTINGS = (
 BEYOND_ATTENTION = defaults_beyond(*SETTINGS, "bias", "sinks", "check_device")
 
 
-def _settings(arguments: Any) -> Any:
+def settings_of_operator(arguments: Any) -> Any:
     """Those of an operator, from all its arguments by name."""
     given = {name: arguments[name] for name in (*SETTINGS, "bias", "sinks")}
     given.update(window=tuple(given["window"]), check_device=given["check"], check=True)
@@ -276,7 +286,7 @@ def attention(
     determinism: str,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the log-sum-exp."""
-    return attention_forward("attention", q, k, v, _settings(locals()), True)
+    return attention_forward("attention", q, k, v, settings_of_operator(locals()), True)
 
 
 def _fake_attention_backward(
@@ -294,7 +304,7 @@ def attention_backward(
     kernel: str, heads_last: bool, check: bool, determinism: str,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, bias and sinks, of which those that are absent have no elements."""
-    settings = {**_settings(locals()), "kernel": "", "check": False}
+    settings = {**settings_of_operator(locals()), "kernel": "", "check": False}
     found = gradients_of(
         "attention", q, k, v, out, lse, dout, dlse, settings, bias is not None, sinks is not None
     )
@@ -310,7 +320,7 @@ def _backward_of_attention(ctx: Any, dout: Any, dlse: Any) -> Any:
     saved = ctx.saved_tensors
     if dout is None and dlse is None:
         return (None,) * 24
-    found = attention_backward(*saved[:7], dout, dlse, *saved[7:], *ctx.rest)
+    found = _now(attention_backward)(*saved[:7], dout, dlse, *saved[7:], *ctx.rest)
     given = [g if x is not None and yes else None for g, x, yes in zip(found, saved[:5], ctx.needs_input_grad)]
     return (*given, *([None] * 19))
 
@@ -412,7 +422,7 @@ def rope_backward(
 
 _gradients(
     rope,
-    lambda ctx, dout: (rope_backward(dout, *ctx.saved_tensors, *ctx.rest), *([None] * 6)),
+    lambda ctx, dout: (_now(rope_backward)(dout, *ctx.saved_tensors, *ctx.rest), *([None] * 6)),
     lambda inputs, out: (inputs[1:4], inputs[4:]),
 )
 
@@ -433,7 +443,7 @@ def fused_rmsnorm_rope_backward(
 
 _gradients(
     fused_rmsnorm_rope,
-    lambda ctx, dout: (*fused_rmsnorm_rope_backward(*ctx.saved_tensors, dout, *ctx.rest), *([None] * 4)),
+    lambda ctx, dout: (*_now(fused_rmsnorm_rope_backward)(*ctx.saved_tensors, dout, *ctx.rest), *([None] * 4)),
     lambda inputs, out: (inputs[:4], inputs[4:]),
 )
 
@@ -452,7 +462,7 @@ def fused_gated_mlp_backward(
 
 _gradients(
     fused_gated_mlp,
-    lambda ctx, dout: (*fused_gated_mlp_backward(*ctx.saved_tensors, dout, ctx.rest), None),
+    lambda ctx, dout: (*_now(fused_gated_mlp_backward)(*ctx.saved_tensors, dout, ctx.rest), None),
     lambda inputs, out: (inputs[:3], inputs[3]),
 )
 
@@ -461,4 +471,6 @@ for _backward in (
     mean_pool_backward, gemm_backward, attention_backward, rope_backward, fused_rmsnorm_rope_backward,
     fused_gated_mlp_backward,
 ):  # fmt: skip
-    _backward.register_autograd(_no_second)
+    _gradients(_backward, _no_second, lambda inputs, output: ((), None))
+
+from . import _transforms  # noqa: E402, F401: rules for all of the above

@@ -257,7 +257,7 @@ def differentiable_attention(
 ) -> Any:
     """attention() of settings that are complete, in the words of `operation`."""
     with_lse = flag(operation, "return_lse", return_lse)
-    if _border.dispatches(q, k, v, settings["bias"], settings["sinks"]):
+    if _border.dispatches(q, k, v, settings["bias"], settings["sinks"], casts=True):
         return _dispatched(operation, q, k, v, settings, with_lse)
     inputs = (q, k, v, settings["bias"], settings["sinks"])
     if not _autograd.wanted(*inputs):
@@ -285,8 +285,7 @@ def differentiable_attention(
 
 def _dispatched(operation: str, q: Any, k: Any, v: Any, settings: dict[str, Any], return_lse: bool) -> Any:
     """The call as an operator of PyTorch. Factors of float8 and out_dtype are none of its arguments."""
-    from . import _operators
-
+    _operators = _border.operators()
     _options.refuse("attention", _options.strange(_operators.BEYOND_ATTENTION, settings))
     check = flag(operation, "check", settings["check"]) and settings["check_device"]
     more = {**settings, "check": check, "window": list(settings["window"])}

@@ -15,12 +15,6 @@ from .errors import ShapeMismatchError, UnsupportedDtypeError
 GATES = {"silu": 4, "gelu": 2, "gelu_tanh": 3}  # as activations of gemm() are numbered
 
 
-def _operators() -> Any:
-    from . import _operators
-
-    return _operators
-
-
 def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values: Any) -> tuple[Call, Any]:
     first = operand_of(operation, *next(iter(arrays.items())))
     if first.dtype not in FLOATING:
@@ -47,7 +41,7 @@ def rope(
     PyTorch records, one that asks for it raises UnsupportedError.
     """
     if _border.dispatches(x, cos, sin):
-        return _operators().rope(x, cos, sin, positions, interleaved, position_offset, rotary_dim)
+        return _border.operators().rope(x, cos, sin, positions, interleaved, position_offset, rotary_dim)
     values = _rope_values(interleaved, position_offset, rotary_dim)
 
     def run(x: Any) -> Any:
@@ -91,7 +85,7 @@ def fused_rmsnorm_rope(
     """
     operation = "fused_rmsnorm_rope"
     if _border.dispatches(x, weight, cos, sin):
-        return _operators().fused_rmsnorm_rope(x, weight, cos, sin, eps, num_heads)
+        return _border.operators().fused_rmsnorm_rope(x, weight, cos, sin, eps, num_heads)
     arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     shapes = {name: operand_of(operation, name, array) for name, array in arrays.items()}
     ox = shapes["x"]
@@ -148,8 +142,8 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     activation silu, gelu (erf) or gelu_tanh.
     """
     operation = "fused_gated_mlp"
-    if _border.dispatches(x, gate_weight, up_weight):
-        return _operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
+    if _border.dispatches(x, gate_weight, up_weight, casts=True):
+        return _border.operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
     if ox.dtype not in FLOATING:

@@ -237,7 +237,7 @@ def gemm(
     return_pre_activation = flag("gemm", "return_pre_activation", return_pre_activation)
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
-    if _border.dispatches(a, b, bias, residual, c):
+    if _border.dispatches(a, b, bias, residual, c, casts=True):
         return _dispatched(
             a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
             return_pre_activation,
@@ -264,8 +264,7 @@ def _dispatched(
     activation: Any, compute: Any, out_dtype: Any, return_pre_activation: Any, others: list[str],
 ) -> Any:  # fmt: skip
     """The call as an operator of PyTorch, which has none of the others."""
-    from . import _operators
-
+    _operators = _border.operators()
     _options.refuse("gemm", others)
     torch = _operators.torch
     if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
@@ -365,7 +364,7 @@ def _gradients(
 def tensor_core_gemm(a: Any, b: Any, alpha: float = 1.0, beta: float = 0.0, c: Any = None) -> Any:
     """alpha * a * b + beta * c in float32 from float16 (or bfloat16, float32) matrices, summed in float32; gradients
     as for gemm()."""
-    if _border.dispatches(a, b, c):
+    if _border.dispatches(a, b, c, casts=True):
         return gemm(a, b, alpha, beta, c=c, out_dtype="float32")
     dtype = operand_of("tensor_core_gemm", "a", a).dtype
     if dtype not in (DType.float16, DType.bfloat16, DType.float32):
@@ -396,7 +395,7 @@ def triton_matmul(
     The block sizes are given all or none, positive and within the problem; they are checked, and the tiles
     are those of the kernel that takes the call. use_autotune changes nothing either. Gradients as for gemm().
     """
-    if _border.dispatches(a, b):
+    if _border.dispatches(a, b, casts=True):
         return gemm(a, b)
     oa, ob = operand_of("triton_matmul", "a", a), operand_of("triton_matmul", "b", b)
     if oa.ndim != 2 or ob.ndim != 2:

@@ -33,12 +33,6 @@ def merge_leading(operation: str, x: Operand) -> Operand:
     return x.view(tuple(shape), tuple(strides))
 
 
-def _operators() -> Any:
-    from . import _operators
-
-    return _operators
-
-
 def _row_call(operation: str, function: str, number: float, x: Any, **vectors: Any) -> Any:
     number = real(operation, _NUMBERS.get(operation, "eps"), number)
     done = _border.rows(operation, number, x, *vectors.values())
@@ -65,7 +59,7 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
     if done is not None:
         return done
     if _border.dispatches(x, weight):
-        return _operators().rms_norm(x, weight, real("rms_norm", "eps", eps))
+        return _border.operators().rms_norm(x, weight, real("rms_norm", "eps", eps))
 
     def run(x: Any, weight: Any) -> Any:
         return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
@@ -79,7 +73,7 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
     if done is not None:
         return done
     if _border.dispatches(x, weight, bias):
-        return _operators().layer_norm(x, weight, bias, real("layer_norm", "eps", eps))
+        return _border.operators().layer_norm(x, weight, bias, real("layer_norm", "eps", eps))
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
         return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
@@ -96,7 +90,7 @@ def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
     if done is not None:
         return done
     if _border.dispatches(x):
-        return _operators().l2_normalize(x, real("l2_normalize", "eps", eps))
+        return _border.operators().l2_normalize(x, real("l2_normalize", "eps", eps))
 
     def run(x: Any) -> Any:
         return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
@@ -110,7 +104,7 @@ def softmax(x: Any, scale: float = 1.0) -> Any:
     if done is not None:
         return done
     if _border.dispatches(x):
-        return _operators().softmax(x, real("softmax", "scale", scale))
+        return _border.operators().softmax(x, real("softmax", "scale", scale))
 
     def run(x: Any) -> Any:
         return _row_call("softmax", "attikos_softmax", scale, x)
@@ -124,7 +118,7 @@ def log_softmax(x: Any, scale: float = 1.0) -> Any:
     if done is not None:
         return done
     if _border.dispatches(x):
-        return _operators().log_softmax(x, real("log_softmax", "scale", scale))
+        return _border.operators().log_softmax(x, real("log_softmax", "scale", scale))
 
     def run(x: Any) -> Any:
         return _row_call("log_softmax", "attikos_log_softmax", scale, x)
@@ -194,7 +188,7 @@ def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
 def mean_pool(x: Any, lengths: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
     if _border.dispatches(x):
-        return _operators().mean_pool(x, lengths)
+        return _border.operators().mean_pool(x, lengths)
 
     def run(x: Any) -> Any:
         call = Call("mean_pool", x=x)
