@@ -354,6 +354,12 @@ attikos_status create_context(std::int32_t kind, std::int32_t ordinal, void* str
 attikos_context find_context(std::int32_t kind, std::int32_t ordinal, void* stream) {
   if (kind != ATTIKOS_HOST && kind != ATTIKOS_SERIAL && kind != ATTIKOS_CUDA)
     fail(ATTIKOS_INVALID_ARGUMENT, "context: kind is ", kind, "; expected an attikos_device_kind");
+#if !defined(KOKKOS_ENABLE_CUDA)
+  if (kind == ATTIKOS_CUDA)
+    fail(ATTIKOS_DEVICE_ERROR,
+         "context: this library was built without CUDA; install it with: "
+         "pip install . -C cmake.define.ATTIKOS_ENABLE_CUDA=ON");
+#endif
   if (!attikos_has_device(kind, ordinal))
     fail(ATTIKOS_DEVICE_ERROR, "context: there is no device ", ordinal, " of kind ",
          kind == ATTIKOS_CUDA     ? "cuda"

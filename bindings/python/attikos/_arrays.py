@@ -384,7 +384,13 @@ class Call:
         self.place, self.kind = first.place, first.kind
         if self.kind is TORCH and self.place != CPU:
             expect_stream_of_torch(operation)
-        self.context = context_for(self.place)
+        try:
+            self.context = context_for(self.place)
+        except DeviceError as problem:
+            why = str(problem).replace("attikos::context: ", "", 1)
+            raise DeviceError(
+                f"attikos.{operation}: {spell(operation, first_name)} lies on {_spell(self.place)}, but {why}"
+            ) from None
         _border.meet(type(first.owner))
         self._results: list[Any] = []
 
