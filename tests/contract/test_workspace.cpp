@@ -83,6 +83,24 @@ std::vector<Call<Exec>> calls() {
                     },
                     {output_of(out), output_of(lse)}});
   }
+  {
+    // Few queries, whose keys are split where that pays off.
+    auto one = filled<T, 4, Exec>({2, 4, 1, 40}, 60), few = filled<T, 4, Exec>({2, 4, 1, 24}, 61);
+    auto keys = filled<T, 4, Exec>({2, 2, 1500, 40}, 62),
+         values = filled<T, 4, Exec>({2, 2, 1500, 24}, 63);
+    std::size_t const bytes = attention_workspace_size(one->view(), keys->view(), values->view());
+    auto const explanation =
+        explain(op::attention, exec, one->view(), keys->view(), values->view(), few->view());
+    if (explanation.kernel == "portable/split") {
+      list.push_back({"attention of few queries",
+                      bytes,
+                      [=](Bytes<Exec> const& memory) {
+                        attention(exec, one->view(), keys->view(), values->view(), few->view(),
+                                  AttentionOptions{}, workspace(memory));
+                      },
+                      {output_of(few)}});
+    }
+  }
   auto dout = filled<T, 4, Exec>({2, 4, 39, 24}, 6), dq = filled<T, 4, Exec>({2, 4, 39, 40}, 7);
   auto dk = filled<T, 4, Exec>({2, 2, 300, 40}, 8), dv = filled<T, 4, Exec>({2, 2, 300, 24}, 9);
   auto given = filled<T, 4, Exec>({2, 4, 39, 24}, 10);

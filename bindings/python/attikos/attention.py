@@ -230,7 +230,8 @@ def attention(
     [batch, max_pages]. Lengths and offsets on a device are checked, which waits for it, unless check is False or
     a graph is captured.
 
-    return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp
+    Few queries over many keys go to the kernels of decode(), which split the keys, unless `kernel` names one; explain()
+    says so. return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp
     have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
     for one raise UnsupportedError. determinism "unordered" is for them: it leaves the order of their sums to the device.
     """

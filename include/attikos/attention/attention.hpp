@@ -6,6 +6,7 @@
 #include <attikos/attention/attention_cuda.hpp>
 #include <attikos/attention/attention_flash.hpp>
 #include <attikos/attention/attention_small.hpp>
+#include <attikos/attention/attention_split.hpp>
 #include <attikos/attention/attention_unfused.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
 #include <attikos/core/dispatch.hpp>
@@ -28,6 +29,15 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
   // only be compiled into the portable kernels.
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
   constexpr bool plain = !Functors::has_score && !Functors::has_weight;
+  if constexpr (plain) {
+    if (flash && *wanted_kernel(options.kernel) == '\0' && splits_keys<T, O>(exec, args)) {
+      abi::DecodeArgs split{args};
+      decode_checked<T, O>("attention", exec, split, "", functors, log, memory...);
+      if (log != nullptr && demands(log->kernel.c_str(), "portable"))
+        log->kernel = "portable/split";
+      return;
+    }
+  }
   char const* const portable = portable_name(options.algorithm);
   char const* const wanted =
       demands(wanted_kernel(options.kernel), portable) ? "portable" : options.kernel;
@@ -104,18 +114,23 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
-/// for double). float means IEEE float32 throughout: `compute` only allows less. `flash` needs no
-/// memory beyond its outputs; `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv
-/// accumulators in the workspace (the caller's, or the instance's pool). Which kernel a call goes
-/// to, and why not to the others, is what explain() tells; docs/kernels.md has their conditions.
-/// Compiled kernels for 16- and 8-bit types round weights to the type of q before the product with
-/// values (`attention/sm80_mma_e4m3`: to float16). Range: scores and sums of the formula as it
-/// stands must fit into the accumulator; compiled kernels, which keep scores as exponents of 2
-/// relative to one that the largest may exceed, take scores up to 2^29 (double: 2^60) in magnitude,
-/// and the sums of 2^16 (double: 2^64) times the values must fit.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
-/// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
-/// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
+/// for double). float means IEEE float32 throughout: `compute` only allows less. `flash` leaves few
+/// queries over many keys to decode()'s kernels, which split the keys and keep partial results in
+/// the workspace: on a host up to 2 queries, or 8 where query heads share keys, over 128 keys and
+/// more; on a device up to 16 over 1024 and more where blocks of 64 rows that share keys are fewer
+/// than two for each multiprocessor and a kernel is compiled for them. A kernel by name, packed
+/// queries and functors keep it from doing so. Otherwise it needs no memory beyond its outputs;
+/// `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the
+/// caller's, or the instance's pool). Which kernel a call goes to, and why not to the others, is
+/// what explain() tells; docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
+/// types round weights to the type of q before the product with values (`attention/sm80_mma_e4m3`:
+/// to float16). Range: scores and sums of the formula as it stands must fit into the accumulator;
+/// compiled kernels, which keep scores as exponents of 2 relative to one that the largest may
+/// exceed, take scores up to 2^29 (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64)
+/// times the values must fit. Determinism: run to run, and for any number of host threads. Throws
+/// ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is launched or
+/// written. Source: T. Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al.,
+/// arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
@@ -147,20 +162,42 @@ void attention(Q const& q, K const& k, V const& v, Out const& out,
   attention(Kokkos::DefaultExecutionSpace{}, q, k, v, out, options, extras...);
 }
 
-/// Upper bound of the workspace of attention() for these tensors, in bytes. 0 for flash. Takes the
-/// extras of the call, of which paged() matters.
+/// Upper bound of the workspace of attention() for these tensors on an instance of the default
+/// execution space or of the host's, in bytes; 0 for flash but where it splits keys. Takes the
+/// extras of the call, of which paged() and cu_seqlens() matter.
 template <TensorLike Q, TensorLike K, TensorLike V, detail::AttentionExtra... Extras>
-std::size_t attention_workspace_size(Q const& q, K const& k, V const&,
+std::size_t attention_workspace_size(Q const& q, K const& k, V const& v,
                                      AttentionOptions const& options = {},
                                      Extras const&... extras) {
-  if (options.algorithm == AttentionAlgorithm::flash) return 0;
+  using T = element_t<Q>;
   auto const q4 = detail::any_tensor(q).with_rank(4);
-  std::int64_t seqlen_kv = detail::extent_of(k, rank_of<K> - 2);
+  auto const k4 = detail::any_tensor(k).with_rank(4);
+  std::int64_t seqlen_kv = k4.extent[2];
   auto const pages = detail::find_extra<Paged>(extras...);
   if constexpr (detail::is_present<decltype(pages)>)
     seqlen_kv = detail::extent_of(pages.table, 1) * pages.page_size;
-  return detail::attention_scores_bytes(q4.extent[0] * q4.extent[1], q4.extent[2], seqlen_kv,
-                                        sizeof(detail::AttentionAccumulator<element_t<Q>>));
+  if (options.algorithm != AttentionAlgorithm::flash)
+    return detail::attention_scores_bytes(q4.extent[0] * q4.extent[1], q4.extent[2], seqlen_kv,
+                                          sizeof(detail::AttentionAccumulator<T>));
+  if (detail::is_present<decltype(detail::find_extra<CuSeqlens>(extras...))>) return 0;
+  abi::AttentionArgs g{};
+  g.batch = q4.extent[0];
+  g.heads_q = q4.extent[1];
+  g.heads_kv = k4.extent[1];
+  g.seqlen_q = q4.extent[2];
+  g.seqlen_kv = seqlen_kv;
+  g.head_dim = q4.extent[3];
+  g.head_dim_v = detail::extent_of(v, rank_of<V> - 1);
+  auto const on = [&]<class Exec>(Exec const& exec) {
+    // The output of float8 has a type of its own, which is not known here.
+    if constexpr (sizeof(T) == 1)
+      return std::max({detail::split_workspace_bytes<T, float16>(exec, g),
+                       detail::split_workspace_bytes<T, bfloat16>(exec, g),
+                       detail::split_workspace_bytes<T, float>(exec, g)});
+    else
+      return detail::split_workspace_bytes<T, T>(exec, g);
+  };
+  return std::max(on(Kokkos::DefaultExecutionSpace{}), on(Kokkos::DefaultHostExecutionSpace{}));
 }
 
 /// Which kernel attention() would run for these arguments, and why not the others. Throws what

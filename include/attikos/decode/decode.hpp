@@ -28,8 +28,8 @@ inline AttentionOptions attention_options(DecodeOptions const& from) {
 
 /// Joins the partial states of a problem, and its sinks.
 template <class Out, class Exec, class Acc>
-void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t splits,
-                  Acc const* partial_out, Acc const* partial_lse) {
+void decode_merge(char const* operation, Exec const& exec, abi::AttentionArgs const& g,
+                  std::int64_t splits, Acc const* partial_out, Acc const* partial_lse) {
   std::int64_t const dv = g.head_dim_v, row = g.seqlen_q, head = row * g.heads_q,
                      batch = decode_batch(g), all = head * batch;
   SplitStates<Acc, Acc> const states{
@@ -41,7 +41,7 @@ void decode_merge(Exec const& exec, abi::AttentionArgs const& g, std::int64_t sp
   TensorRef<Acc, 3> lse{static_cast<Acc*>(g.lse), {batch, g.heads_q, g.seqlen_q}, {}};
   for (int r = 0; r < 4; ++r) out.stride[r] = g.out_stride[r];
   for (int r = 0; r < 3; ++r) lse.stride[r] = g.lse_stride[r];
-  launch_rows(exec, "decode",
+  launch_rows(exec, operation,
               MergeStatesRow<Acc, SplitStates<Acc, Acc>, Out, Acc>{
                   states, out, lse, {g.type_sinks, g.sinks, g.sinks_stride}},
               all);
@@ -67,11 +67,40 @@ std::size_t decode_workspace_bytes(Exec const& exec, abi::DecodeArgs const& g) {
   return bytes;
 }
 
+/// Explains (log given) or runs (log null) arguments that were checked, in the words of
+/// `operation`. `memory`: workspace(view), if any.
+template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
+void decode_checked(char const* operation, Exec const& exec, abi::DecodeArgs& g, char const* kernel,
+                    Functors const& functors, Explanation* log, Workspaces const&... memory) {
+  using Acc = AttentionAccumulator<T>;
+  // A functor can only be compiled into the portable kernel.
+  constexpr bool builtin = !Functors::has_score && !Functors::has_weight;
+  using Kernels =
+      std::conditional_t<builtin, typename Specializations<op::Decode, Exec, T, O>::kernels,
+                         KernelList<>>;
+  bool const done = choose_kernel(
+      operation, Kernels{}, kernel, g, exec, log, [&]<class Kernel>(std::type_identity<Kernel>) {
+        if (log != nullptr) return;
+        WorkspaceLease const lease =
+            get_workspace(operation, exec, decode_workspace_bytes<T, O>(exec, g), memory...);
+        g.workspace = lease.data;
+        Kernel::run(g, exec);
+      });
+  if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
+  DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);
+  std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
+  if (log != nullptr) return;
+  WorkspaceLease const lease = get_workspace(operation, exec, bytes, memory...);
+  auto* const partial_lse = static_cast<Acc*>(lease.data);
+  auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;
+  decode_splits<T>(operation, exec, g, functors, plan, partial_out, partial_lse);
+  decode_merge<O, Exec, Acc>(operation, exec, g, plan.splits, partial_out, partial_lse);
+}
+
 /// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
 template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
 void decode_run(Exec const& exec, AttentionTensors const& t, DecodeOptions const& options,
                 Functors const& functors, Explanation* log, Workspaces const&... memory) {
-  using Acc = AttentionAccumulator<T>;
   abi::DecodeArgs g{attention_forward_arguments("decode", t, attention_options(options))};
   g.splits = decode_splits_wanted<Exec>(options);
   if (options.splits < 0)
@@ -79,29 +108,7 @@ void decode_run(Exec const& exec, AttentionTensors const& t, DecodeOptions const
   if (std::max(g.head_dim, g.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("decode: head_dim is ", std::max(g.head_dim, g.head_dim_v),
                             "; expected at most 67108864");
-  // A functor can only be compiled into the portable kernel.
-  constexpr bool builtin = !Functors::has_score && !Functors::has_weight;
-  using Kernels =
-      std::conditional_t<builtin, typename Specializations<op::Decode, Exec, T, O>::kernels,
-                         KernelList<>>;
-  bool const done =
-      choose_kernel("decode", Kernels{}, options.kernel, g, exec, log,
-                    [&]<class Kernel>(std::type_identity<Kernel>) {
-                      if (log != nullptr) return;
-                      WorkspaceLease const lease = get_workspace(
-                          "decode", exec, decode_workspace_bytes<T, O>(exec, g), memory...);
-                      g.workspace = lease.data;
-                      Kernel::run(g, exec);
-                    });
-  if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
-  DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);
-  std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
-  if (log != nullptr) return;
-  WorkspaceLease const lease = get_workspace("decode", exec, bytes, memory...);
-  auto* const partial_lse = static_cast<Acc*>(lease.data);
-  auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;
-  decode_splits<T>(exec, g, functors, plan, partial_out, partial_lse);
-  decode_merge<O, Exec, Acc>(exec, g, plan.splits, partial_out, partial_lse);
+  decode_checked<T, O>("decode", exec, g, options.kernel, functors, log, memory...);
 }
 
 /// The same for a call with the types that the user wrote. `lse` is a tensor or Absent.

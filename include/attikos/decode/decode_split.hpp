@@ -346,8 +346,8 @@ std::size_t decode_bytes(abi::AttentionArgs const& g, DecodePlan const& plan) {
 
 /// Launches the splits of a problem that has rows. Asynchronous on `exec`.
 template <class T, class Exec, class Functors>
-void decode_splits(Exec const& exec, abi::AttentionArgs const& g, Functors const& functors,
-                   DecodePlan const& plan, AttentionAccumulator<T>* out,
+void decode_splits(char const* operation, Exec const& exec, abi::AttentionArgs const& g,
+                   Functors const& functors, DecodePlan const& plan, AttentionAccumulator<T>* out,
                    AttentionAccumulator<T>* lse) {
   using Kernel = DecodeSplit<Exec, T, Functors>;
   std::int64_t const rows = g.heads_q / g.heads_kv * g.seqlen_q;
@@ -356,11 +356,11 @@ void decode_splits(Exec const& exec, abi::AttentionArgs const& g, Functors const
                                                             : rows / plan.tile_q + g.batch + 2;
   Kernel const kernel{g, functors, plan, tiles, out, lse};
   typename Kernel::Policy policy(
-      exec, checked_league("decode", plan.splits * tiles * decode_batch(g) * g.heads_kv),
+      exec, checked_league(operation, plan.splits * tiles * decode_batch(g) * g.heads_kv),
       Kernel::Traits::team_size, Kernel::Traits::vector_length);
   policy.set_scratch_size(plan.scratch_level,
-                          Kokkos::PerTeam(checked_scratch("decode", kernel.bytes())));
-  launch("decode", "portable/split", policy, kernel);
+                          Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
+  launch(operation, "portable/split", policy, kernel);
 }
 
 }  // namespace detail

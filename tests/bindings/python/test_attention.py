@@ -25,6 +25,26 @@ class Attention(unittest.TestCase):
                     oracles.check(self, out, exact, bound, what)
                     oracles.check(self, got, lse, lse_bound, what)
 
+    def test_few_queries_over_many_keys(self):
+        """Keys are split without being asked to, with the bits of decode()."""
+        for dtype in oracles.FLOATING:
+            for heads, queries in ((2, 1), (2, 2), (8, 8)):
+                shapes = ((2, heads, queries, 24), (2, 2, 900, 24), (2, 2, 900, 20))
+                q, k, v = arrays(dtype, *shapes)
+                self.assertEqual(attikos.explain("attention", q, k, v), "runs portable/split")
+                exact, bound, lse, lse_bound = oracles.attention(q, k, v, True)
+                out, got = attikos.attention(q, k, v, causal=True, return_lse=True)
+                what = f"{np.dtype(dtype)} {heads} heads, {queries} queries"
+                oracles.check(self, out, exact, bound, what)
+                oracles.check(self, got, lse, lse_bound, what)
+                for one, other in zip((out, got), attikos.decode(q, k, v, causal=True, return_lse=True)):
+                    np.testing.assert_array_equal(one, other)
+                again = attikos.attention(q, k, v, causal=True, kernel="portable")
+                oracles.check(self, again, exact, bound, what)
+                self.assertEqual(attikos.explain("attention", q, k, v, kernel="portable"), "runs portable/flash")
+        q, k, v = arrays(np.float32, (1, 2, 3, 8), (1, 2, 900, 8), (1, 2, 900, 8))
+        self.assertIn("runs portable/flash", attikos.explain("attention", q, k, v))
+
     def test_compute_modes(self):
         q, k, v = arrays(np.float32, (1, 2, 19, 24), (1, 2, 37, 24), (1, 2, 37, 20))
         exact, bound, *_ = oracles.attention(q, k, v)

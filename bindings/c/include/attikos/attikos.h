@@ -147,8 +147,9 @@ typedef struct attikos_attention_options {
  * dimensions joined; packed and paged storage as the options say. heads_q is a multiple of heads_kv. One
  * element type, float64, float32, float16 or bfloat16; or q, k and v float8_e4m3 with out float32, float16 or
  * bfloat16. lse, the natural logarithm of the sum of exponentials, is float64 for float64 and else
- * float32. Tiled and naive keep the scores in memory that the library holds for the stream, or for the
- * graph that the call is captured into. */
+ * float32. Tiled and naive keep the scores, and calls of few queries over many keys that go to the kernels of
+ * attikos_decode partial results, in memory that the library holds for the stream, or for the graph that the
+ * call is captured into. */
 ATTIKOS_API attikos_status attikos_attention(attikos_context* context, attikos_tensor const* q,
                                              attikos_tensor const* k, attikos_tensor const* v,
                                              attikos_tensor const* out, attikos_tensor const* lse,
