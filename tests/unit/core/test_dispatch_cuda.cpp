@@ -132,6 +132,17 @@ TEST_F(DispatchCuda, Attention) {
   expect_attention<float, float>("attention/sm80_mma_tf32x3", 2048, 128,
                                  {.compute = Compute::tf32x3});
   expect_attention<double, double>("attention/sm80_mma_f64", 2048, 64);
+  // Few queries over many keys, until there are enough of them.
+  auto const few = [](std::string const& kernel, std::int64_t batch, std::int64_t queries) {
+    auto const q = tensor<bfloat16, 4>({batch, 8, queries, 128});
+    auto const cache = tensor<bfloat16, 4>({batch, 8, 4096, 128});
+    expect(kernel, explain(op::attention, Exec(), q, cache, cache,
+                           tensor<bfloat16, 4>({batch, 8, queries, 128})));
+  };
+  few("decode/sm80_mma_bf16", 4, 1);
+  few("decode/sm80_mma_bf16", 4, 16);
+  few("attention/sm90_wgmma_bf16", 4, 17);
+  few("attention/sm90_wgmma_bf16", 128, 1);
 }
 
 template <class T>
