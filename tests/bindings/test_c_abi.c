@@ -88,7 +88,7 @@ static void test_contexts(void) {
   attikos_device_info info = ATTIKOS_DEVICE_INFO_INIT;
   CHECK_STATUS(attikos_get_device_info(ATTIKOS_HOST, 0, &info), ATTIKOS_SUCCESS);
   CHECK(info.architecture == ATTIKOS_ARCH_HOST && info.multiprocessors > 0 && info.total_memory > 0);
-  CHECK(strlen(info.name) > 0 && strlen(info.simd) > 0);
+  CHECK(strlen(info.name) > 0 && strlen(info.simd) > 0 && strlen(info.host_isa) > 0);
   CHECK_STATUS(attikos_get_device_info(ATTIKOS_HOST, 0, NULL), ATTIKOS_NULL_ARGUMENT);
   CHECK_STATUS(attikos_get_device_info(ATTIKOS_HOST, 3, &info), ATTIKOS_DEVICE_ERROR);
   info.struct_size = 8;

@@ -33,6 +33,8 @@ if(SELF_TEST)
   file(WRITE "${public}/epilogue/a.hpp" "#include \"Kokkos_Core.hpp\"\n#include <attikos/core/error.hpp>\n")
   file(WRITE "${public}/core/a.hpp" "#include <attikos/gemm/gemm.hpp>\n#include <attikos/mlp/gated_mlp.hpp>\n  #  include <attikos/reference/r.hpp>\n")
   file(WRITE "${public}/gemm/a.hpp" "#include <attikos/testing/testing.hpp>\n__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
+  file(WRITE "${public}/host/a.hpp" "#include <Kokkos_Core.hpp>\n#include <attikos/core/error.hpp>\n#include <vector>\n#include <attikos/host/b.hpp>\n#include <cstring>\nasm(\"nop\");\n")
+  file(WRITE "${public}/decode/a.hpp" "void f() { asm volatile(\"nop\"); }\n")
   file(WRITE "${public}/testing/a.hpp" "#include <attikos/reference/r.hpp>\n")  # may
   file(WRITE "${ROOT}/cuda_specializations/a.cuh"
        "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\nvoid f() { asm volatile(\"nop;\"); }\nint g() { asm(\"\"); }\n  if (!accepts(args, device).ok) return cudaErrorInvalidValue;\n")
@@ -48,17 +50,20 @@ if(SELF_TEST)
     list(GET include 1 included)
     file(APPEND "${ROOT}/cuda_specializations/${room}/rooms.cuh" "#include \"${included}.cuh\"\n")
   endforeach()
-  set(expected 30)
+  set(expected 34)
 endif()
 
 file(GLOB_RECURSE all "${public}/*.hpp")
 file(GLOB_RECURSE abi "${public}/abi/*.hpp")
 file(GLOB_RECURSE epilogue "${public}/epilogue/*.hpp")
 file(GLOB_RECURSE core "${public}/core/*.hpp")
+file(GLOB_RECURSE host "${public}/host/*.hpp")
 file(GLOB_RECURSE companion "${ROOT}/cuda_specializations/*.cu" "${ROOT}/cuda_specializations/*.cuh"
      "${ROOT}/cuda_specializations/*.hpp" "${ROOT}/cuda_specializations/*.cpp")
 set(kernels ${companion})
 list(FILTER kernels EXCLUDE REGEX "/cuda_specializations/ptx/")
+set(neutral ${all})
+list(FILTER neutral EXCLUDE REGEX "/include/attikos/host/")
 set(portable ${all})
 list(FILTER portable EXCLUDE REGEX "/include/attikos/(reference|testing)/")
 
@@ -77,6 +82,11 @@ forbid("${abi}" "${include_line}(vector|string|iostream|memory|functional|sstrea
        "abi/ is plain structs: no owning standard types")
 forbid("${epilogue}" "${include_line}attikos/(core|reference|${operations})"
        "epilogue/ includes abi/ only")
+forbid("${host}" "${include_line}(Kokkos|attikos/(abi|core|epilogue|reference|${operations}))"
+       "host/ includes host/ and config.hpp only")
+forbid("${host}" "${include_line}(algorithm|array|cmath|functional|limits|map|memory|string|type_traits|utility|vector)[>\"]"
+       "host/ calls no inline functions that others share")
+forbid("${neutral}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction of a host has its function in host/")
 forbid("${core}" "${include_line}attikos/(${operations})"
        "core/ knows no operation")
 forbid("${portable}" "${include_line}attikos/(reference|testing)/"

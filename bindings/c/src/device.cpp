@@ -27,6 +27,7 @@ attikos_device_info host_info(std::int32_t kind) {
   attikos_device_info info = ATTIKOS_DEVICE_INFO_INIT;
   copy_text(info.name, detail::processor_name());
   copy_text(info.simd, attikos::simd_name(compiled_simd));
+  copy_text(info.host_isa, host_isa_name(host_isa()));
   info.kind = kind;
   info.architecture = ATTIKOS_ARCH_HOST;
   info.multiprocessors = static_cast<std::int32_t>(sysconf(_SC_NPROCESSORS_ONLN));

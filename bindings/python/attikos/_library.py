@@ -57,6 +57,7 @@ class DeviceInfo(SizedStruct):
         ("multiprocessors", c_int32),
         ("shared_memory_per_multiprocessor", c_int64),
         ("total_memory", c_int64),
+        ("host_isa", c_char * 16),
     ]
 
 

@@ -49,6 +49,7 @@ class GPUCapabilities:
     num_sms: int
     total_memory_gb: float
     simd: str = ""  #: of a host: widest vectors that the library was compiled for
+    host_isa: str = ""  #: of a host: instructions that kernels use beside those, or "compiled" (ATTIKOS_HOST_ISA)
 
 
 def _architecture_of(major: int, minor: int) -> GPUArch:
@@ -75,6 +76,7 @@ def _from_library(kind: int, ordinal: int) -> GPUCapabilities:
         num_sms=info.multiprocessors,
         total_memory_gb=info.total_memory / 2**30,
         simd=info.simd.decode(),
+        host_isa=info.host_isa.decode(),
     )
 
 

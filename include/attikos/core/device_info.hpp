@@ -8,6 +8,7 @@
 #include <attikos/core/concepts.hpp>
 #include <attikos/core/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
+#include <attikos/core/host_isa.hpp>
 #include <attikos/core/simd.hpp>
 #include <cstdint>
 #include <fstream>
@@ -84,9 +85,10 @@ struct DeviceInfo {
   bool tma = false;            ///< the tensor memory accelerator: compute capability 9.0 and above
   bool fp8 = false;            ///< matrix instructions on float8: 8.9 and above
   bool warpgroup_mma = false;  ///< wgmma, which 9.x alone has
-  SimdLevel simd = SimdLevel::none;  ///< vector instructions of the host kernels
-  int vector_bytes = 0;              ///< width of their registers
-  int sm_count = 0;                  ///< streaming multiprocessors
+  SimdLevel simd = SimdLevel::none;      ///< vector instructions of the host kernels
+  int vector_bytes = 0;                  ///< width of their registers
+  HostIsa host_isa = HostIsa::compiled;  ///< instructions chosen at run time beside them
+  int sm_count = 0;                      ///< streaming multiprocessors
   std::int64_t shared_memory_per_sm = 0;
   int threads = 0;                ///< how many the space runs at once: its concurrency
   std::int64_t memory_bytes = 0;  ///< of the device, or of the machine
@@ -96,7 +98,8 @@ struct DeviceInfo {
     std::ostringstream text;
     text << name << " (" << execution_space << ", " << architecture_name(architecture) << ")";
     if (architecture == Architecture::host) {
-      text << "\n  vectors: " << simd_name(simd) << ", " << vector_bytes << " bytes";
+      text << "\n  vectors: " << simd_name(simd) << ", " << vector_bytes << " bytes"
+           << "\n  instructions: " << host_isa_name(host_isa);
     } else if (compute_major > 0) {
       text << "\n  compute capability: " << compute_major << "." << compute_minor
            << "\n  TMA: " << (tma ? "yes" : "no") << "\n  float8 MMA: " << (fp8 ? "yes" : "no")
@@ -178,6 +181,7 @@ DeviceInfo describe_device(Exec const& exec) {
     info.architecture = Architecture::host;
     info.simd = compiled_simd;
     info.vector_bytes = host::register_bytes;
+    info.host_isa = host_isa();
     info.memory_bytes = physical_memory();
   } else {
     info.name = Exec::name();
@@ -198,6 +202,8 @@ inline DeviceInfo describe_device(Kokkos::Cuda const& exec) {
 ///
 /// For a space that is neither a host's nor Cuda, architecture is `unknown` and only its name and
 /// concurrency are told.
+///
+/// Throws UnsupportedError where ATTIKOS_HOST_ISA names what a host does not have.
 template <ExecutionSpace Exec>
 DeviceInfo device_info(Exec const& exec) {
   return detail::describe_device(exec);

@@ -23,10 +23,14 @@ struct Explanation {
   };
   std::string kernel;               ///< the name that would run, e.g. "portable"
   std::vector<Rejection> rejected;  ///< candidates tried before it, in order
+  /// What it uses of a host's instructions that are chosen at run time, e.g. "avx512_bf16"; empty:
+  /// nothing.
+  std::string instructions;
 
   /// One line per candidate, for a person.
   std::string to_string() const {
     std::string text = "runs " + kernel;
+    if (!instructions.empty()) text += " (" + instructions + ")";
     for (auto const& entry : rejected) text += "\n  not " + entry.kernel + ": " + entry.reason;
     return text;
   }

@@ -30,8 +30,9 @@ void gemm_run(char const* operation, Exec const& exec, abi::GemmArgs const& args
   if (done) return;
   if (log == nullptr) {
     gemm_portable<A, B, C>(exec, args, function);
-  } else if (has_tile(args)) {
+  } else {
     gemm_portable_tile<A, B, C>(exec, args);  // throws what the call would throw
+    log->instructions = gemm_portable_instructions<A, B, C>(exec, args);
   }
 }
 

@@ -196,10 +196,11 @@ struct GemmGroupSum {
     abi::GemmArgs const& g = product.g;
     GemmTile const tile = product.tile;
     constexpr int level = Traits::scratch_level;
-    int const padded = product.padded_n(), ldb = Traits::host ? tile.k : padded;
-    Acc* const packed_a = scratch<Acc>(team, level, std::int64_t{tile.m} * product.lda());
-    Acc* const packed_b = scratch<Acc>(team, level, std::int64_t{tile.k} * padded);
-    Acc* const sums = scratch<Acc>(team, level, std::int64_t{tile.m} * padded);
+    int const padded = product.padded_n(), step = product.step();
+    typename Product::Memory memory{};
+    memory.a = scratch<Acc>(team, level, product.a_count());
+    memory.b = scratch<Acc>(team, level, product.b_count());
+    Acc* const sums = memory.c = scratch<Acc>(team, level, product.c_count());
     std::int64_t const rank = team.league_rank();
     std::int64_t const row0 = rank % product.tiles_m * tile.m;
     std::int64_t const col0 = rank / product.tiles_m % product.tiles_n * tile.n;
@@ -214,17 +215,11 @@ struct GemmGroupSum {
                              g.a_k};
       Block<B const> const b{static_cast<B const*>(g.b) + s * g.b_batch + col0 * g.b_n, g.b_k,
                              g.b_n};
-      for (std::int64_t p = range.first; p < range.last; p += tile.k) {
-        int const depth = static_cast<int>(range.last - p < tile.k ? range.last - p : tile.k);
-        pack_rows<Traits>(team, packed_a, product.lda(), Block<A const>{a.at(0, p), g.a_m, g.a_k},
-                          rows, depth);
-        pack_panels<Traits>(team, packed_b, ldb, Block<B const>{b.at(p, 0), g.b_k, g.b_n}, depth,
-                            cols);
-        team.team_barrier();
-        multiply<Traits>(team, packed_a, product.lda(), packed_b, ldb, sums, padded, rows,
-                         Traits::host ? cols : padded, depth, !empty);
+      for (std::int64_t p = range.first; p < range.last; p += step) {
+        int const depth = static_cast<int>(range.last - p < step ? range.last - p : step);
+        product.add_products(team, memory, {a.at(0, p), g.a_m, g.a_k}, {b.at(p, 0), g.b_k, g.b_n},
+                             row0, col0, rows, cols, depth, !empty);
         empty = false;
-        team.team_barrier();
       }
     }
     if (empty) {
@@ -244,8 +239,7 @@ void gemm_group_sum(Exec const& exec, abi::GemmArgs const& args, CountedRows con
   using Kernel = GemmGroupSum<Exec, A, B, C>;
   using Traits = typename Kernel::Traits;
   typename Kernel::Product product{args, {}, {}, 0, 0};
-  product.tile = choose_gemm_tile<Traits>(args.m, args.n, args.batch, concurrency_of(exec),
-                                          sizeof(typename Kernel::Acc));
+  set_automatic_gemm_tile(product, exec);
   product.tiles_m = (args.m + product.tile.m - 1) / product.tile.m;
   product.tiles_n = (args.n + product.tile.n - 1) / product.tile.n;
   typename Kernel::Policy policy(

@@ -8,10 +8,12 @@
 #include <attikos/core/launch.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/gemm/gemm_arguments.hpp>
+#include <attikos/gemm/gemm_dot.hpp>
 #include <attikos/gemm/gemm_epilogue.hpp>
 #include <attikos/gemm/gemm_groups.hpp>
 #include <attikos/gemm/gemm_small.hpp>
 #include <attikos/tune/tile_config.hpp>
+#include <string>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -23,28 +25,30 @@ struct GemmTile {
   int m, n, k;
 };
 
-/// Chooses the tile: large enough to amortize packing, small enough that every core has work.
+/// Chooses the tile: large enough to amortize packing, small enough that every core has work. On a
+/// host of register blocks of `block_rows` × `block_cols`.
 template <class Traits>
 GemmTile choose_gemm_tile(std::int64_t m, std::int64_t n, std::int64_t batch, int concurrency,
-                          std::size_t acc_size) {
+                          std::size_t acc_size, [[maybe_unused]] int block_rows = Traits::rows,
+                          [[maybe_unused]] int block_cols = Traits::cols) {
   if constexpr (!Traits::host) {
     return {64, acc_size > 4 ? 32 : 64, 16};
   } else {
     (void)acc_size;
-    GemmTile tile{Traits::rows * 16, Traits::cols * 8, 256};
+    GemmTile tile{block_rows * 16, block_cols * 8, 256};
     auto const tiles = [&] {
       return ((m + tile.m - 1) / tile.m) * ((n + tile.n - 1) / tile.n) * batch;
     };
     // Two tiles for each thread at least, while packing still pays.
-    while (tiles() < 2 * concurrency && (tile.m > Traits::rows * 4 || tile.n > Traits::cols * 2)) {
+    while (tiles() < 2 * concurrency && (tile.m > block_rows * 4 || tile.n > block_cols * 2)) {
       bool const shrink_m =
-          tile.m > Traits::rows * 4 && (tile.m >= tile.n || tile.n <= Traits::cols * 2);
+          tile.m > block_rows * 4 && (tile.m >= tile.n || tile.n <= block_cols * 2);
       (shrink_m ? tile.m : tile.n) /= 2;
     }
     tile.m =
-        static_cast<int>(std::min<std::int64_t>(tile.m, round_up<std::int64_t>(m, Traits::rows)));
+        static_cast<int>(std::min<std::int64_t>(tile.m, round_up<std::int64_t>(m, block_rows)));
     tile.n =
-        static_cast<int>(std::min<std::int64_t>(tile.n, round_up<std::int64_t>(n, Traits::cols)));
+        static_cast<int>(std::min<std::int64_t>(tile.n, round_up<std::int64_t>(n, block_cols)));
     return tile;
   }
 }
@@ -56,6 +60,7 @@ struct GemmPortable {
   using Acc = GemmAccumulator<A, B, C>;
   using Scalar = GemmScalar<A, B, C>;
   using Traits = TileTraits<Exec, Acc>;
+  using Dot = std::conditional_t<Traits::host, GemmDot<Acc, A, B>, GemmDotOfAny>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
 
@@ -67,21 +72,44 @@ struct GemmPortable {
   int per_team = 0;
   /// Scales change along k: sums are scaled and moved on every 128 products.
   bool blocked = false;
+  HostIsa isa = HostIsa::compiled;
 
   static constexpr int a_padding =
       Traits::host ? 16 : 1;  // keeps the rows of A out of one another's cache sets
   static constexpr bool converts = !std::is_same_v<Acc, Scalar>;
 
+  /// Whether a host's dot-product instructions multiply.
+  KOKKOS_INLINE_FUNCTION bool dots() const { return Dot::exists && isa >= Dot::isa; }
+  /// k that is packed at once. Dot products take what fits their rows, whatever the tile says, so
+  /// that their pairs are the same for every tile.
+  KOKKOS_INLINE_FUNCTION int step() const {
+    return !dots() ? tile.k : blocked && Dot::k > 128 ? 128 : Dot::k;
+  }
   KOKKOS_INLINE_FUNCTION int lda() const { return tile.k + a_padding; }
-  KOKKOS_INLINE_FUNCTION int padded_n() const { return round_up(tile.n, Traits::cols); }
+  KOKKOS_INLINE_FUNCTION int padded_n() const {
+    return round_up(tile.n, dots() ? Dot::cols : Traits::cols);
+  }
   /// Whether scaled sums have a place of their own.
   KOKKOS_INLINE_FUNCTION bool moves() const { return blocked || converts; }
 
+  /// Elements of packed factors and of sums.
+  KOKKOS_INLINE_FUNCTION std::int64_t a_count() const {
+    if constexpr (Dot::exists) {
+      if (dots()) return Dot::left_words(tile.m);
+    }
+    return std::int64_t{tile.m} * lda();
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t b_count() const {
+    if constexpr (Dot::exists) {
+      if (dots()) return Dot::right_words(tile.n);
+    }
+    return std::int64_t{tile.k} * padded_n();
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t c_count() const { return std::int64_t{tile.m} * padded_n(); }
+
   std::size_t bytes() const {
-    std::size_t const all = scratch_bytes<Acc>(std::int64_t{tile.m} * lda()) +
-                            scratch_bytes<Acc>(std::int64_t{tile.k} * padded_n()) +
-                            scratch_bytes<Acc>(std::int64_t{tile.m} * padded_n());
-    return all + (moves() ? scratch_bytes<Scalar>(std::int64_t{tile.m} * padded_n()) : 0);
+    return scratch_bytes<Acc>(a_count()) + scratch_bytes<Acc>(b_count()) +
+           scratch_bytes<Acc>(c_count()) + (moves() ? scratch_bytes<Scalar>(c_count()) : 0);
   }
 
   /// Scratch of a team.
@@ -93,12 +121,11 @@ struct GemmPortable {
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     if (per_team > 0) return small_products(team);
     Memory memory{};
-    memory.a = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * lda());
-    memory.b = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.k} * padded_n());
-    memory.c = scratch<Acc>(team, Traits::scratch_level, std::int64_t{tile.m} * padded_n());
+    memory.a = scratch<Acc>(team, Traits::scratch_level, a_count());
+    memory.b = scratch<Acc>(team, Traits::scratch_level, b_count());
+    memory.c = scratch<Acc>(team, Traits::scratch_level, c_count());
     if (moves()) {
-      memory.scaled =
-          scratch<Scalar>(team, Traits::scratch_level, std::int64_t{tile.m} * padded_n());
+      memory.scaled = scratch<Scalar>(team, Traits::scratch_level, c_count());
     } else if constexpr (!converts) {
       memory.scaled = memory.c;
     }
@@ -129,25 +156,17 @@ struct GemmPortable {
         gemm_matrix<A const>(g.a, g.a_pointers, at.batch_a, g.a_batch) + at.row * g.a_m;
     B const* const b =
         gemm_matrix<B const>(g.b, g.b_pointers, at.batch_b, g.b_batch) + col0 * g.b_n;
-    int const ldb = Traits::host ? tile.k : padded_n();
 
     bool sums_empty = true, scaled_empty = true;
     for (std::int64_t o = 0; o < g.outer; ++o) {
       Block<A const> const block_a{a + o * g.a_outer, g.a_m, g.a_k};
       Block<B const> const block_b{b + o * g.b_outer, g.b_k, g.b_n};
-      for (std::int64_t p = 0; p < g.k; p += tile.k) {
-        int const depth = static_cast<int>(g.k - p < tile.k ? g.k - p : tile.k);
-        pack_rows<Traits>(team, memory.a, lda(), Block<A const>{block_a.at(0, p), g.a_m, g.a_k},
-                          rows, depth);
-        pack_panels<Traits>(team, memory.b, ldb, Block<B const>{block_b.at(p, 0), g.b_k, g.b_n},
-                            depth, cols);
-        team.team_barrier();
-        if constexpr (std::is_integral_v<Acc>)
-          subtract_zero_points(team, memory, at.row, col0, rows, cols, depth, ldb);
-        multiply<Traits>(team, memory.a, lda(), memory.b, ldb, memory.c, padded_n(), rows,
-                         Traits::host ? cols : padded_n(), depth, !sums_empty);
+      for (std::int64_t p = 0; p < g.k; p += step()) {
+        int const depth = static_cast<int>(g.k - p < step() ? g.k - p : step());
+        add_products(team, memory, {block_a.at(0, p), g.a_m, g.a_k},
+                     {block_b.at(p, 0), g.b_k, g.b_n}, at.row, col0, rows, cols, depth,
+                     !sums_empty);
         sums_empty = false;
-        team.team_barrier();
         std::int64_t const done = p + depth;
         if (blocked && (done == g.k || done % 128 == 0)) {
           scale_sums(team, memory, at, p, col0, rows, cols, !scaled_empty);
@@ -167,6 +186,49 @@ struct GemmPortable {
       team.team_barrier();
     }
     store_tile(team, memory.scaled, {at.batch_c, at.batch_b}, at.row, col0, rows, cols);
+  }
+
+  /// c (+)= a · b, `depth` ≤ step() deep; zero points are those of rows from row0, columns from
+  /// col0.
+  KOKKOS_INLINE_FUNCTION void add_products(Team const& team, Memory const& memory,
+                                           Block<A const> const& a, Block<B const> const& b,
+                                           std::int64_t row0, std::int64_t col0, int rows, int cols,
+                                           int depth, bool accumulate) const {
+    if constexpr (Dot::exists) {
+      if (dots()) {
+        KOKKOS_IF_ON_HOST(
+            (add_dot_products(memory, a, b, row0, col0, rows, cols, depth, accumulate);))
+        return;
+      }
+    }
+    int const ldb = Traits::host ? tile.k : padded_n();
+    pack_rows<Traits>(team, memory.a, lda(), a, rows, depth);
+    pack_panels<Traits>(team, memory.b, ldb, b, depth, cols);
+    team.team_barrier();
+    if constexpr (std::is_integral_v<Acc>)
+      subtract_zero_points(team, memory, row0, col0, rows, cols, depth, ldb);
+    multiply<Traits>(team, memory.a, lda(), memory.b, ldb, memory.c, padded_n(), rows,
+                     Traits::host ? cols : padded_n(), depth, accumulate);
+    team.team_barrier();
+  }
+
+  /// The same on a host's dot-product instructions.
+  void add_dot_products(Memory const& memory, Block<A const> const& a, Block<B const> const& b,
+                        std::int64_t row0, std::int64_t col0, int rows, int cols, int depth,
+                        bool accumulate) const {
+    auto* const left = reinterpret_cast<std::uint32_t*>(memory.a);
+    auto* const right = reinterpret_cast<std::uint32_t*>(memory.b);
+    Dot::multiply(left, right, a, b, memory.c, padded_n(), rows, cols, depth, accumulate);
+    if constexpr (std::is_integral_v<Acc>) {
+      if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
+      auto const from = [](std::int32_t const* zero, std::int64_t offset) {
+        return zero == nullptr ? nullptr : zero + offset;
+      };
+      Dot::subtract_zero_points(left, right, from(g.zero_point_a, row0 * g.zero_point_a_stride),
+                                g.zero_point_a_stride,
+                                from(g.zero_point_b, col0 * g.zero_point_b_stride),
+                                g.zero_point_b_stride, memory.c, padded_n(), rows, cols, depth);
+    }
   }
 
   /// Takes the zero points off the packed factors, exactly modulo 2³².
@@ -245,6 +307,19 @@ tune::TileConfig used_tile(GemmTile const& tile, abi::GemmArgs const& g) {
   return {used(tile.m, g.m, Traits::rows), used(tile.n, g.n, Traits::cols), used(tile.k, g.k, 1)};
 }
 
+/// Sets the kernel's instruction set, and a tile for it. Throws what host_isa() throws.
+template <class Kernel, class Exec>
+void set_automatic_gemm_tile(Kernel& kernel, Exec const& exec) {
+  using Traits = typename Kernel::Traits;
+  abi::GemmArgs const& g = kernel.g;
+  if constexpr (Traits::host) kernel.isa = host_isa();
+  bool const dots = kernel.dots();
+  kernel.tile = choose_gemm_tile<Traits>(
+      g.m, g.n, g.batch, concurrency_of(exec), sizeof(typename Kernel::Acc),
+      dots ? Kernel::Dot::rows : Traits::rows, dots ? Kernel::Dot::cols : Traits::cols);
+  if (dots) kernel.tile.k = Kernel::Dot::k;
+}
+
 /// Sets the kernel's tile: what the caller chose, and the rest automatic. Throws if the kernel
 /// cannot run it.
 template <class Kernel, class Exec>
@@ -252,8 +327,7 @@ void set_gemm_tile(Kernel& kernel, Exec const& exec) {
   using Traits = typename Kernel::Traits;
   abi::GemmArgs const& g = kernel.g;
   // Groups share the rows: together they have the tiles of one matrix, and a few more.
-  kernel.tile = choose_gemm_tile<Traits>(g.m, g.n, g.batch, concurrency_of(exec),
-                                         sizeof(typename Kernel::Acc));
+  set_automatic_gemm_tile(kernel, exec);
   kernel.blocked = g.k > 128 && ((g.scale_a.data != nullptr && g.scale_a.col != 0) ||
                                  (g.scale_b.data != nullptr && g.scale_b.row != 0));
   if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
@@ -284,6 +358,17 @@ tune::TileConfig gemm_portable_tile(Exec const& exec, abi::GemmArgs const& args)
   bool const empty = args.m == 0 || args.n == 0 || args.batch == 0;
   if (empty || shares_small_gemms<Traits>(args)) return {};
   return used_tile<Traits>(kernel.tile, args);
+}
+
+/// What the portable kernel uses of a host's instructions that are chosen at run time, by name;
+/// empty: nothing.
+template <class A, class B, class C, class Exec>
+std::string gemm_portable_instructions(Exec const& exec, abi::GemmArgs const& args) {
+  using Kernel = GemmPortable<Exec, A, B, C>;
+  Kernel kernel{args, {}, {}, 0, 0};
+  set_automatic_gemm_tile(kernel, exec);
+  bool const small = shares_small_gemms<typename Kernel::Traits>(args);
+  return kernel.dots() && !small ? host_isa_name(Kernel::Dot::isa) : "";
 }
 
 /// Launches the portable kernel. Asynchronous on `exec`.

@@ -86,6 +86,7 @@ class Runner {
             {"device", info.name},
             {"architecture", architecture_name(info.architecture)},
             {"simd", simd_name(info.simd)},
+            {"host_isa", host_isa_name(info.host_isa)},
             {"threads", std::to_string(info.threads)},
             {"warmup", std::to_string(options_.warmup)},
             {"repetitions", std::to_string(options_.repetitions)},

@@ -58,7 +58,8 @@ TileKey make_key(Exec const& exec, std::string operation, std::string types, std
   key.device = info.name;
   key.execution_space = info.execution_space;
   if (info.architecture == Architecture::host)
-    key.execution_space += "/" + std::to_string(info.threads) + "/" + simd_name(info.simd);
+    key.execution_space += "/" + std::to_string(info.threads) + "/" + simd_name(info.simd) + "/" +
+                           host_isa_name(info.host_isa);
   key.operation = std::move(operation);
   key.types = std::move(types);
   key.batch = batch;

@@ -17,7 +17,7 @@ class Device(unittest.TestCase):
     def test_facts(self):
         host = attikos.detect_host()
         self.assertIs(host.arch, attikos.GPUArch.HOST)
-        self.assertTrue(host.name and host.simd and host.num_sms > 0 and host.total_memory_gb > 0)
+        self.assertTrue(host.name and host.simd and host.host_isa and host.num_sms > 0 and host.total_memory_gb > 0)
         names = [f.name for f in dataclasses.fields(attikos.GPUCapabilities)]
         self.assertEqual(names[:9], ["name", "arch", "compute_capability", "has_tma", "has_fp8",
                                      "has_warpgroup_mma", "sram_per_sm", "num_sms", "total_memory_gb"])  # fmt: skip

@@ -93,12 +93,14 @@ void check_host() {
                        : info.simd == SimdLevel::avx2 || info.simd == SimdLevel::avx ? 32
                                                                                      : 16;
   EXPECT_EQ(info.vector_bytes, expected);
+  EXPECT_EQ(info.host_isa, host_isa());
 #if defined(__linux__)
   EXPECT_GT(info.memory_bytes, std::int64_t{1} << 24);
 #endif
   auto const text = info.to_string();
   EXPECT_NE(text.find(info.name), std::string::npos) << text;
   EXPECT_NE(text.find(simd_name(info.simd)), std::string::npos) << text;
+  EXPECT_NE(text.find(host_isa_name(info.host_isa)), std::string::npos) << text;
   EXPECT_NE(text.find("threads: " + std::to_string(info.threads)), std::string::npos) << text;
 }
 

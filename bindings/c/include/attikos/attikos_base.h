@@ -182,8 +182,11 @@ typedef struct attikos_device_info {
   int32_t multiprocessors;      /**< streaming multiprocessors, or processors of the host */
   int64_t shared_memory_per_multiprocessor; /**< bytes; 0 on a host */
   int64_t total_memory;         /**< bytes */
+  char host_isa[16];            /**< host: instructions that kernels use beside those, e.g. "avx512_bf16", chosen for
+                                   the machine, or by the variable ATTIKOS_HOST_ISA at the first call; "compiled":
+                                   none */
 } attikos_device_info;
-#define ATTIKOS_DEVICE_INFO_INIT {sizeof(attikos_device_info), "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define ATTIKOS_DEVICE_INFO_INIT {sizeof(attikos_device_info), "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, ""}
 
 /** Facts about a device. Only members that the caller's struct_size covers are written; those that a library older than
  * the caller does not know stay as they are. */

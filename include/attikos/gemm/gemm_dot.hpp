@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What a host's dot-product instructions do for a tile of a matrix product: bfloat16 pairs and
+/// int8 quads in place of factors that are converted to the type of the sums.
+#pragma once
+
+#include <attikos/core/host_isa.hpp>
+#include <attikos/core/tile.hpp>
+#include <attikos/gemm/gemm_types.hpp>
+#include <attikos/host/dot_product.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Factors of which a host may have dot products: the instruction set that does, and extents as
+/// dot_product.hpp fixes them.
+struct GemmDotOfAny {
+  static constexpr bool exists = false;
+  static constexpr HostIsa isa = HostIsa::compiled;
+  static constexpr int rows = 1, cols = 1, k = 0;
+};
+template <class Acc, class A, class B>
+struct GemmDot : GemmDotOfAny {};
+
+#if defined(ATTIKOS_HOST_X86)
+template <class KindOf, HostIsa Needs>
+struct GemmDotOf {
+  using Kind = KindOf;
+  using Element = typename Kind::Element;
+  static constexpr bool exists = true;
+  static constexpr HostIsa isa = Needs;
+  static constexpr int rows = host::avx512::block_rows, cols = host::avx512::panel_columns;
+  static constexpr int k = host::avx512::most_units * Kind::values;  ///< packed at once
+
+  /// Words of packed factors; rows in whole squares.
+  static constexpr std::int64_t left_words(int m) {
+    return std::int64_t{round_up(m, 16)} * host::avx512::row_words;
+  }
+  static constexpr std::int64_t right_words(int n) {
+    return round_up(n, cols) / cols * host::avx512::panel_words<Kind>(k);
+  }
+
+  template <class T>
+  static host::avx512::Factor<Element> factor(T const* data, std::int64_t neighbor_stride,
+                                              std::int64_t k_stride) {
+    static_assert(sizeof(T) == sizeof(Element));
+    return {reinterpret_cast<Element const*>(data), neighbor_stride, k_stride};
+  }
+
+  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way.
+  template <class Acc, class A, class B>
+  static void multiply(std::uint32_t* left, std::uint32_t* right, Block<A const> const& a,
+                       Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
+                       int depth, bool accumulate) {
+    host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
+                                  depth);
+    host::avx512::pack_right<Kind>(right, factor(b.data, b.col_stride, b.row_stride), depth,
+                                   cols_of_b);
+    host::avx512::multiply<Kind>(left, right, sums, ld, rows_of_a, cols_of_b, depth, accumulate);
+  }
+
+  /// Takes the zero points off the sums of packed factors: Σ(a − z)(b − y) = Σab − z·Σb − y·Σa +
+  /// depth·z·y, exactly modulo 2³². A zero point is at `zero[index · stride]`, 0 where there are
+  /// none.
+  static void subtract_zero_points(std::uint32_t const* left, std::uint32_t const* right,
+                                   std::int32_t const* zero_a, std::int64_t stride_a,
+                                   std::int32_t const* zero_b, std::int64_t stride_b,
+                                   std::uint32_t* sums, int ld, int rows_of_a, int cols_of_b,
+                                   int depth) {
+    for (int j0 = 0; j0 < cols_of_b; j0 += cols) {
+      int const count = cols_of_b - j0 < cols ? cols_of_b - j0 : cols;
+      std::uint32_t of_b[cols];
+      host::avx512::column_sums(right, of_b, depth, count);
+      right += host::avx512::panel_words<Kind>(depth);
+      for (int i = 0; i < rows_of_a; ++i) {
+        std::uint32_t const z = zero_a == nullptr ? 0u : zero_a[i * stride_a];
+        std::uint32_t const of_a = left[i * host::avx512::row_words + host::avx512::most_units];
+        std::uint32_t* const row = sums + static_cast<std::int64_t>(i) * ld + j0;
+        for (int j = 0; j < count; ++j) {
+          std::uint32_t const y = zero_b == nullptr ? 0u : zero_b[(j0 + j) * stride_b];
+          row[j] -= z * of_b[j] + y * (of_a - static_cast<std::uint32_t>(depth) * z);
+        }
+      }
+    }
+  }
+};
+
+template <>
+struct GemmDot<float, bfloat16, bfloat16>
+    : GemmDotOf<host::avx512::Bfloat16Pairs, HostIsa::avx512_bf16> {};
+template <>
+struct GemmDot<std::uint32_t, std::int8_t, std::int8_t>
+    : GemmDotOf<host::avx512::Int8Quads, HostIsa::avx512_vnni> {};
+#endif
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Calls of everything that uses instructions chosen at run time, compiled for any processor of the
+// family: check_host_objects.py reads the object.
+#include <attikos/gemm/gemm.hpp>
+
+namespace {
+
+template <class A, class C>
+void multiply(void* a, void* b, void* c) {
+  using Kokkos::View, Kokkos::HostSpace, Kokkos::LayoutRight;
+  attikos::gemm(Kokkos::DefaultHostExecutionSpace(),
+                View<A const**, LayoutRight, HostSpace>(static_cast<A*>(a), 64, 64),
+                View<A const**, LayoutRight, HostSpace>(static_cast<A*>(b), 64, 64),
+                View<C**, LayoutRight, HostSpace>(static_cast<C*>(c), 64, 64));
+}
+
+}  // namespace
+
+void attikos_host_functions(void* a, void* b, void* c) {
+  multiply<attikos::bfloat16, attikos::bfloat16>(a, b, c);
+  multiply<std::int8_t, std::int32_t>(a, b, c);
+}
