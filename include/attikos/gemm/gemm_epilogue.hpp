@@ -93,12 +93,28 @@ inline void gemm_put_any(DType type, void* data, std::int64_t offset, std::int64
   }
 }
 
+/// Whether nothing happens to a sum but its conversion.
+template <class C, class Scalar, class Function>
+inline bool stores_sums_alone(abi::GemmArgs const& g) {
+  return !is_present<Function> && !is_quantized<C> && g.alpha == 1 && g.beta == 0 && g.scale == 1 &&
+         g.device_scale == nullptr && g.bias == nullptr && g.pre_activation == nullptr &&
+         g.activation == Activation::none && g.residual == nullptr;
+}
+
 /// gemm_store_element() for `n` neighbors in a row.
 template <class C, class Scalar, class Function>
 inline void gemm_store_row(abi::GemmArgs const& g, Function const& function, GemmBatch batch,
                            std::int64_t row, std::int64_t col, int n, Scalar const* sums) {
   constexpr int W = lanes<Scalar>;
   C* const c = gemm_c<C>(g, batch.c) + row * g.c_m + col * g.c_n;
+  if constexpr (!is_quantized<C>) {
+    if (g.c_n == 1 && stores_sums_alone<C, Scalar, Function>(g)) {
+      int j = 0;
+      for (; j + W <= n; j += W) store<Scalar, W>(c + j, load<Scalar, W>(sums + j));
+      if (j < n) store_partial<Scalar, W>(c + j, 1, n - j, load<Scalar, W>(sums + j));
+      return;
+    }
+  }
   Scalar const alpha = static_cast<Scalar>(g.alpha);
   Scalar const beta = static_cast<Scalar>(g.beta);
   Scalar const scale = gemm_factor<Scalar>(g);
