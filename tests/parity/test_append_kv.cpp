@@ -185,7 +185,7 @@ struct AppendRun {
     expected.for_each([&](auto const& i) { expected.at(i) = before[n++]; });
     Comparison values(std::string("append_kv/") + name + "/" + type_name<X>() + "/" +
                           type_name<C>() + "/" + Exec::name(),
-                      describe(p));
+                      describe(p), stored_as<C>());
     for (std::int64_t b = 0; b < p.batch; ++b)
       for (std::int64_t i = 0; i < p.seqlen_new; ++i) {
         auto const to = slot(b, start(b) + i);
@@ -218,7 +218,7 @@ struct AppendRun {
     }
     EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
     Comparison values(std::string("append_kv/q/") + type_name<X>() + "/" + Exec::name(),
-                      describe(p));
+                      describe(p), stored_as<X>());
     for (std::int64_t b = 0; b < p.batch; ++b)
       for (std::int64_t h = 0; h < q.extent(1); ++h)
         for (std::int64_t i = 0; i < q.extent(2); ++i) {

@@ -191,7 +191,7 @@ struct RaggedRun {
     after.for_each([&](auto const& i) { after.at(i) = expected[n++]; });
     Comparison values(
         std::string("append_kv ragged/") + name + "/" + type_name<T>() + "/" + Exec::name(),
-        describe(p));
+        describe(p), stored_as<T>());
     for (std::int64_t b = 0; b < batch; ++b) {
       std::vector<std::int64_t> pages;
       for (std::int64_t i = 0; i < max_pages; ++i) pages.push_back(table(b, i));
@@ -224,7 +224,7 @@ struct RaggedRun {
     q_out.download();
     EXPECT_EQ(q_out.writes_outside(), 0u) << describe(p);
     Comparison values(std::string("append_kv ragged/q/") + type_name<T>() + "/" + Exec::name(),
-                      describe(p));
+                      describe(p), stored_as<T>());
     for (std::int64_t r = 0; r < q.extent(0) * q.extent(2); ++r) {
       std::int64_t const outer = r / q.extent(2), row = r % q.extent(2);
       std::int64_t b = outer, i = row;

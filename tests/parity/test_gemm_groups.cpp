@@ -301,7 +301,8 @@ void check_grouped_float8(std::int64_t k) {
                             }) == "gemm/sm90_grouped_f8";
   with([](auto const&... arguments) { gemm(arguments...); });
   c.download();
-  Comparison comparison("gemm/grouped/float8/" + std::string(Exec::name()), "");
+  Comparison comparison("gemm/grouped/float8/" + std::string(Exec::name()), "",
+                        stored_as<bfloat16>());
   for (std::int64_t i = 0; i < total; ++i)
     for (std::int64_t j = 0; j < n; ++j) {
       std::int64_t const g = i < 20 ? 0 : i < 101 ? 1 : 2;
