@@ -3,6 +3,7 @@
 #pragma once
 
 #include <attikos/decode/decode.hpp>
+#include <optional>
 #include <sstream>
 
 #include "../support/backends.hpp"
@@ -26,8 +27,9 @@ struct DecodeCase {
   DecodeOptions options = {};
   Form form = Form::bare;
   Layout layout = Layout::right;
-  std::int64_t page_size = 0;  ///< of the paged forms
-  double largest = 1;          ///< q and k are uniform in [-largest, largest]
+  std::int64_t page_size = 0;           ///< of the paged forms
+  double largest = 1;                   ///< q and k are uniform in [-largest, largest]
+  std::optional<Layout> layout_v = {};  ///< another one of v
 };
 
 inline std::string describe(DecodeCase const& p) {
@@ -36,8 +38,9 @@ inline std::string describe(DecodeCase const& p) {
   std::ostringstream text;
   text << "batch " << s.batch << " heads " << s.heads_q << "/" << s.heads_kv << " seqlen "
        << s.seqlen_q << "/" << s.seqlen_kv << " d " << s.d << " dv " << s.dv << " form "
-       << static_cast<int>(p.form) << " layout " << layout_name(p.layout) << " page size "
-       << p.page_size << " splits " << o.splits << " causal " << o.causal << " top_left "
+       << static_cast<int>(p.form) << " layout " << layout_name(p.layout) << "/"
+       << layout_name(p.layout_v.value_or(p.layout)) << " page size " << p.page_size << " splits "
+       << o.splits << " causal " << o.causal << " top_left "
        << (o.causal_alignment == CausalAlignment::top_left) << " window " << o.window_left << "/"
        << o.window_right << " chunk " << o.attention_chunk << " softcap " << o.softcap;
   return text.str();
@@ -66,7 +69,7 @@ struct DecodeRun {
         num_pages(p.shape.batch * max_pages + 2),
         q({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, p.shape.d}, p.layout),
         k(cache_extents(p.shape.d), p.layout),
-        v(cache_extents(p.shape.dv), p.layout),
+        v(cache_extents(p.shape.dv), p.layout_v.value_or(p.layout)),
         out({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q, p.shape.dv}, p.layout),
         lse({p.shape.batch, p.shape.heads_q, p.shape.seqlen_q}, p.layout),
         lengths_q({p.shape.batch}, Layout::strided),

@@ -16,6 +16,9 @@ constexpr std::array decode_shapes{
     AttentionShape{1, 32, 4, 1, 97, 33, 31},  AttentionShape{2, 2, 1, 5, 1031, 12, 12},
     AttentionShape{1, 2, 1, 1, 1024, 128, 64}};
 
+/// More heads of one key head, and more rows of them, than any tile has.
+constexpr AttentionShape many_heads{2, 450, 2, 1, 70, 12, 9}, many_rows{1, 90, 1, 5, 70, 12, 9};
+
 template <class C>
 class Decode : public testing::Test {};
 TYPED_TEST_SUITE(Decode, FloatingCases, CaseName);
@@ -88,6 +91,15 @@ TYPED_TEST(Decode, TermsOfTheScore) {
   check_decode<Exec, T>({{2, 8, 2, 1, 290, 24, 20}, {}, Form::terms, Layout::right, 32});
 }
 
+TYPED_TEST(Decode, MoreRowsThanATileHas) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (auto const& shape : {many_heads, many_rows}) {
+    check_decode<Exec, T>({shape});
+    check_decode<Exec, T>({shape, {.causal = true, .splits = 2}, Form::terms, Layout::padded, 16});
+  }
+}
+
 TYPED_TEST(Decode, Layouts) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;
@@ -99,6 +111,10 @@ TYPED_TEST(Decode, Layouts) {
       check_decode<Exec, T>({shape, {.causal = true}, Form::terms, layout, 16});
     }
   }
+  // Contiguous features of one of keys and values alone.
+  for (auto [of_k, of_v] :
+       {std::array{Layout::strided, Layout::right}, std::array{Layout::right, Layout::strided}})
+    check_decode<Exec, T>({{2, 4, 2, 1, 270, 20, 12}, {}, Form::lengths, of_k, 0, 1, of_v});
 }
 
 /// Scores far apart: parts whose weight underflows, exponents near the edge.
@@ -109,25 +125,28 @@ TYPED_TEST(Decode, LargeScores) {
       {{1, 4, 2, 2, 600, 16, 16}, {.splits = 2}, Form::lengths, Layout::right, 0, 15});
 }
 
-/// What a query must not see does not reach it as 0·NaN either, be the rows few or many.
+/// What a query must not see does not reach it as 0·NaN either, be the rows few or many, nor in the
+/// last features, fewer than a vector.
 TYPED_TEST(Decode, UnseenValues) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;
-  for (std::int64_t queries : {4, 7}) {
-    for (Form form : {Form::lengths, Form::paged}) {
-      DecodeRun<Exec, T> run(
-          {{1, 4, 2, queries, 300, 16, 16}, {.causal = true}, form, Layout::right, 16});
-      // The last query alone sees the last key; the others are compared with the oracle.
-      for (std::int64_t h = 0; h < 2; ++h)
-        for (std::int64_t c = 0; c < 16; ++c)
-          run.at(run.v, 0, h, 299, c) = run.at(run.k, 0, h, 299, c) = poison<T>();
-      run.k.upload(), run.v.upload();
-      run.call();
-      run.compare();
-      EXPECT_TRUE(std::isnan(run.out.value(0, 0, queries - 1, 0)));
-      EXPECT_FALSE(std::isnan(run.out.value(0, 0, queries - 2, 0)));
-    }
-  }
+  for (std::int64_t queries : {4, 7})
+    for (std::int64_t width : {16, 19})
+      for (Form form : {Form::lengths, Form::paged}) {
+        DecodeRun<Exec, T> run(
+            {{1, 4, 2, queries, 300, width, width}, {.causal = true}, form, Layout::right, 16});
+        // The last query alone sees the last key; the others are compared with the oracle.
+        for (std::int64_t h = 0; h < 2; ++h)
+          for (std::int64_t c = 0; c < width; ++c)
+            run.at(run.v, 0, h, 299, c) = run.at(run.k, 0, h, 299, c) = poison<T>();
+        run.k.upload(), run.v.upload();
+        run.call();
+        run.compare();
+        for (std::int64_t c = 0; c < width; ++c) {
+          EXPECT_TRUE(std::isnan(run.out.value(0, 0, queries - 1, c)));
+          EXPECT_FALSE(std::isnan(run.out.value(0, 0, queries - 2, c)));
+        }
+      }
 }
 
 TYPED_TEST(Decode, ZeroExtents) {

@@ -375,5 +375,34 @@ TYPED_TEST(QuantizeSpaces, EndsOfTheRange) {
   EXPECT_EQ(code_value(out(1, 1)), 0);
 }
 
+/// The largest double counts, as what is past float's range; infinities, the next, do not. Each
+/// neighbor is looked at, and no other, however far they lie apart.
+TYPED_TEST(QuantizeSpaces, TheLargestDouble) {
+  double const most = std::numeric_limits<double>::max();
+  double const infinity = std::numeric_limits<double>::infinity();
+  for (Layout layout : all_layouts)
+    for (std::int64_t place : {0, 1, 4}) {
+      Tensor<double, 2, TypeParam> x({3, 5}, layout);
+      Tensor<float8_e5m2, 2, TypeParam> out({3, 5});
+      Tensor<float, 2, TypeParam> scale({3, 1});
+      x.fill(0.5);
+      x.set(place == 1 ? -most : most, 0, place);
+      x.set(place == 1 ? -infinity : infinity, 1, place);
+      x.set(8, 2, place);
+      x.upload();
+      quantize(TypeParam(), x.const_view(), out.view(), scale.view());
+      out.download();
+      scale.download();
+      double const wants[] = {static_cast<double>(std::numeric_limits<float>::max()), 0.5, 8};
+      for (std::int64_t row = 0; row < 3; ++row)
+        EXPECT_NEAR(scale.value(row, 0), wants[row] / 57344, scale_bound(wants[row] / 57344))
+            << layout_name(layout) << ", " << place;
+      double const sign = place == 1 ? -1 : 1;
+      EXPECT_EQ(code_value(out(0, place)), sign * 57344);
+      EXPECT_EQ(code_value(out(1, place)), sign * infinity);
+      EXPECT_EQ(code_value(out(2, place)), 57344);
+    }
+}
+
 }  // namespace
 }  // namespace attikos::test

@@ -142,6 +142,23 @@ TYPED_TEST(Reduce, L2NormalizeOfSmallRowsDividesByEps) {
   check_l2_normalize<TypeParam>({1, 3, 33}, 1e-3, 0.5);
 }
 
+TYPED_TEST(Reduce, L2NormalizeOfZerosIsZeroForAnyEps) {
+  using T = typename TypeParam::T;
+  using Exec = typename TypeParam::Exec;
+  for (double eps : {0.0, 1e-46, 1e-12}) {
+    Tensor<T, 2, Exec> x({2, 33}), out({2, 33});
+    x.fill(0);
+    x.set(3, 1, 32);
+    x.upload();
+    l2_normalize(Exec(), x.const_view(), out.view(), {.eps = eps});
+    out.download();
+    for (std::int64_t c = 0; c < 33; ++c) {
+      EXPECT_EQ(out.value(0, c), 0) << eps << ", " << c;
+      EXPECT_NEAR(out.value(1, c), c == 32 ? 1 : 0, scaled_row_bound<T>(33, c == 32 ? 1 : 0));
+    }
+  }
+}
+
 TYPED_TEST(Reduce, NanStaysInItsRow) {
   using T = typename TypeParam::T;
   using Exec = typename TypeParam::Exec;

@@ -257,6 +257,14 @@ TEST(GradientErrors, MeanPool) {
   expect_error<ShapeError>(
       [&] { mean_pool_backward(Exec(), right.view(), dx.view(), {}, lengths(three.view())); },
       {"attikos::mean_pool_backward: lengths has 3 entries; expected 2"});
+  using Negative2 = Kokkos::mdspan<float, Kokkos::dextents<int, 2>>;
+  using Negative3 = Kokkos::mdspan<float, Kokkos::dextents<int, 3>>;
+  expect_error<ShapeError>(
+      [&] { mean_pool_backward(Exec(), Negative2(right.view().data(), 2, -8), dx.view()); },
+      {"attikos::mean_pool_backward: dout has extent -8 in dimension 1; expected 0 or more"});
+  expect_error<ShapeError>(
+      [&] { mean_pool_backward(Exec(), right.view(), Negative3(dx.view().data(), 2, -5, 8)); },
+      {"attikos::mean_pool_backward: dx has extent -5 in dimension 1; expected 0 or more"});
   expect_unchanged(dx);
 }
 
