@@ -2,15 +2,17 @@
 """Mutation testing of the portable kernels and of the checks of arguments: small faults, one at a time, that the
 family's own tests must notice.
 
-  mutate.py BUILD [--sample 200] [--seed N] [--family NAME] [--at FILE:LINE] [--list]
+  mutate.py BUILD [--sample 200] [--seed N] [--family NAME] [--at FILE:LINE] [--list] [--jobs 2]
 
 BUILD is a configured and built folder of the preset `default` (its flags and libraries are used; nothing of it is
 written but BUILD/mutate). Of all faults of the listed operators in the listed headers a sample is drawn, with a seed
-that is printed. For each, the family's test sources are compiled without optimization against the changed header, one
-after the other, and run until something fails: a failed test, a crash, and five times the time kill. A fault that does
-not compile, or whose objects are those of the unchanged header (it is in code that this build does not have, such as
-device branches), is not counted. Survivors are listed with their line; those in tests/mutants.txt are argued there and
-marked. The score is killed / (killed + survivors).
+that is printed. Each test source is compiled once, without optimization, against headers that have all faults of the
+sample, each behind a switch (mutation/switches.hpp), and run once with none of them on, which says what faults each
+test comes by. Then, fault by fault, the tests of its family that come by it are run until one fails: a failed test, a
+crash, and five times the time kill. A fault that cannot be behind a switch is compiled by itself. One that does not
+compile, or that is in no program (code that this build does not have, such as device branches), is not counted.
+Survivors are listed with their line; those in tests/mutants.txt are argued there and marked. The score is
+killed / (killed + survivors).
 
 Operators: a relation for its neighbour (< and <=, > and >=, == and !=), + and -, * and /, && and ||, a negation left
 out, 0 and 1 for each other as operands, min and max for each other, a statement left out (calls, compound
@@ -18,6 +20,7 @@ assignments), a condition that is always or never so.
 """
 
 import argparse
+import concurrent.futures
 import dataclasses
 import json
 import os
@@ -27,8 +30,12 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 
+from mutation.switches import switched
+
+MOST_KIBIBYTES = 6 << 20
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "include"
 ARGUED = ROOT / "tests" / "mutants.txt"
@@ -149,13 +156,29 @@ def mutants_of(family: str) -> list[Mutant]:
     return found
 
 
+@dataclasses.dataclass
+class Program:
+    """A test source with faults behind switches; what each test of it took and what faults it came by."""
+
+    path: pathlib.Path
+    compiled: set[int]
+    tests: list[tuple[str, float, set[int]]]
+
+    def tests_of(self, number: int) -> tuple[list[str], float]:
+        of_it = [(name, seconds) for name, seconds, met in self.tests if number in met]
+        return [name for name, _ in of_it], sum(seconds for _, seconds in of_it)
+
+
 class Builder:
     """Compiles and runs test sources with the flags of a build, less optimization."""
 
-    def __init__(self, build: pathlib.Path):
+    def __init__(self, build: pathlib.Path, faults: list[Mutant], jobs: int):
         self.build = build
         self.folder = build / "mutate"
         self.folder.mkdir(exist_ok=True)
+        self.faults = faults
+        self.alone: set[int] = set()  # faults that cannot be behind a switch
+        self.lock, self.verdict_lock = threading.Lock(), threading.Lock()
         commands = json.loads((build / "compile_commands.json").read_text(encoding="utf-8"))
         entry = next(e for e in commands if e["file"].endswith("tests/parity/test_gemm.cpp"))
         self.flags = self.flags_of(entry["command"])
@@ -164,15 +187,23 @@ class Builder:
         (self.folder / "common.hpp").write_text(
             "#include <gtest/gtest.h>\n#include <Kokkos_Core.hpp>\n#include <algorithm>\n#include <array>\n"
             "#include <cmath>\n#include <cstdint>\n#include <functional>\n#include <map>\n#include <sstream>\n"
-            "#include <string>\n#include <vector>\n", encoding="utf-8")  # fmt: skip
+            "#include <string>\n#include <vector>\n#include <mutation/switches.hpp>\n", encoding="utf-8")  # fmt: skip
         sources = [*INCLUDE.rglob("*.h*"), *(ROOT / "tests").rglob("*.?pp")]
         self.newest = max(path.stat().st_mtime for path in sources)
         self.compile("-x", "c++-header", str(self.folder / "common.hpp"), "-o", str(self.folder / "common.hpp.gch"))
         self.flags = ["-include", str(self.folder / "common.hpp"), *self.flags]
-        self.main = self.folder / "main.o"
-        self.compile("-c", str(ROOT / "tests/support/main.cpp"), "-o", str(self.main))
+        self.mains = []
+        for source in ("support/main.cpp", "mutation/switches.cpp"):
+            self.mains.append(str(self.folder / (pathlib.Path(source).stem + ".o")))
+            done = self.compile("-c", str(ROOT / "tests" / source), "-o", self.mains[-1])
+            if done.returncode != 0:
+                raise SystemExit(done.stderr)
         kokkos = sorted(str(p) for p in build.glob("_deps/kokkos-build/**/libkokkos*.a"))
         self.libraries = [*kokkos, *kokkos, "-lgtest", "-ldl", "-lpthread", "-fopenmp"]
+        families = {fault.family for fault in faults}
+        wanted = dict.fromkeys(s for family in FAMILIES if family in families for s in FAMILIES[family][1] + ACROSS)
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            self.programs = dict(zip(wanted, pool.map(self.program, wanted)))
 
     def flags_of(self, command: str) -> list[str]:
         words, flags = shlex.split(command), []
@@ -186,9 +217,9 @@ class Builder:
                 skip = True
             elif re.match(r"-(I|D|f(?!pch)|m|std|pthread)", word) and "TEST_" not in word:
                 flags.append("-I" + os.path.abspath(self.build / word[2:]) if word[:2] == "-I" else word)
-        return ["-DATTIKOS_TEST_FEW_CASES", "-O0", "-w", *flags]
+        return ["-DATTIKOS_TEST_FEW_CASES", "-O0", "-w", f"-I{ROOT / 'tests'}", *flags]
 
-    def compile(self, *arguments: str, seconds: float = 600) -> subprocess.CompletedProcess:
+    def compile(self, *arguments: str, seconds: float = 1800) -> subprocess.CompletedProcess:
         first = [a for a in arguments if a.startswith("-I")]
         rest = [a for a in arguments if not a.startswith("-I")]
         return subprocess.run([self.compiler, *self.flags[:2], *first, *self.flags[2:], *rest], capture_output=True,
@@ -201,23 +232,86 @@ class Builder:
         self.last = done.stderr
         return to if done.returncode == 0 else None
 
-    def passes(self, source: str, built: pathlib.Path) -> bool:
+    def link(self, built: pathlib.Path) -> pathlib.Path:
         program = built.with_suffix("")
-        linked = subprocess.run([self.compiler, str(built), str(self.main), "-o", str(program), *self.libraries],
+        linked = subprocess.run([self.compiler, str(built), *self.mains, "-o", str(program), *self.libraries],
                                 capture_output=True, text=True, check=False)  # fmt: skip
         if linked.returncode != 0:
             raise RuntimeError(linked.stderr)
+        return program
+
+    def passes(self, program: pathlib.Path, seconds: float, tests: str = "*", **more: str) -> bool:
+        """`seconds` that it takes without a fault; five times that is a failure."""
         environment = dict(os.environ, OMP_PROC_BIND="false", OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive",
-                           GTEST_FAIL_FAST="1", GTEST_BRIEF="1", GTEST_CATCH_EXCEPTIONS="1")  # fmt: skip
-        begin = time.monotonic()
+                           GTEST_FAIL_FAST="1", GTEST_BRIEF="1", GTEST_FILTER=tests, **more)  # fmt: skip
+        for name in ("ATTIKOS_TEST_RATIOS", "ATTIKOS_TEST_RATIOS_TO"):
+            environment.pop(name, None)
         try:
-            run = subprocess.run([str(program)], env=environment, capture_output=True, check=False, text=True,
-                                 timeout=10 + 5 * self.seconds.get(source, 60))  # fmt: skip
+            run = subprocess.run(["sh", "-c", f"ulimit -v {MOST_KIBIBYTES}; exec {shlex.quote(str(program))}"],
+                                 env=environment, capture_output=True, check=False, text=True, errors="replace",
+                                 timeout=10 + 5 * seconds)  # fmt: skip
         except subprocess.TimeoutExpired:
             return False
-        self.last = run.stdout
-        self.seconds.setdefault(source, time.monotonic() - begin)
+        self.last = run.stdout + run.stderr
         return run.returncode == 0
+
+    def program(self, source: str) -> Program:
+        """The program of a source with all faults that can be behind switches."""
+        name = "with_" + source.replace("/", "_").removesuffix(".cpp")
+        note, report = self.folder / f"{name}.json", self.folder / f"{name}.tests"
+        what = [str(fault) for fault in self.faults]
+        made = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+        if made.get("faults") != what or note.stat().st_mtime < self.newest:
+            begin = time.monotonic()
+            note.unlink(missing_ok=True)
+            program = self.link(self.switched_object(source, name))
+            middle = time.monotonic()
+            if not self.passes(program, 600, ATTIKOS_FAULTS_TO=str(report)):
+                raise SystemExit(f"mutate.py: {source} does not pass as it is:\n{self.last}")
+            note.write_text(json.dumps({"faults": what, "alone": sorted(self.alone)}), encoding="utf-8")
+            print(f"  {source}: {middle - begin:.0f} s to compile, {time.monotonic() - middle:.0f} s to run", flush=True)
+        with self.lock:
+            self.alone |= set(made.get("alone", []))
+        result = Program(self.folder / name, set(), [])
+        for line in report.read_text(encoding="utf-8").splitlines():
+            kind, milliseconds, test, *numbers = line.split(" ")
+            if kind == "compiled":
+                result.compiled = {int(n) for n in numbers}
+            else:
+                result.tests.append((test, int(milliseconds) / 1000, {int(n) for n in numbers}))
+        return result
+
+    def switched_object(self, source: str, name: str) -> pathlib.Path:
+        overlay = self.folder / f"overlay_{name}"
+        for _ in range(20):
+            for header in {fault.header for fault in self.faults}:
+                changed = overlay / "attikos" / header
+                changed.parent.mkdir(parents=True, exist_ok=True)
+                text = (INCLUDE / "attikos" / header).read_text(encoding="utf-8")
+                begins = [0]
+                for line in text.split("\n"):
+                    begins.append(begins[-1] + len(line) + 1)
+                changed.write_text(switched(text, [
+                    (number, begins[f.line - 1] + f.begin, begins[f.line - 1] + f.end, f.operator, f.by)
+                    for number, f in enumerate(self.faults) if f.header == header and number not in self.alone
+                ]), encoding="utf-8")  # fmt: skip
+            to = self.folder / f"{name}.o"
+            done = self.compile(f"-I{overlay}", "-c", str(ROOT / "tests" / source), "-o", str(to))
+            if done.returncode == 0:
+                return to
+            # Lines with an error, or else all that the compiler names.
+            guilty: set[int] = set()
+            for pattern in (r"(\d+)(?::\d+)?: error", r"(\d+)"):
+                at = {(m[1], int(m[2])) for m in
+                      re.finditer(rf"{re.escape(str(overlay))}/attikos/([\w/.]+):{pattern}", done.stderr)}  # fmt: skip
+                guilty = {number for number, f in enumerate(self.faults) if (f.header, f.line) in at} - self.alone
+                if guilty:
+                    break
+            if not guilty:
+                break
+            with self.lock:
+                self.alone |= guilty
+        raise SystemExit(f"mutate.py: {source} does not compile:\n{done.stderr[-4000:]}")
 
     def baseline(self, source: str) -> bytes:
         """The object of the unchanged headers, whose tests must pass."""
@@ -227,24 +321,44 @@ class Builder:
             self.seconds[source] = json.loads(note.read_text(encoding="utf-8"))
         if source not in self.seconds:
             built = self.object_of(source, name)
-            if built is None or not self.passes(source, built):
+            begin = time.monotonic()
+            if built is None or not self.passes(self.link(built), 600):
                 raise SystemExit(f"mutate.py: {source} does not compile or pass as it is:\n{self.last}")
+            self.seconds[source] = time.monotonic() - begin
             note.write_text(json.dumps(self.seconds[source]), encoding="utf-8")
-            print(f"  {source}: {self.seconds[source]:.1f} s", flush=True)
         return known.read_bytes()
 
-    def known_verdict(self, mutant: Mutant) -> str:
+    def known_verdict(self, number: int) -> str:
         """As verdict(), from an earlier run that was cut off, if no source has changed since."""
-        note = self.folder / "verdicts.json"
-        verdicts = {}
-        if note.exists() and note.stat().st_mtime > self.newest:
-            verdicts = json.loads(note.read_text(encoding="utf-8"))
-        if str(mutant) not in verdicts:
-            verdicts[str(mutant)] = self.verdict(mutant)
-            note.write_text(json.dumps(verdicts, indent=1), encoding="utf-8")
-        return verdicts[str(mutant)]
+        note, what = self.folder / "verdicts.json", str(self.faults[number])
+        with self.verdict_lock:
+            fresh = note.exists() and note.stat().st_mtime > self.newest
+            verdicts = json.loads(note.read_text(encoding="utf-8")) if fresh else {}
+        if what in verdicts:
+            return verdicts[what]
+        if number in self.alone:
+            with self.lock:
+                verdict = self.verdict_alone(self.faults[number])
+        else:
+            verdict = self.verdict(number)
+        with self.verdict_lock:
+            fresh = note.exists() and note.stat().st_mtime > self.newest
+            verdicts = json.loads(note.read_text(encoding="utf-8")) if fresh else {}
+            note.write_text(json.dumps(verdicts | {what: verdict}, indent=1), encoding="utf-8")
+        return verdict
 
-    def verdict(self, mutant: Mutant) -> str:
+    def verdict(self, number: int) -> str:
+        compiled = False
+        for source in FAMILIES[self.faults[number].family][1] + ACROSS:
+            program = self.programs[source]
+            compiled = compiled or number in program.compiled
+            tests, seconds = program.tests_of(number)
+            chosen = "*" if len(tests) > 500 else ":".join(tests)
+            if tests and not self.passes(program.path, seconds, chosen, ATTIKOS_FAULT=str(number)):
+                return f"killed by {source}"
+        return "survived" if compiled else "not compiled"
+
+    def verdict_alone(self, mutant: Mutant) -> str:
         overlay = self.folder / "overlay"
         changed = overlay / "attikos" / mutant.header
         changed.parent.mkdir(parents=True, exist_ok=True)
@@ -259,7 +373,7 @@ class Builder:
                 if built.read_bytes() == before:
                     continue
                 differs = True
-                if not self.passes(source, built):
+                if not self.passes(self.link(built), self.seconds[source]):
                     return f"killed by {source}"
         finally:
             changed.unlink()
@@ -280,32 +394,33 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--family", choices=FAMILIES, action="append")
-    parser.add_argument("--at", help="FILE:LINE: all faults there")
+    parser.add_argument("--at", action="append", help="FILE:LINE: all faults there")
     parser.add_argument("--list", action="store_true", help="the sample, nothing compiled")
+    parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args(arguments)
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**31)
     everything = [m for family in given.family or FAMILIES for m in mutants_of(family)]
     if given.at:
-        header, _, line = given.at.rpartition(":")
-        sample = [m for m in everything if m.header == header and m.line == int(line)]
+        sample = [m for m in everything if f"{m.header}:{m.line}" in given.at]
     else:
         sample = random.Random(seed).sample(everything, min(given.sample, len(everything)))
     print(f"{len(sample)} of {len(everything)} faults, seed {seed}", flush=True)
     if given.list:
         print(*sample, sep="\n")
         return 0
-    builder = Builder(given.build.resolve())
+    builder = Builder(given.build.resolve(), sample, given.jobs)
+    print(f"{len(builder.alone)} faults cannot be behind a switch", flush=True)
     known = argued()
     counts = {"killed": 0, "survived": 0, "argued": 0, "stillborn": 0, "not compiled": 0}
     survivors = []
-    for number, mutant in enumerate(sample, 1):
-        verdict = builder.known_verdict(mutant)
-        if verdict == "survived" and mutant.key() in known:
-            verdict = "argued"
-        counts[verdict.split(" by ")[0]] += 1
-        if verdict == "survived":
-            survivors.append(mutant)
-        print(f"{number:4d} {verdict:12s} {mutant}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as pool:
+        for number, (mutant, verdict) in enumerate(zip(sample, pool.map(builder.known_verdict, range(len(sample)))), 1):
+            if verdict == "survived" and mutant.key() in known:
+                verdict = "argued"
+            counts[verdict.split(" by ")[0]] += 1
+            if verdict == "survived":
+                survivors.append(mutant)
+            print(f"{number:4d} {verdict:12s} {mutant}", flush=True)
     alive = counts["killed"] + counts["survived"]
     score = counts["killed"] / alive if alive else 1.0
     print("\nsurvivors:", *survivors, sep="\n  ")
