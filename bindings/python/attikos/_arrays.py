@@ -14,19 +14,12 @@ import numpy as np
 from . import _autograd, _border, _dlpack, _library
 from ._arguments import in_callers_words, integer, spell
 from ._context import CPU, Context, Place, context_for, expect_stream_of_torch, stream_for
+from ._dlpack import dense_strides
 from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
-from .errors import ArgumentError, DeviceError, Error, StrideError, UnsupportedDtypeError
+from .errors import ArgumentError, DeviceError, Error, ShapeMismatchError, StrideError, UnsupportedDtypeError
 
 _lib = _library.library
 Shape = tuple[int, ...]
-
-
-def dense_strides(shape: Sequence[int]) -> Shape:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
 
 
 class Operand:
@@ -393,6 +386,7 @@ class Call:
             ) from None
         _border.meet(type(first.owner))
         self._results: list[Any] = []
+        self._taken: list[Any] = []  # those of the results that are the caller's own arrays
 
     def __getitem__(self, name: str) -> Operand:
         return self.operands[name]
@@ -400,8 +394,12 @@ class Call:
     def get(self, name: str) -> Operand | None:
         return self.operands.get(name)
 
-    def result(self, shape: Sequence[int], dtype: DType, zeros: bool = False) -> Operand:
-        """A new array of the caller's kind, to be returned by finish()."""
+    def result(
+        self, shape: Sequence[int], dtype: DType, zeros: bool = False, into: Any = None, name: str = "out"
+    ) -> Operand:
+        """A new array of the caller's kind, to be returned by finish(), or `into` where the caller gave that."""
+        if into is not None:
+            return self._take(name, into, tuple(shape), dtype)
         array, operand = self.kind.make(tuple(shape), dtype, self.place)
         self._results.append(array)
         if zeros and self.kind is TORCH:
@@ -410,6 +408,22 @@ class Call:
             empty = np.zeros(int(np.prod(operand.shape, dtype=np.int64)) * dtype.itemsize, np.uint8)
             _lib.attikos_copy(self.context.handle, operand.data, empty.ctypes.data, empty.nbytes)
         return operand
+
+    def _take(self, name: str, array: Any, shape: Shape, dtype: DType) -> Operand:
+        """The caller's own array, which has to be what result() would have made but for its strides."""
+        operand, spelled = operand_of(self.operation, name, array), spell(self.operation, name)
+        if operand.place != self.place:
+            where = f"{spelled} lies on {_spell(operand.place)}; expected {_spell(self.place)}, as the other arrays"
+            raise DeviceError(f"attikos.{self.operation}: {where}")
+        if operand.shape != shape or operand.dtype is not dtype:
+            kind = ShapeMismatchError if operand.shape != shape else UnsupportedDtypeError
+            what = f"{spelled} is {operand.describe()}; expected {list(shape)} {dtype.name}"
+            raise kind(f"attikos.{self.operation}: {what}. Given: {self._given()}")
+        _autograd.refuse(self.operation, {name: array})
+        self.operands[name] = operand
+        self._results.append(array)
+        self._taken.append(array)
+        return self.written(name)
 
     def scratch(self, shape: Sequence[int], dtype: DType) -> Operand:
         """A new array for the length of the call."""
@@ -452,10 +466,13 @@ class Call:
         """An error of libattikos with the caller's names and extents, and all arrays as the caller gave them."""
         shapes = {str(list(x.shape)): str(list(x.shown)) for x in arguments if isinstance(x, Operand)}
         message = in_callers_words(self.operation, function, str(problem), shapes).rstrip(".")
-        given = {spell(self.operation, name): x.describe() for name, x in self.operands.items()}
-        return type(problem)(f"{message}. Given: " + ", ".join(f"{name} {shape}" for name, shape in given.items()))
+        return type(problem)(f"{message}. Given: {self._given()}")
+
+    def _given(self) -> str:
+        return ", ".join(f"{spell(self.operation, name)} {x.describe()}" for name, x in self.operands.items())
 
     def finish(self) -> Any:
+        _autograd.mark_written(*(() if explained.get() else self._taken))
         done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
         return done[0] if len(done) == 1 else tuple(done)
 

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ._arguments import ACTIVATIONS, COMPUTE, DETERMINISM
+from ._autograd import mark_written
 
 # Set where every call has to go the long way.
 barred: contextvars.ContextVar[bool] = contextvars.ContextVar("attikos_barred", default=False)
@@ -242,11 +243,13 @@ def is_zero(number: Any) -> bool:
     return type(number) is float and number == 0.0
 
 
-def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
-    """rms_norm, layer_norm, l2_normalize, softmax or log_softmax."""
+def rows(name: str, number: Any, x: Any, *vectors: Any, out: Any = None) -> Any:
+    """rms_norm, layer_norm, l2_normalize, softmax or log_softmax, into `out` where the caller gave one."""
     way = _way(x, *vectors)
     if way == LONG:
         return None
+    if out is not None:
+        return None if way == RECORDS else _rows_into(name, number, way, out, x, *vectors)
     if way == RECORDS:
         return _record(_recorded.Rows, name, number, x, *vectors)
     try:
@@ -255,6 +258,22 @@ def rows(name: str, number: Any, x: Any, *vectors: Any) -> Any:
     except Exception:  # noqa: BLE001: the long way says what it is
         return None
     return out if done is True else done
+
+
+def _rows_into(name: str, number: Any, way: int, out: Any, x: Any, *vectors: Any) -> Any:
+    if _way(out) != way:
+        return None
+    try:
+        if way == OF_NUMPY and not out.flags.writeable:
+            return None
+        done = _functions[name](x, out, *vectors, number)
+    except Exception:  # noqa: BLE001
+        return None
+    if done is not True:
+        return None
+    if way == FROM_ALLOCATOR:
+        mark_written(out)
+    return out
 
 
 def gemm(

@@ -5,11 +5,20 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import CFUNCTYPE, POINTER, c_char_p, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
-from typing import Any
+from typing import Any, Sequence
 
 VERSION = (1, 1)
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 READ_ONLY = 1
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Of elements that lie side by side, the last dimension's closest."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
 
 
 class Device(ctypes.Structure):

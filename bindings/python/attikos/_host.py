@@ -10,7 +10,8 @@ import numpy as np
 
 from . import _library
 from ._arguments import INT32, integer, real, spell
-from ._arrays import TORCH, Array, Operand, dense_strides, operand_of
+from ._arrays import TORCH, Array, Operand, operand_of
+from ._dlpack import dense_strides
 from ._context import CPU, context_for
 from ._dtypes import DType, dtype_of, to_numpy
 from .errors import ArgumentError, IntegerError, StrideError

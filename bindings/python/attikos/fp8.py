@@ -77,7 +77,7 @@ def _scale_shape(granularity: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def quantize(
-    x: Any, dtype: Any = DType.float8_e4m3, granularity: str = "tensor", scale: Any = None
+    x: Any, dtype: Any = DType.float8_e4m3, granularity: str = "tensor", scale: Any = None, *, out: Any = None
 ) -> tuple[Any, Any]:
     """(codes, scale) with x = scale * codes: elements of 8 bits of the shape of x, float32 factors.
 
@@ -85,7 +85,8 @@ def quantize(
     share a factor, "tensor", "row", "column", "1x128", "128x1" or "128x128" (blocks of rows x columns). A scale
     that is given (a number, or positive factors in one of those shapes) is used as it is. Values are rounded to
     nearest, ties to even; finite ones saturate, zeros stay zeros. Scales come from finite elements alone: infinities
-    become NaN in float8_e4m3, stay in float8_e5m2 and become +-127 in int8, NaN stays NaN (0 in int8).
+    become NaN in float8_e4m3, stay in float8_e5m2 and become +-127 in int8, NaN stays NaN (0 in int8). out: the array
+    that codes are written into, of the shape of x and elements of dtype.
     """
     choice("quantize", "granularity", granularity, dict.fromkeys(_GRANULARITIES, 0))
     kind = dtype_of(dtype, "dtype")
@@ -99,22 +100,23 @@ def quantize(
         raise ShapeMismatchError(f"attikos.quantize: x is {first.describe()}; expected 2 or 3 dimensions")
     factor = None if scale is None else float32_numbers("quantize", "scale", scale, first)
     call = Call("quantize", x=first, scale=factor)
-    out = call.result(first.shape, kind)
+    target = call.result(first.shape, kind, into=out)
     if scale is not None:
-        call.run("attikos_quantize_with_scale", first, call["scale"], out)
+        call.run("attikos_quantize_with_scale", first, call["scale"], target)
         return call.finish(), scale
     factors = call.result(_scale_shape(granularity, first.shape), DType.float32)
-    call.run("attikos_quantize", first, out, factors)
+    call.run("attikos_quantize", first, target, factors)
     codes, found = call.finish()
     return codes, found
 
 
-def dequantize(x: Any, scale: Any, out_dtype: Any = DType.float32) -> Any:
-    """scale * x for elements of 8 bits; scale a number or factors in one of the shapes that quantize() writes."""
+def dequantize(x: Any, scale: Any, out_dtype: Any = DType.float32, *, out: Any = None) -> Any:
+    """scale * x for elements of 8 bits; scale a number or factors in one of the shapes that quantize() writes. out: the
+    array that is written and returned, of the shape of x and elements of out_dtype."""
     first = operand_of("dequantize", "x", x)
     call = Call("dequantize", x=first, scale=float32_numbers("dequantize", "scale", scale, first))
-    out = call.result(first.shape, dtype_of(out_dtype, "out_dtype"))
-    call.run("attikos_dequantize", first, call["scale"], out)
+    target = call.result(first.shape, dtype_of(out_dtype, "out_dtype"), into=out)
+    call.run("attikos_dequantize", first, call["scale"], target)
     return call.finish()
 
 

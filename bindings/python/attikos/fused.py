@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import _autograd, _border, _library
+from . import _autograd, _border, _library, _options
 from ._arguments import choice, flag, integer, real
 from ._arrays import Call, operand_of, pointer_or_none
 from ._dtypes import FLOATING
@@ -31,21 +31,26 @@ def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values:
 
 def rope(
     x: Any, cos: Any, sin: Any, *, interleaved: bool = False, position_offset: int = 0, positions: Any = None,
-    rotary_dim: int = 0,
+    rotary_dim: int = 0, out: Any = None,
 ) -> Any:  # fmt: skip
     """x * cos + rotate(x) * sin in the first features of every head; x [batch, heads, seqlen, head_dim].
 
     cos and sin [positions, rotary_dim] or [1, positions, 1, rotary_dim], of the type of x or, beside 16-bit
     elements, float32; half as wide, with one entry to a pair of features, where rotary_dim is given.
     positions: int32 [batch] (of the first token) or [batch, seqlen]. x has gradients; cos and sin have none: where
-    PyTorch records, one that asks for it raises UnsupportedError.
+    PyTorch records, one that asks for it raises UnsupportedError. out: the array that is written and returned, of the
+    shape and type of x, maybe x itself; such a call records no gradient.
     """
     if _border.dispatches(x, cos, sin):
+        _options.refuse("rope", [] if out is None else ["out"])
         return _border.operators().rope(x, cos, sin, positions, interleaved, position_offset, rotary_dim)
     values = _rope_values(interleaved, position_offset, rotary_dim)
 
     def run(x: Any) -> Any:
-        return _rope("attikos_rope", x, cos, sin, positions, values)
+        return _rope("attikos_rope", x, cos, sin, positions, values, out)
+
+    if out is not None:
+        return run(x)
 
     return _autograd.call(
         run, lambda given, out, dout: (_rope("attikos_rope_backward", dout, cos, sin, positions, values),), x
@@ -58,10 +63,12 @@ def _rope_values(interleaved: Any, position_offset: Any, rotary_dim: Any) -> dic
             "rotary_dim": integer("rope", "rotary_dim", rotary_dim)}  # fmt: skip
 
 
-def _rope(function: str, x: Any, cos: Any, sin: Any, positions: Any, values: dict[str, Any]) -> Any:
+def _rope(
+    function: str, x: Any, cos: Any, sin: Any, positions: Any, values: dict[str, Any], out: Any = None
+) -> Any:
     call, options = _rope_call("rope", positions, {"x": x, "cos": cos, "sin": sin}, **values)
-    out = call.result(call["x"].shape, call["x"].dtype)
-    call.run(function, call["x"], call["cos"], call["sin"], out, options)
+    target = call.result(call["x"].shape, call["x"].dtype, into=out)
+    call.run(function, call["x"], call["cos"], call["sin"], target, options)
     return call.finish()
 
 
@@ -74,17 +81,18 @@ def rope_backward(
 
 
 def fused_rmsnorm_rope(
-    x: Any, weight: Any, cos: Any, sin: Any, eps: float = 1e-6, num_heads: int | None = None
+    x: Any, weight: Any, cos: Any, sin: Any, eps: float = 1e-6, num_heads: int | None = None, *, out: Any = None
 ) -> Any:
     """rope(x / sqrt(mean(x^2) + eps) * weight) in one kernel, of the shape and dtype of x.
 
     x [batch, seq_len, hidden_dim], weight [hidden_dim], cos and sin [seq_len, head_dim] or
     [1, seq_len, 1, head_dim], head_dim even; pairs are half-split. Weight and tables are of the dtype of x or, beside
-    16 bits, float32. num_heads defaults to hidden_dim / head_dim. x and weight have gradients, cos and sin as for
+    16 bits, float32. num_heads defaults to hidden_dim / head_dim. x and weight have gradients, cos, sin and out as for
     rope().
     """
     operation = "fused_rmsnorm_rope"
     if _border.dispatches(x, weight, cos, sin):
+        _options.refuse(operation, [] if out is None else ["out"])
         return _border.operators().fused_rmsnorm_rope(x, weight, cos, sin, eps, num_heads)
     arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
     shapes = {name: operand_of(operation, name, array) for name, array in arrays.items()}
@@ -109,9 +117,12 @@ def fused_rmsnorm_rope(
     def run(x: Any, weight: Any) -> Any:
         arrays = {"x": x, "weight": weight, "cos": cos, "sin": sin}
         call, options = _rope_call(operation, None, arrays, **values)
-        out = call.result(ox.shape, ox.dtype)
-        call.run("attikos_rms_norm_rope", *(call[name] for name in arrays), out, options)
+        target = call.result(ox.shape, ox.dtype, into=out)
+        call.run("attikos_rms_norm_rope", *(call[name] for name in arrays), target, options)
         return call.finish()
+
+    if out is not None:
+        return run(x, weight)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
         return _rmsnorm_rope_backward(*given, cos, sin, dout, values)

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations on rows (the last dimension): norms, softmax, pooling. Gradients flow where PyTorch records them."""
+"""Operations on rows (the last dimension): norms, softmax, pooling. Gradients flow where PyTorch records them.
+
+out, or in gradients dx, dweight and dbias: arrays of the caller's that results are written into, and which are returned:
+of the shape and element type that a new one would have, with any strides that do not overlap, on the device of the
+others. Such a call records no gradient: where PyTorch records, an argument that asks for one raises UnsupportedError. out
+may be x itself."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from . import _autograd, _border
+from . import _autograd, _border, _options
 from ._arguments import integer, real
-from ._arrays import Call, Operand, dense_strides, operand_of
+from ._arrays import Call, Operand, operand_of
 from ._dtypes import FLOATING
 from ._host import int32_array
 from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
@@ -17,7 +22,7 @@ from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
 _NUMBERS = dict.fromkeys(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), "scale")
 
 
-def merge_leading(operation: str, x: Operand) -> Operand:
+def merge_leading(operation: str, x: Operand, name: str = "x") -> Operand:
     """x as at most three dimensions without a copy: leading dimensions are joined where their strides
     let them."""
     shape, strides = list(x.shape), list(x.strides)
@@ -25,7 +30,7 @@ def merge_leading(operation: str, x: Operand) -> Operand:
         joined = shape[0] * shape[1]
         if shape[0] != 1 and shape[1] != 1 and joined and strides[0] != shape[1] * strides[1]:
             raise StrideError(
-                f"attikos.{operation}: x is {x.describe()} with strides {x.strides}; expected at most three "
+                f"attikos.{operation}: {name} is {x.describe()} with strides {x.strides}; expected at most three "
                 "dimensions, or leading ones that can be joined"
             )
         step = strides[1] if shape[1] != 1 else strides[0]
@@ -33,9 +38,9 @@ def merge_leading(operation: str, x: Operand) -> Operand:
     return x.view(tuple(shape), tuple(strides))
 
 
-def _row_call(operation: str, function: str, number: float, x: Any, **vectors: Any) -> Any:
+def _row_call(operation: str, function: str, number: float, x: Any, out: Any = None, **vectors: Any) -> Any:
     number = real(operation, _NUMBERS.get(operation, "eps"), number)
-    done = _border.rows(operation, number, x, *vectors.values())
+    done = _border.rows(operation, number, x, *vectors.values(), out=out)
     if done is not None:
         return done
     call = Call(operation, x=x, **vectors)
@@ -46,37 +51,44 @@ def _row_call(operation: str, function: str, number: float, x: Any, **vectors: A
         raise UnsupportedDtypeError(
             f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
         )
-    out = call.result(ox.shape, ox.dtype)
+    target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=out), "out")
     rows = merge_leading(operation, ox)
-    target = out.view(rows.shape, dense_strides(rows.shape))
     call.run(function, rows, *(call[name] for name in vectors), target, number)
     return call.finish()
 
 
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
-    done = _border.rows("rms_norm", eps, x, weight)
+    done = _border.rows("rms_norm", eps, x, weight, out=out)
     if done is not None:
         return done
     if _border.dispatches(x, weight):
+        _options.refuse("rms_norm", [] if out is None else ["out"])
         return _border.operators().rms_norm(x, weight, real("rms_norm", "eps", eps))
 
     def run(x: Any, weight: Any) -> Any:
-        return _row_call("rms_norm", "attikos_rms_norm", eps, x, weight=weight)
+        return _row_call("rms_norm", "attikos_rms_norm", eps, x, out, weight=weight)
+
+    if out is not None:
+        return run(x, weight)
 
     return _autograd.call(run, lambda given, out, dout: rms_norm_backward(*given, dout, eps), x, weight)
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, out: Any = None) -> Any:
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension."""
-    done = _border.rows("layer_norm", eps, x, weight, bias)
+    done = _border.rows("layer_norm", eps, x, weight, bias, out=out)
     if done is not None:
         return done
     if _border.dispatches(x, weight, bias):
+        _options.refuse("layer_norm", [] if out is None else ["out"])
         return _border.operators().layer_norm(x, weight, bias, real("layer_norm", "eps", eps))
 
     def run(x: Any, weight: Any, bias: Any) -> Any:
-        return _row_call("layer_norm", "attikos_layer_norm", eps, x, weight=weight, bias=bias)
+        return _row_call("layer_norm", "attikos_layer_norm", eps, x, out, weight=weight, bias=bias)
+
+    if out is not None:
+        return run(x, weight, bias)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
         return layer_norm_backward(*given[:2], dout, eps)
@@ -84,74 +96,90 @@ def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
     return _autograd.call(run, back, x, weight, bias)
 
 
-def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
+def l2_normalize(x: Any, eps: float = 1e-12, *, out: Any = None) -> Any:
     """x / max(|x|, eps) over the last dimension."""
-    done = _border.rows("l2_normalize", eps, x)
+    done = _border.rows("l2_normalize", eps, x, out=out)
     if done is not None:
         return done
     if _border.dispatches(x):
+        _options.refuse("l2_normalize", [] if out is None else ["out"])
         return _border.operators().l2_normalize(x, real("l2_normalize", "eps", eps))
 
     def run(x: Any) -> Any:
-        return _row_call("l2_normalize", "attikos_l2_normalize", eps, x)
+        return _row_call("l2_normalize", "attikos_l2_normalize", eps, x, out)
+
+    if out is not None:
+        return run(x)
 
     return _autograd.call(run, lambda given, out, dout: (l2_normalize_backward(*given, dout, eps),), x)
 
 
-def softmax(x: Any, scale: float = 1.0) -> Any:
+def softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
     """softmax(scale * x) over the last dimension; a row of minus infinities gives zeros."""
-    done = _border.rows("softmax", scale, x)
+    done = _border.rows("softmax", scale, x, out=out)
     if done is not None:
         return done
     if _border.dispatches(x):
+        _options.refuse("softmax", [] if out is None else ["out"])
         return _border.operators().softmax(x, real("softmax", "scale", scale))
 
     def run(x: Any) -> Any:
-        return _row_call("softmax", "attikos_softmax", scale, x)
+        return _row_call("softmax", "attikos_softmax", scale, x, out)
+
+    if out is not None:
+        return run(x)
 
     return _autograd.call(run, lambda given, out, dout: (softmax_backward(*out, dout, scale),), x)
 
 
-def log_softmax(x: Any, scale: float = 1.0) -> Any:
+def log_softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
     """log(softmax(scale * x)) over the last dimension."""
-    done = _border.rows("log_softmax", scale, x)
+    done = _border.rows("log_softmax", scale, x, out=out)
     if done is not None:
         return done
     if _border.dispatches(x):
+        _options.refuse("log_softmax", [] if out is None else ["out"])
         return _border.operators().log_softmax(x, real("log_softmax", "scale", scale))
 
     def run(x: Any) -> Any:
-        return _row_call("log_softmax", "attikos_log_softmax", scale, x)
+        return _row_call("log_softmax", "attikos_log_softmax", scale, x, out)
+
+    if out is not None:
+        return run(x)
 
     return _autograd.call(run, lambda given, out, dout: (log_softmax_backward(*out, dout, scale),), x)
 
 
-def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, vectors: int) -> Any:
-    """dx in the shape of x, then `vectors` gradients in the shape of weight."""
+def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, dx: Any, **vectors: Any) -> Any:
+    """dx in the shape of x, then gradients in the shape of weight; each into what the caller gave."""
     number = real(operation, "eps", number)
     call = Call(operation, x=x, weight=weight, dout=dout)
     ox, given = call["x"], call["dout"]
     if given.shape != ox.shape:
         raise ShapeMismatchError(f"attikos.{operation}: dout is {given.describe()}; x is {ox.describe()}")
-    dx = call.result(ox.shape, ox.dtype)
-    sums = [call.result(call["weight"].shape, call["weight"].dtype) for _ in range(vectors)]
-    rows, gradient = merge_leading(operation, ox), merge_leading(operation, given)
-    target = dx.view(rows.shape, dense_strides(rows.shape))
+    target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=dx, name="dx"), "dx")
+    weights = call["weight"]
+    sums = [call.result(weights.shape, weights.dtype, into=into, name=name) for name, into in vectors.items()]
+    rows, gradient = merge_leading(operation, ox), merge_leading(operation, given, "dout")
     call.run("attikos_" + operation, rows, call["weight"], gradient, target, *sums, number)
     return call.finish()
 
 
-def rms_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-6) -> Any:
-    """(dx, dweight) of rms_norm()."""
-    return _norm_backward("rms_norm_backward", eps, x, weight, dout, 1)
+def rms_norm_backward(
+    x: Any, weight: Any, dout: Any, eps: float = 1e-6, *, dx: Any = None, dweight: Any = None
+) -> Any:
+    """(dx, dweight) of rms_norm(). dx may be x or dout."""
+    return _norm_backward("rms_norm_backward", eps, x, weight, dout, dx, dweight=dweight)
 
 
-def layer_norm_backward(x: Any, weight: Any, dout: Any, eps: float = 1e-5) -> Any:
-    """(dx, dweight, dbias) of layer_norm()."""
-    return _norm_backward("layer_norm_backward", eps, x, weight, dout, 2)
+def layer_norm_backward(
+    x: Any, weight: Any, dout: Any, eps: float = 1e-5, *, dx: Any = None, dweight: Any = None, dbias: Any = None
+) -> Any:
+    """(dx, dweight, dbias) of layer_norm(). dx may be x or dout."""
+    return _norm_backward("layer_norm_backward", eps, x, weight, dout, dx, dweight=dweight, dbias=dbias)
 
 
-def _row_backward(operation: str, number: float, x: Any, dout: Any, x_name: str) -> Any:
+def _row_backward(operation: str, number: float, x: Any, dout: Any, dx: Any, x_name: str) -> Any:
     """dx in the shape of x, or of the result that stands for x."""
     number = real(operation, _NUMBERS.get(operation, "eps"), number)
     call = Call(operation, **{x_name: x, "dout": dout})
@@ -164,30 +192,31 @@ def _row_backward(operation: str, number: float, x: Any, dout: Any, x_name: str)
         raise UnsupportedDtypeError(
             f"attikos.{operation}: {x_name} is {ox.describe()}; expected float64, float32, float16 or bfloat16"
         )
-    dx = call.result(ox.shape, ox.dtype)
-    rows, gradient = merge_leading(operation, ox), merge_leading(operation, given)
-    call.run("attikos_" + operation, rows, gradient, dx.view(rows.shape, dense_strides(rows.shape)), number)
+    target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=dx, name="dx"), "dx")
+    rows, gradient = merge_leading(operation, ox, x_name), merge_leading(operation, given, "dout")
+    call.run("attikos_" + operation, rows, gradient, target, number)
     return call.finish()
 
 
-def softmax_backward(out: Any, dout: Any, scale: float = 1.0) -> Any:
+def softmax_backward(out: Any, dout: Any, scale: float = 1.0, *, dx: Any = None) -> Any:
     """dx of softmax() from what it gave: scale * out * (dout - sum(out * dout))."""
-    return _row_backward("softmax_backward", scale, out, dout, "out")
+    return _row_backward("softmax_backward", scale, out, dout, dx, "out")
 
 
-def log_softmax_backward(out: Any, dout: Any, scale: float = 1.0) -> Any:
+def log_softmax_backward(out: Any, dout: Any, scale: float = 1.0, *, dx: Any = None) -> Any:
     """dx of log_softmax() from what it gave: scale * (dout - exp(out) * sum(dout))."""
-    return _row_backward("log_softmax_backward", scale, out, dout, "out")
+    return _row_backward("log_softmax_backward", scale, out, dout, dx, "out")
 
 
-def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12) -> Any:
+def l2_normalize_backward(x: Any, dout: Any, eps: float = 1e-12, *, dx: Any = None) -> Any:
     """dx of l2_normalize()."""
-    return _row_backward("l2_normalize_backward", eps, x, dout, "x")
+    return _row_backward("l2_normalize_backward", eps, x, dout, dx, "x")
 
 
-def mean_pool(x: Any, lengths: Any = None) -> Any:
+def mean_pool(x: Any, lengths: Any = None, *, out: Any = None) -> Any:
     """Mean over the positions of x [batch, seqlen, hidden]; with lengths [batch] over the first ones only."""
     if _border.dispatches(x):
+        _options.refuse("mean_pool", [] if out is None else ["out"])
         return _border.operators().mean_pool(x, lengths)
 
     def run(x: Any) -> Any:
@@ -197,9 +226,12 @@ def mean_pool(x: Any, lengths: Any = None) -> Any:
             raise ShapeMismatchError(f"attikos.mean_pool: x is {ox.describe()}; expected [batch, seqlen, hidden]")
         if lengths is not None:
             call = Call("mean_pool", x=ox, lengths=int32_array("mean_pool", "lengths", lengths, ox))
-        out = call.result((ox.shape[0], ox.shape[2]), ox.dtype)
-        call.run("attikos_mean_pool", ox, call.get("lengths"), out)
+        target = call.result((ox.shape[0], ox.shape[2]), ox.dtype, into=out)
+        call.run("attikos_mean_pool", ox, call.get("lengths"), target)
         return call.finish()
+
+    if out is not None:
+        return run(x)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
         return (mean_pool_backward(dout, given[0].shape[1], lengths),)
@@ -207,7 +239,7 @@ def mean_pool(x: Any, lengths: Any = None) -> Any:
     return _autograd.call(run, back, x)
 
 
-def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None) -> Any:
+def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None, *, dx: Any = None) -> Any:
     """dx [batch, seqlen, hidden] of mean_pool() from dout [batch, hidden]: dout / length at the positions that
     count, else 0."""
     first = operand_of("mean_pool_backward", "dout", dout)
@@ -219,6 +251,6 @@ def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None) -> Any:
         )
     given = None if lengths is None else int32_array("mean_pool_backward", "lengths", lengths, first)
     call = Call("mean_pool_backward", dout=first, lengths=given)
-    dx = call.result((first.shape[0], seqlen, first.shape[1]), first.dtype)
-    call.run("attikos_mean_pool_backward", first, call.get("lengths"), dx)
+    target = call.result((first.shape[0], seqlen, first.shape[1]), first.dtype, into=dx, name="dx")
+    call.run("attikos_mean_pool_backward", first, call.get("lengths"), target)
     return call.finish()

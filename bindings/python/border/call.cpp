@@ -115,6 +115,11 @@ Result::Result(AnyView made, DLDevice device, DLDataType type, std::int64_t cons
   array_.see(*made_.GetDLTensorPtr());
 }
 
+void Result::expect_like(Array const& x) const {
+  expect(array_.rank() == x.rank() && array_.dtype() == x.dtype());
+  expect(std::equal(x.shape(), x.shape() + x.rank(), array_.shape()));
+}
+
 Any Result::finish() const { return by_caller_ ? Any(true) : Any(made_); }
 
 namespace {

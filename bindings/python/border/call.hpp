@@ -86,6 +86,8 @@ class Result {
 
   Array& seen() { return array_; }
   attikos_tensor const* get() const { return array_.get(); }
+  /// Declines one that is of other extents or another type than `x`.
+  void expect_like(Array const& x) const;
   /// What Python gets: the new array, or true where it has it.
   Any finish() const;
   /// Finishes a call of several results: Python gets the first, and the others by more(), which

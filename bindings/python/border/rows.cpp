@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Operations on rows: arrays, a place for the result or None, and a number.
+// Operations on rows: arrays, a place for the result or None, and a number. The place may be the
+// caller's own: whatever it is, it has to be what a new one would have been but for its strides.
 #include <tvm/ffi/function.h>
 
 #include <initializer_list>
@@ -16,6 +17,8 @@ Any on_rows(AnyView x, AnyView out, F const& f, Vectors const&... vectors) {
   expect(rows.is_floating() && rows.rank() >= 1);
   expect_together(rows, vectors...);
   Result result(out, rows.device(), rows.type(), rows.shape(), rows.rank());
+  expect_together(rows, result.seen());
+  result.expect_like(rows);
   rows.join_leading();
   result.seen().join_leading();
   expect_success(f(context_of(rows.device()), rows.get(), result.get()));

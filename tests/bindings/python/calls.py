@@ -62,6 +62,14 @@ def outputs(result):
     return [x for x in (result if isinstance(result, tuple) else (result,)) if x is not None]
 
 
+def into(names, *calls):
+    """The same calls with arrays for their first results, of these names."""
+    given = names.split()
+    for call in calls:
+        places = dict(zip(given, (np.zeros_like(x) for x in outputs(call.function(**call.copies(), **call.settings)))))
+        yield Example(call.name, {**call.arrays, **places}, call.settings, written=tuple(given))
+
+
 def examples(dtype=np.float64):
     """Elements of `dtype`, where the function leaves a choice."""
     rng = np.random.default_rng(5)
@@ -161,6 +169,17 @@ def examples(dtype=np.float64):
         E("log_softmax_backward", {"out": x, "dout": x + 1}),
         E("mean_pool_backward", {"dout": n(3, 16), "lengths": i32(4, 1, 2)}, {"seqlen": 4}),
         E("quantize", {"x": x, "scale": f32(1)}), E("quantize", {"x": x}, {"granularity": "row"}),
+        *into("out", E("rms_norm", {"x": x, "weight": weight}), E("layer_norm", {"x": x, "weight": weight, "bias": bias}),
+              E("l2_normalize", {"x": x}), E("softmax", {"x": x}, {"scale": 0.7}), E("log_softmax", {"x": x}),
+              E("mean_pool", {"x": x, "lengths": i32(4, 1, 2)}), E("rope", {"x": n(2, 3, 7, 8), "cos": cos, "sin": sin}),
+              E("fused_rmsnorm_rope", {"x": x, "weight": weight, "cos": cos[:4], "sin": sin[:4]}),
+              E("quantize", {"x": x}, {"granularity": "row"}), E("quantize", {"x": x, "scale": f32(1)}, {"dtype": "int8"}),
+              E("dequantize", {"x": f8(3, 4, 16), "scale": f32(1)}, {"out_dtype": "float64"})),
+        *into("dx dweight dbias", E("layer_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
+        *into("dx dweight", E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
+        *into("dx", E("l2_normalize_backward", {"x": x, "dout": x + 1}), E("softmax_backward", {"out": x, "dout": x + 1}),
+              E("log_softmax_backward", {"out": x, "dout": x + 1}),
+              E("mean_pool_backward", {"dout": n(3, 16), "lengths": i32(4, 1, 2)}, {"seqlen": 4})),
         E("quantize_fp8", {"x": x}), E("dequantize", {"x": f8(3, 4, 16), "scale": f32(1)}),
         E("dequantize_fp8", {"x": f8(3, 4, 16), "scale": f32()}),
         E("fp8_gemm", {"a": n(5, 6), "b": n(6, 4)}),

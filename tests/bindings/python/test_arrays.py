@@ -216,7 +216,7 @@ class CannotSay(OldDlpack):
 
 
 class ReadOnly(unittest.TestCase):
-    """Arrays of the caller's are written by append_kv() and flash_attn_with_kvcache() alone."""
+    """Arrays of the caller's are written by append_kv(), flash_attn_with_kvcache() and where results are to go alone."""
 
     def setUp(self):
         rng = np.random.default_rng(0)
@@ -224,7 +224,10 @@ class ReadOnly(unittest.TestCase):
         self.caches = [np.zeros((1, 1, 5, 4), np.float32) for _ in range(2)]
 
     def refused(self, wrap, words):
-        """Neither cache may be one that is not to be written, and nothing is."""
+        """Neither cache, nor a place for a result, may be one that is not to be written, and nothing is."""
+        for x in self.caches:
+            with self.assertRaisesRegex(attikos.ArgumentError, f"softmax: out .*{words}.*expected an array to write to"):
+                attikos.softmax(x + 1, out=wrap(x))
         for which in range(2):
             caches = [wrap(x) if i == which else x for i, x in enumerate(self.caches)]
             name = ("k_cache", "v_cache")[which]

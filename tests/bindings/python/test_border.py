@@ -64,6 +64,12 @@ def plain_calls(dtype, of):
         "layer_norm": lambda: attikos.layer_norm(x, weight, bias),
         "l2_normalize": lambda: attikos.l2_normalize(x),
         "softmax": lambda: attikos.softmax(x, 0.5),
+        "rms_norm into an array": lambda: attikos.rms_norm(x, weight, out=of(np.zeros_like(normal(3, 5, 16, dtype=dtype)))),
+        "layer_norm into an array": lambda: attikos.layer_norm(
+            deep, weight, bias, out=of(np.zeros((2, 2, 3, 16), dtype))
+        ),
+        "l2_normalize in place": lambda: in_place(attikos.l2_normalize, of(normal(3, 5, 16, dtype=dtype))),
+        "softmax in place": lambda: in_place(attikos.softmax, of(normal(3, 5, 16, dtype=dtype))),
         "log_softmax": lambda: attikos.log_softmax(x),
         "gemm": lambda: attikos.gemm(a, b),
         "gemm with an epilogue": lambda: attikos.gemm(
@@ -88,8 +94,22 @@ def plain_calls(dtype, of):
     }  # fmt: skip
 
 
+def in_place(function, x):
+    """function(x, out=x), which is x."""
+    out = function(x, out=x)
+    assert out is x
+    return out
+
+
 def tensor(array):
     return torch.from_numpy(np.ascontiguousarray(array))
+
+
+def over_itself(kind, x):
+    """An array of the extents of x, all rows of which are one."""
+    if kind == "NumPy":
+        return np.lib.stride_tricks.as_strided(x, x.shape, (0, x.itemsize))
+    return x[:1].expand(x.shape)
 
 
 KINDS = [("NumPy", np.asarray)] + ([("PyTorch", tensor)] if torch is not None else [])
@@ -153,6 +173,13 @@ class Short(unittest.TestCase):
                 "kernel": lambda: attikos.attention(q, q, q, kernel="attention/none"),
                 "overlap": lambda: attikos.gemm(x, x, trans_b=True, residual=x),
                 "no array": lambda: attikos.softmax([1.0, 2.0]),
+                "extents of out": lambda: attikos.softmax(x, out=of(normal(3, 5))),
+                "dimensions of out": lambda: attikos.softmax(x, out=of(normal(1, 3, 4))),
+                "type of out": lambda: attikos.softmax(x, out=of(normal(3, 4, dtype=np.float64))),
+                "out over part of x": lambda: attikos.softmax(x[1:], out=x[:2]),
+                "out over a weight": lambda: attikos.rms_norm(x, x[0], out=x),
+                "out over itself": lambda: attikos.softmax(x, out=over_itself(kind, x)),
+                "no array as out": lambda: attikos.softmax(x, out=[[0.0] * 4] * 3),
             }
             for what, call in wrong.items():
                 with self.subTest(kind=kind, what=what):
