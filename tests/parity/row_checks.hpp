@@ -45,6 +45,7 @@ struct RowCase {
   Layout x = Layout::right, out = Layout::right;
   bool flat = false;
   bool in_place = false;
+  std::int64_t row_step = 1, column_step = 1;  ///< of long rows and many, some are compared
 };
 
 inline std::string describe(RowCase const& p) {
@@ -74,6 +75,30 @@ void for_row_cases(Check const& check) {
     check(RowCase{b, r, h});
     if (b == 2) check(RowCase{1, r, h, Layout::right, Layout::right, true, false});
   }
+}
+
+/// Rows that a device deals out in other ways than short ones and few: many elements to a lane of
+/// one warp and of several, and more than registers hold, next to one another or not. A host needs
+/// few rows for that.
+template <class Exec, class Check>
+void for_long_row_cases(Check const& check) {
+  constexpr bool host = is_host_space<Exec>;
+  auto const many = [](std::int64_t rows) { return host ? 3 : rows; };
+  check(RowCase{.batch = 1, .rows = many(2300), .hidden = 1024, .row_step = 97, .column_step = 7});
+  check(RowCase{.batch = 1,
+                .rows = many(300),
+                .hidden = 8192,
+                .in_place = true,
+                .row_step = 59,
+                .column_step = 101});
+  check(RowCase{.batch = 1, .rows = 2, .hidden = 20000, .in_place = true, .column_step = 333});
+  check(RowCase{.batch = 1, .rows = 2, .hidden = 9001, .column_step = 250});
+  check(RowCase{.batch = 1,
+                .rows = 3,
+                .hidden = 9001,
+                .x = Layout::strided,
+                .out = Layout::left,
+                .column_step = 300});
 }
 
 /// Runs `op(x view, out view)` for one case; afterwards x holds the inputs and `out` the results.

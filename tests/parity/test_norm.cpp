@@ -27,9 +27,9 @@ void check_layer_norm(RowCase const& p, double shift, double eps) {
                         describe(p), stored_as<T>());
   auto const w = values_of(weight), b = values_of(bias);
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const row = reference::layer_norm_row(row_of(x, n, i), w, b, eps);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         comparison.add(out.value(n, i, c), row.out[sz(c)],
                        layer_norm_bound<T>(row, sz(c), x.value(n, i, c), w[sz(c)], b[sz(c)], eps),
                        {n, i, c});
@@ -79,9 +79,9 @@ void check_rms_norm(RowCase const& p, double largest, double eps) {
                         stored_as<T>());
   auto const w = values_of(weight);
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const want = reference::rms_norm_row(row_of(x, n, i), w, eps);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         comparison.add(out.value(n, i, c), want[sz(c)],
                        scaled_row_bound<T>(sz(p.hidden), want[sz(c)]), {n, i, c});
       }
@@ -91,6 +91,13 @@ void check_rms_norm(RowCase const& p, double largest, double eps) {
 
 TYPED_TEST(Norm, RmsNorm) {
   for_row_cases([](RowCase const& p) { check_rms_norm<TypeParam>(p, 1, 1e-6); });
+}
+
+TYPED_TEST(Norm, LongRowsAndMany) {
+  for_long_row_cases<typename TypeParam::Exec>([](RowCase const& p) {
+    check_layer_norm<TypeParam>(p, 0, 1e-5);
+    check_rms_norm<TypeParam>(p, 1, 1e-6);
+  });
 }
 
 TYPED_TEST(Norm, RmsNormOfTinyAndHugeRows) {

@@ -33,10 +33,10 @@ void check_softmax(RowCase const& p, double largest, double scale, bool with_inf
   // Equal results are rounded alike.
   Comparison comparison(name_of<C>("softmax"), describe(p), scale == 0 ? Stored{} : stored_as<T>());
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const row = row_of(x, n, i);
       auto const want = reference::softmax_row(row, scale);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         comparison.add(out.value(n, i, c), want[sz(c)], softmax_bound<T>(row, scale, want[sz(c)]),
                        {n, i, c});
       }
@@ -123,9 +123,9 @@ void check_l2_normalize(RowCase const& p, double largest, double eps) {
   // One factor for all of a row: no norms (error_norms.hpp).
   Comparison comparison(name_of<C>("l2_normalize"), describe(p));
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const want = reference::l2_normalize_row(row_of(x, n, i), eps);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         comparison.add(out.value(n, i, c), want[sz(c)],
                        scaled_row_bound<T>(sz(p.hidden), want[sz(c)]), {n, i, c});
       }
@@ -135,6 +135,13 @@ void check_l2_normalize(RowCase const& p, double largest, double eps) {
 
 TYPED_TEST(Reduce, L2Normalize) {
   for_row_cases([](RowCase const& p) { check_l2_normalize<TypeParam>(p, 1, 1e-12); });
+}
+
+TYPED_TEST(Reduce, LongRowsAndMany) {
+  for_long_row_cases<typename TypeParam::Exec>([](RowCase const& p) {
+    check_softmax<TypeParam>(p, 4, 1, false);
+    check_l2_normalize<TypeParam>(p, 1, 1e-12);
+  });
 }
 
 TYPED_TEST(Reduce, L2NormalizeOfSmallRowsDividesByEps) {

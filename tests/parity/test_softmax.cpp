@@ -39,10 +39,10 @@ void check_log_softmax(RowCase const& p, double largest, double scale, bool with
   // x of few bits less one number for all of a row: no norms (error_norms.hpp).
   Comparison comparison(name_of<C>("log_softmax"), describe(p));
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const row = row_of(x, n, i);
       auto const want = reference::log_softmax_row(row, scale);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         comparison.add(out.value(n, i, c), want[sz(c)],
                        log_softmax_bound<T>(row, scale, want[sz(c)]), {n, i, c});
       }
@@ -52,6 +52,11 @@ void check_log_softmax(RowCase const& p, double largest, double scale, bool with
 
 TYPED_TEST(Softmax, LogSoftmax) {
   for_row_cases([](RowCase const& p) { check_log_softmax<TypeParam>(p, 4, 1, false); });
+}
+
+TYPED_TEST(Softmax, LogSoftmaxOfLongRowsAndMany) {
+  for_long_row_cases<typename TypeParam::Exec>(
+      [](RowCase const& p) { check_log_softmax<TypeParam>(p, 4, 1, false); });
 }
 
 TYPED_TEST(Softmax, LogSoftmaxScales) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/core/rows.hpp>
+#include <attikos/norm/norm_device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -48,21 +49,6 @@ struct LayerNormRow {
           host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
         });
   }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<X const> const from = x(index);
-    Row<Out> const to = out(index);
-    Acc const n = static_cast<Acc>(from.size);
-    Acc const mean = device_sum<Acc>(team, from, [](Acc v) { return v; }) / n;
-    Acc const squares = device_sum<Acc>(team, from, [=](Acc v) { return (v - mean) * (v - mean); });
-    Acc const inverse = Acc(1) / Kokkos::sqrt(squares / n + eps);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      to[j] = static_cast<Out>((static_cast<Acc>(from[j]) - mean) * inverse *
-                                   static_cast<Acc>(weight(j)) +
-                               static_cast<Acc>(bias(j)));
-    });
-  }
 };
 
 }  // namespace detail
@@ -99,11 +85,19 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
                          {"weight", detail::any_tensor(rw)},
                          {"bias", detail::any_tensor(rb)}});
   auto const rows = detail::rows_of(rx);
-  detail::launch_rows(
-      exec, "layer_norm",
-      detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
-          rows, rw, rb, detail::rows_of(ro), static_cast<Acc>(options.eps)},
-      rows.count());
+  auto const eps = static_cast<Acc>(options.eps);
+  if constexpr (is_host_space<Exec>) {
+    detail::launch_rows(
+        exec, "layer_norm",
+        detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
+            rows, rw, rb, detail::rows_of(ro), eps},
+        rows.count());
+  } else {
+    detail::launch_layer_norm(
+        exec,
+        detail::LayerNormDeviceRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
+            rows, rw, rb, detail::rows_of(ro), eps});
+  }
 }
 
 /// The same on an instance of the default execution space.

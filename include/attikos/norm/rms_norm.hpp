@@ -5,6 +5,7 @@
 
 #include <attikos/core/extras.hpp>
 #include <attikos/core/rows.hpp>
+#include <attikos/norm/norm_device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -41,7 +42,7 @@ struct L2Factor {
   }
 };
 
-/// out = x·factor(Σx²)·weight. `Weight` is a rank-1 tensor or Absent.
+/// out = x·factor(Σx²)·weight on a host. `Weight` is a rank-1 tensor or Absent.
 template <class Acc, class X, class Weight, class Out, class Factor>
 struct ScaledRow {
   Rows<X const> x;
@@ -65,18 +66,6 @@ struct ScaledRow {
                                  host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
                                });
   }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<X const> const from = x(index);
-    Row<Out> const to = out(index);
-    Acc const scale = factor(device_sum<Acc>(team, from, [](Acc v) { return v * v; }), from.size);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      Acc v = static_cast<Acc>(from[j]) * scale;
-      if constexpr (is_present<Weight>) v *= static_cast<Acc>(weight(j));
-      to[j] = static_cast<Out>(v);
-    });
-  }
 };
 
 template <class Acc, class Factor, class Exec, class X, class Weight, class Out>
@@ -89,10 +78,16 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
   check_outputs(operation, {{"out", any_tensor(ro)}},
                 {{"x", any_tensor(rx), 0}, {"weight", any_tensor(weight)}});
   auto const rows = rows_of(rx);
-  launch_rows(exec, operation,
-              ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight,
-                                                                           rows_of(ro), factor},
-              rows.count());
+  if constexpr (is_host_space<Exec>) {
+    launch_rows(exec, operation,
+                ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight,
+                                                                             rows_of(ro), factor},
+                rows.count());
+  } else {
+    launch_scaled_rows(exec, operation,
+                       ScaledDeviceRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{
+                           rows, weight, rows_of(ro), factor});
+  }
 }
 
 }  // namespace detail

@@ -40,29 +40,6 @@ struct LogSoftmaxRow {
       host::put<Acc>(to.data + j * to.stride, to.stride, count, (v - shift) - log_sum);
     });
   }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<X const> const from = x(index);
-    Row<Out> const to = out(index);
-    Acc maximum = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, from.size),
-        [&](std::int64_t j, Acc& best) {
-          Acc const v = static_cast<Acc>(from[j]) * scale;
-          if (v > best) best = v;
-        },
-        Kokkos::Max<Acc>(maximum));
-    // Kokkos starts a maximum at the lowest finite number, so that a row of −∞ only sums to 0.
-    Acc const shift = maximum;
-    Acc const s = scale;
-    Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
-    // As in softmax: NaN where the largest is infinite.
-    Acc const log_sum = sum == Acc(0) ? shift - shift : Kokkos::log(sum);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      to[j] = static_cast<Out>((static_cast<Acc>(from[j]) * scale - shift) - log_sum);
-    });
-  }
 };
 
 }  // namespace detail
@@ -88,10 +65,15 @@ void log_softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions co
   detail::check_outputs("log_softmax", {{"out", detail::any_tensor(ro)}},
                         {{"x", detail::any_tensor(rx), 0}});
   auto const rows = detail::rows_of(rx);
-  detail::launch_rows(exec, "log_softmax",
-                      detail::LogSoftmaxRow<Acc, element_t<X>, element_t<Out>>{
-                          rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
-                      rows.count());
+  if constexpr (is_host_space<Exec>) {
+    detail::launch_rows(exec, "log_softmax",
+                        detail::LogSoftmaxRow<Acc, element_t<X>, element_t<Out>>{
+                            rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
+                        rows.count());
+  } else {
+    detail::launch_softmax<true, Acc>(exec, "log_softmax", rows, detail::rows_of(ro),
+                                      options.scale);
+  }
 }
 
 /// The same on an instance of the default execution space.

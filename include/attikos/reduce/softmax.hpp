@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/core/rows.hpp>
+#include <attikos/reduce/softmax_device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -80,30 +81,6 @@ struct SoftmaxRow {
       });
     }
   }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<X const> const from = x(index);
-    Row<Out> const to = out(index);
-    Acc maximum = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, from.size),
-        [&](std::int64_t j, Acc& best) {
-          Acc const v = static_cast<Acc>(from[j]) * scale;
-          if (v > best) best = v;
-        },
-        Kokkos::Max<Acc>(maximum));
-    // Kokkos starts a maximum at the lowest finite number, so that a row of −∞ only sums to 0.
-    Acc const shift = maximum;
-    Acc const s = scale;
-    Acc const sum = device_sum<Acc>(team, from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
-    // 0, or NaN where the largest is infinite: fused multiply-adds subtract that from v·s before it
-    // overflows, so that every weight would be 0.
-    Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      to[j] = static_cast<Out>(Kokkos::exp(static_cast<Acc>(from[j]) * scale - shift) * inverse);
-    });
-  }
 };
 
 }  // namespace detail
@@ -129,10 +106,14 @@ void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const&
   detail::check_outputs("softmax", {{"out", detail::any_tensor(ro)}},
                         {{"x", detail::any_tensor(rx), 0}});
   auto const rows = detail::rows_of(rx);
-  detail::launch_rows(exec, "softmax",
-                      detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{
-                          rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
-                      rows.count());
+  if constexpr (is_host_space<Exec>) {
+    detail::launch_rows(exec, "softmax",
+                        detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{
+                            rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
+                        rows.count());
+  } else {
+    detail::launch_softmax<false, Acc>(exec, "softmax", rows, detail::rows_of(ro), options.scale);
+  }
 }
 
 /// The same on an instance of the default execution space.

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Neighboring elements of a row as one device thread moves them: up to 16 bytes a load or store,
+/// converted by the device's own instructions where it has them.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/core/dtypes.hpp>
+#include <cstdint>
+#include <type_traits>
+#if defined(KOKKOS_ENABLE_CUDA)
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#endif
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// What a device moves at once.
+inline constexpr int widest_access = 16;
+
+/// `Count` elements that lie side by side and are loaded or stored at once.
+template <class T, int Count>
+struct alignas(sizeof(T) * Count) Pack {
+  static_assert(sizeof(T) * Count <= widest_access);
+  T element[Count];
+};
+
+/// Number of accesses for `Count` elements, and how many elements each of them holds.
+template <class T, int Count>
+inline constexpr int pack_size = static_cast<int>(sizeof(T)) * Count <= widest_access
+                                     ? Count
+                                     : widest_access / static_cast<int>(sizeof(T));
+
+/// An element as the number it stands for. Exact, as the element's own conversion is.
+template <class Acc, class T>
+KOKKOS_INLINE_FUNCTION Acc element_value(T x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, float16>) {
+    return static_cast<Acc>(__half2float(__half(__half_raw{x.bits})));
+  } else if constexpr (std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>) {
+    return static_cast<Acc>(__half2float(__half(
+        __nv_cvt_fp8_to_halfraw(x.bits, std::is_same_v<T, float8_e4m3> ? __NV_E4M3 : __NV_E5M2))));
+  } else
+#endif
+    return static_cast<Acc>(x);
+}
+
+/// The element nearest to a number, ties to even, as the element's own conversion gives it; of a
+/// NaN some NaN.
+template <class T, class Acc>
+KOKKOS_INLINE_FUNCTION T nearest_element(Acc x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, bfloat16> && std::is_same_v<Acc, float>) {
+    T result;
+    result.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+    return result;
+  } else if constexpr (std::is_same_v<T, float16> && std::is_same_v<Acc, float>) {
+    T result;
+    result.bits = __half_as_ushort(__float2half_rn(x));
+    return result;
+  } else
+#endif
+    return static_cast<T>(x);
+}
+
+/// `Count` neighbors at `p`, which is aligned as a pack of them is.
+template <class Acc, int Count, class T>
+KOKKOS_INLINE_FUNCTION void load_neighbors(T const* p, Acc (&values)[Count]) {
+  constexpr int size = pack_size<T, Count>;
+  Pack<T, size> packs[Count / size];
+  for (int i = 0; i < Count / size; ++i) packs[i] = reinterpret_cast<Pack<T, size> const*>(p)[i];
+  for (int i = 0; i < Count; ++i) values[i] = element_value<Acc>(packs[i / size].element[i % size]);
+}
+
+template <class T, int Count>
+KOKKOS_INLINE_FUNCTION void store_neighbors(T* p, T const (&elements)[Count]) {
+  constexpr int size = pack_size<T, Count>;
+  for (int i = 0; i < Count / size; ++i) {
+    Pack<T, size> pack;
+    for (int e = 0; e < size; ++e) pack.element[e] = elements[i * size + e];
+    reinterpret_cast<Pack<T, size>*>(p)[i] = pack;
+  }
+}
+
+/// Whether `Count` neighbors may be moved at once wherever a multiple of `Count` elements has gone
+/// before them in a row.
+template <int Count, class T>
+bool moves_at_once(T const* data, std::int64_t stride) {
+  constexpr std::uintptr_t alignment = sizeof(T) * pack_size<T, Count>;
+  return stride == 1 && reinterpret_cast<std::uintptr_t>(data) % alignment == 0;
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Device bodies of softmax() and log_softmax().
+#pragma once
+
+#include <attikos/core/device_rows.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class Number, class In, class Result, bool Logarithm>
+struct SoftmaxDeviceRow {
+  using Acc = Number;
+  using X = In;
+  using Out = Result;
+
+  Rows<X const> x;
+  Rows<Out> out;
+  Acc scale;
+
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+    auto const from = device_row_of(x, index);
+    auto const to = device_row_of(out, index);
+    Acc const s = scale;
+    row.load(from);
+    // From the lowest finite number on, so that a row of −∞ only sums to 0.
+    Acc const shift =
+        row.max(from, Kokkos::Experimental::finite_min_v<Acc>, [=](Acc v) { return v * s; });
+    auto const weight = [=](Acc v) { return Kokkos::exp(v * s - shift); };
+    if constexpr (Logarithm) {
+      Acc const sum = row.template sum<false>(from, weight);
+      // As below: NaN where the largest is infinite.
+      Acc const log_sum = sum == Acc(0) ? shift - shift : Kokkos::log(sum);
+      row.store(from, to, [=](Acc v) { return (v * s - shift) - log_sum; });
+    } else {
+      Acc const sum = row.sum_and_keep(from, weight);
+      // 0, or NaN where the largest is infinite: fused multiply-adds subtract that from v·s before
+      // it overflows, so that every weight would be 0.
+      Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
+      if (row.whole())
+        row.store(from, to, [=](Acc e) { return e * inverse; });
+      else
+        row.store(from, to, [=](Acc v) { return weight(v) * inverse; });
+    }
+  }
+};
+
+template <bool Logarithm, class Acc, class Exec, class X, class Out>
+void launch_softmax(Exec const& exec, char const* operation, Rows<X const> const& x,
+                    Rows<Out> const& out, double scale) {
+  constexpr int width = neighbors<X, Out>;
+  SoftmaxDeviceRow<Acc, X, Out, Logarithm> const op{flattened(x), flattened(out),
+                                                    static_cast<Acc>(scale)};
+  launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
+                     rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out));
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
