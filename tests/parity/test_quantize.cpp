@@ -57,8 +57,9 @@ void check(std::int64_t batch, std::int64_t rows, std::int64_t cols, Blocks bloc
                            std::to_string(blocks.rows) + ", " + std::to_string(blocks.cols) + " " +
                            layout_name(layout) + " up to " + std::to_string(largest);
   Tensor<T, 3, Exec> x({batch, rows, cols}, layout);
-  Tensor<Q, 3, Exec> out({batch, rows, cols},
-                         layout == Layout::left ? Layout::strided : Layout::left);
+  Tensor<Q, 3, Exec> out({batch, rows, cols}, layout == Layout::left ? Layout::strided
+                                              : cols % 128 == 0      ? Layout::right
+                                                                     : Layout::left);
   Tensor<T, 3, Exec> back({batch, rows, cols}, layout), given_back({batch, rows, cols});
   Tensor<Q, 3, Exec> again({batch, rows, cols});
   Tensor<float, 3, Exec> scale(
@@ -133,6 +134,20 @@ TYPED_TEST(Quantize, EveryGranularity) {
   }
   // A long row is cut into pieces.
   check<Exec, T, std::int8_t>(1, 2, 9001, {1, 0, 0}, Layout::right, 1);
+}
+
+// What a device moves several elements at a time, in short rows, long ones and many.
+TYPED_TEST(Quantize, RowsOfNeighbors) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (auto blocks : granularities) {
+    check<Exec, T, float8_e4m3>(2, 6, 256, blocks, Layout::right, 3);
+    check<Exec, T, float8_e5m2>(1, 3, 1024, blocks, Layout::padded, 1000);
+    check<Exec, T, std::int8_t>(1, 2, 8192, blocks, Layout::right, 0.01);
+  }
+  std::int64_t const many = is_host_space<Exec> ? 3 : 600;
+  for (Blocks blocks : {Blocks{1, 1, 0}, Blocks{1, 1, 128}, Blocks{0, 0, 0}})
+    check<Exec, T, float8_e4m3>(1, many, 4096, blocks, Layout::right, 3);
 }
 
 TYPED_TEST(Quantize, EmptyExtents) {

@@ -3,6 +3,7 @@
 /// quantize(), quantize_with_scale() and dequantize(): 8-bit elements with float32 scales.
 #pragma once
 
+#include <attikos/quantize/quantize_device.hpp>
 #include <attikos/quantize/quantize_portable.hpp>
 
 namespace attikos {
@@ -83,6 +84,11 @@ constexpr bool is_quantize_input() {
 template <class Exec, class X, class Out>
 void quantize_pass(Exec const& exec, char const* operation, QuantizeArguments<X, Out> const& a,
                    float* scales, ScaleRule<Out> rule, QuantizePass pass) {
+  if constexpr (!is_host_space<Exec>) {
+    // Read where they are not written.
+    auto* const factors = const_cast<float*>(a.grid.data);
+    if (quantize_device_rows(exec, operation, a.x, a.out, a.grid, factors, rule, pass)) return;
+  }
   auto const pieces =
       make_pieces(a.x.extent[1], a.x.extent[2], a.grid, pass == QuantizePass::fused);
   launch_rows(exec, operation,
@@ -209,6 +215,9 @@ void dequantize(Exec const& exec, X const& x, S const& scale, Out const& out) {
   detail::check_outputs("dequantize", {{"out", detail::any_tensor(out)}},
                         {{"x", detail::any_tensor(x)}, {"scale", detail::any_tensor(scale)}});
   if (a.x.size() == 0) return;
+  if constexpr (!is_host_space<Exec>) {
+    if (detail::dequantize_device_rows(exec, a.x, a.out, a.grid)) return;
+  }
   auto const pieces = detail::make_pieces(a.x.extent[1], a.x.extent[2], a.grid, false);
   detail::launch_rows(
       exec, "dequantize",
