@@ -5,6 +5,7 @@
 #pragma once
 
 #include <attikos/norm/rms_norm_backward.hpp>
+#include <attikos/norm/rms_norm_rope_device.hpp>
 #include <utility>
 
 namespace attikos {
@@ -170,6 +171,16 @@ void rms_norm_rope(Exec const& exec, X const& x, W const& weight, Cos const& cos
                          {"positions", detail::any_positions<Exec>(extras...)}});
   detail::GroupedRows<element_t<X> const> const rows{detail::rows_of(rx), groups.groups,
                                                      groups.size};
+  if constexpr (!is_host_space<Exec>) {
+    detail::RmsNormRopeDeviceRow<Acc, element_t<X>, element_t<W>, element_t<Cos>,
+                                 element_t<Out>> const op{
+        rows,
+        detail::to_const_ref(weight),
+        {detail::rows_of(ro), groups.groups, groups.size},
+        way,
+        {static_cast<Acc>(options.eps)}};
+    if (detail::rms_norm_rope_neighbors(exec, name, op)) return;
+  }
   detail::launch_rows(
       exec, name,
       detail::RmsNormRopeRow<Acc, element_t<X>, element_t<W>, element_t<Cos>, element_t<Out>>{

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/core/row_checks.hpp>
+#include <attikos/norm/rope_device.hpp>
 #include <attikos/norm/rotation.hpp>
 
 namespace attikos {
@@ -98,6 +99,9 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
                  {"sin", given.sin},
                  {"positions", given.positions}});
   bool const heads_inside = rx.stride[1] < rx.stride[2];
+  if constexpr (!is_host_space<Exec>) {
+    if (rope_neighbors<Acc>(exec, operation, rx, ro, rotation, heads_inside)) return;
+  }
   launch_rows(
       exec, operation,
       RopeRow<Acc, element_t<X>, element_t<Cos>, element_t<Out>>{rx, ro, rotation, heads_inside},
