@@ -472,7 +472,7 @@ class Call:
         return ", ".join(f"{spell(self.operation, name)} {x.describe()}" for name, x in self.operands.items())
 
     def finish(self) -> Any:
-        _autograd.mark_written(*(() if explained.get() else self._taken))
+        _autograd.mark_written(*(self._taken if _autograd.explained.get() is None else ()))
         done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
         return done[0] if len(done) == 1 else tuple(done)
 

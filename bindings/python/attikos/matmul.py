@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import _autograd, _border, _library, _options
-from ._arguments import ACTIVATIONS, Caller, choice, flag, integer, real, spell
+from ._arguments import ACTIVATIONS, Caller, choice, flag, integer, real
 from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_numbers
