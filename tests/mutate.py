@@ -142,15 +142,18 @@ class Mutant:
 def mutants_of(family: str) -> list[Mutant]:
     found = []
     for header in FAMILIES[family][0]:
-        inside_comment = False
+        inside_comment, before = False, ";"  # the last character of the code above
         for number, line in enumerate((INCLUDE / "attikos" / header).read_text(encoding="utf-8").split("\n"), 1):
             code = re.sub(r'"(?:[^"\\]|\\.)*"', lambda m: "_" * len(m.group()), line.split("//")[0])
             inside_comment = (inside_comment or "/*" in code) and "*/" not in code
+            above, before = before, code.rstrip()[-1:] or before
             if inside_comment or re.match(r"\s*(#|template|static_assert|using|namespace|friend|concept)", code):
                 continue
             if "constexpr" in code or "static_cast<" in code and "==" not in code and " = " not in code:
                 continue
             for operator, pattern, by in OPERATORS:
+                if operator == "statement" and above not in ";{})":  # the end of one
+                    continue
                 for match in re.finditer(pattern, code):
                     found.append(Mutant(family, header, number, match.start(), match.end(), operator, by))
     return found
@@ -299,11 +302,11 @@ class Builder:
             done = self.compile(f"-I{overlay}", "-c", str(ROOT / "tests" / source), "-o", str(to))
             if done.returncode == 0:
                 return to
-            # Lines with an error, or else all that the compiler names.
+            # Lines with an error, or else all that the compiler names, or those next to them.
             guilty: set[int] = set()
-            for pattern in (r"(\d+)(?::\d+)?: error", r"(\d+)"):
-                at = {(m[1], int(m[2])) for m in
-                      re.finditer(rf"{re.escape(str(overlay))}/attikos/([\w/.]+):{pattern}", done.stderr)}  # fmt: skip
+            for pattern, reach in ((r"(\d+)(?::\d+)?: error", 0), (r"(\d+)", 0), (r"(\d+)", 3)):
+                named = re.finditer(rf"{re.escape(str(overlay))}/attikos/([\w/.]+):{pattern}", done.stderr)
+                at = {(m[1], int(m[2]) + step) for m in named for step in range(-reach, reach + 1)}
                 guilty = {number for number, f in enumerate(self.faults) if (f.header, f.line) in at} - self.alone
                 if guilty:
                     break
