@@ -43,8 +43,8 @@ extern "C" int attikos_perf_attention_backward(char const* type, void* const* te
     return run(kernels, a, device, wanted, stream, reason);
   };
   if (g.type == DType::float16)
-    return run_kernels(
-        List<abi::AttentionBackwardSm90WgmmaF16, abi::AttentionBackwardSm80MmaF16>{});
+    return run_kernels(List<abi::AttentionBackwardSm80ShortF16, abi::AttentionBackwardSm90WgmmaF16,
+                            abi::AttentionBackwardSm80MmaF16>{});
   if (g.type == DType::float64) return run_kernels(List<abi::AttentionBackwardSm80MmaF64>{});
   if (g.type == DType::float32) {
     // As if the caller allowed it; a name decides.
@@ -52,6 +52,6 @@ extern "C" int attikos_perf_attention_backward(char const* type, void* const* te
     return run_kernels(
         List<abi::AttentionBackwardSm80MmaTf32x3, abi::AttentionBackwardSm80SimtF32>{});
   }
-  return run_kernels(
-      List<abi::AttentionBackwardSm90WgmmaBf16, abi::AttentionBackwardSm80MmaBf16>{});
+  return run_kernels(List<abi::AttentionBackwardSm80ShortBf16, abi::AttentionBackwardSm90WgmmaBf16,
+                          abi::AttentionBackwardSm80MmaBf16>{});
 }

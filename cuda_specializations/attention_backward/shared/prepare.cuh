@@ -58,6 +58,31 @@ __device__ __forceinline__ NumberOf<T> dot_of_chunks(uint4 const& x, uint4 const
   return sum;
 }
 
+/// The part of a row's sum of dout·out that one of the `Lanes` lanes that share it adds up.
+template <class T, int Lanes>
+__device__ __forceinline__ NumberOf<T> part_of_row_sum(AttentionBackwardParams const& p,
+                                                       T const* dout, T const* out, int lane) {
+  using Number = NumberOf<T>;
+  constexpr int elements = 16 / static_cast<int>(sizeof(T));  // of a chunk
+  int const width = static_cast<int>(p.args.forward.head_dim_v);
+  Number sum = 0;
+  if (p.vectors_dout && p.vectors_out) {
+    for (int c = lane * elements; c < width; c += Lanes * elements)
+      sum += dot_of_chunks<T>(*reinterpret_cast<uint4 const*>(dout + c),
+                              *reinterpret_cast<uint4 const*>(out + c));
+  } else {
+    // In the order of the copies of 16 bytes: strides do not change the bits.
+    for (int c = lane * elements; c < width; c += Lanes * elements) {
+      Number part = 0;
+      for (int i = 0; i < elements && c + i < width; ++i)
+        part = fma(number_of(dout[(c + i) * p.args.dout_stride[3]]),
+                   number_of(out[(c + i) * p.args.forward.out_stride[3]]), part);
+      sum += part;
+    }
+  }
+  return sum;
+}
+
 /// Whether the search for the sequence of a tile of keys can miss one, because boundaries go back
 /// by more than a tile. All threads of a block together.
 template <int TileKv>
@@ -87,9 +112,8 @@ __global__ void __launch_bounds__(128)
   }
   QueryTile const t = locate_queries<TileQ>(p, tile);
   using Number = NumberOf<T>;
-  constexpr int elements = 16 / static_cast<int>(sizeof(T));  // of a chunk
   Number* const rows = numbers_of<T>(p.rows) + static_cast<std::int64_t>(tile) * (2 * TileQ);
-  int const lane = thread % 16, dv = static_cast<int>(g.head_dim_v);
+  int const lane = thread % 16;
   std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : t.batch;
   T const* const dout = static_cast<T const*>(p.args.dout) + b * p.args.dout_stride[0] +
                         t.head * p.args.dout_stride[1];
@@ -100,26 +124,10 @@ __global__ void __launch_bounds__(128)
 #pragma unroll 2
   for (int r = thread / 16; r < TileQ; r += 8) {
     bool const live = t.batch >= 0 && t.row0 + r < t.len_q;
-    Number sum = 0;
     std::int64_t const at = std::int64_t{t.begin_q} + t.row0 + r;
-    if (live) {
-      T const* const x = dout + at * p.args.dout_stride[2];
-      T const* const y = out + at * g.out_stride[2];
-      if (p.vectors_dout && p.vectors_out) {
-        for (int c = lane * elements; c < dv; c += 16 * elements)
-          sum += dot_of_chunks<T>(*reinterpret_cast<uint4 const*>(x + c),
-                                  *reinterpret_cast<uint4 const*>(y + c));
-      } else {
-        // In the order of the copies of 16 bytes: strides do not change the bits.
-        for (int c = lane * elements; c < dv; c += 16 * elements) {
-          Number part = 0;
-          for (int i = 0; i < elements && c + i < dv; ++i)
-            part = fma(number_of(x[(c + i) * p.args.dout_stride[3]]),
-                       number_of(y[(c + i) * g.out_stride[3]]), part);
-          sum += part;
-        }
-      }
-    }
+    Number sum = live ? part_of_row_sum<T, 16>(p, dout + at * p.args.dout_stride[2],
+                                               out + at * g.out_stride[2], lane)
+                      : Number{0};
 #pragma unroll
     for (int apart = 8; apart > 0; apart /= 2) sum += __shfl_xor_sync(0xffffffff, sum, apart);
     if (lane != 0) continue;

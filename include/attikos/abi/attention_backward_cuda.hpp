@@ -24,6 +24,12 @@ inline constexpr AttentionOptionSet sm90_backward_options{
 inline constexpr AttentionOptionSet sm80_backward_options =
     sm90_backward_options | AttentionOptionSet{AttentionOption::bias, AttentionOption::mask};
 
+/// What kernels of the gradients of short sequences take.
+inline constexpr AttentionOptionSet short_backward_options{
+    AttentionOption::lse,         AttentionOption::causal,       AttentionOption::causal_alignment,
+    AttentionOption::window_left, AttentionOption::window_right, AttentionOption::lengths_q,
+    AttentionOption::lengths_kv};
+
 /// Gradients of attention by mma.sync and cp.async, sm_80 and later. All tensors are float16, lse
 /// is float32.
 ///
@@ -65,10 +71,49 @@ struct AttentionBackwardSm80MmaBf16 {
                     CUstream_st* stream) noexcept;
 };
 
-/// The same for float64, whose log-sum-exp is float64 too, and so are scores, weights, sums and the
-/// workspace: head_dim and head_dim_v from 1 to 128; the kernel works with the next of 64 and 128.
-/// bias may be float64 too. Beyond head_dim 64 a block needs 145 KB of shared memory, else at most
-/// 99 KB.
+/// Gradients of attention of many short sequences by mma.sync and cp.async, sm_80 and later: a
+/// block has all queries and keys of a batch and key head in shared memory, and one launch writes
+/// dq, dk and dv. All tensors are float16, lse is float32.
+///
+/// - Up to 128 queries and keys; head_dim and head_dim_v from 1 to 64.
+/// - Any strides. Rows with a unit stride along head_dim, whose address and other strides are
+/// multiples of 16 bytes, are read and written faster.
+/// - Causal masks, windows, lengths, grouped heads, any scale. No packed sequences, softcap, ALiBi,
+/// bias, boolean mask or sinks.
+/// - Scores, weights and sums are float32; weights and the gradients of scores are rounded to the
+/// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
+/// infinity in q, k, v or dout reaches the gradients of all that the tensor cores multiply together
+/// with it.
+/// - The same bits every time, `ordered` or not: blocks share no sums. Needs no workspace.
+/// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing and may be captured.
+/// On sm_90 it may begin before the launch ahead of it in the stream has ended, and waits for that
+/// one's results before it reads or writes anything.
+///
+/// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "ldmatrix", "cp.async".
+struct AttentionBackwardSm80ShortF16 {
+  static constexpr char const* name = "attention_backward/sm80_short_f16";
+  static constexpr AttentionOptionSet takes = short_backward_options;
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+/// The same for bfloat16. See AttentionBackwardSm80ShortF16.
+struct AttentionBackwardSm80ShortBf16 {
+  static constexpr char const* name = "attention_backward/sm80_short_bf16";
+  static constexpr AttentionOptionSet takes = short_backward_options;
+  static Verdict accepts(AttentionBackwardArgs const& args, Device const& device) noexcept;
+  static std::size_t workspace_bytes(AttentionBackwardArgs const& args,
+                                     Device const& device) noexcept;
+  static int launch(AttentionBackwardArgs const& args, Device const& device,
+                    CUstream_st* stream) noexcept;
+};
+
+/// AttentionBackwardSm80MmaF16 for float64, whose log-sum-exp is float64 too, and so are scores,
+/// weights, sums and the workspace: head_dim and head_dim_v from 1 to 128; the kernel works with
+/// the next of 64 and 128. bias may be float64 too. Beyond head_dim 64 a block needs 145 KB of
+/// shared memory, else at most 99 KB.
 struct AttentionBackwardSm80MmaF64 {
   static constexpr char const* name = "attention_backward/sm80_mma_f64";
   static constexpr AttentionOptionSet takes = sm80_backward_options;

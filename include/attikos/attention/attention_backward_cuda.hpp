@@ -16,12 +16,14 @@ namespace detail {
 
 template <>
 struct Specializations<op::AttentionBackward, Kokkos::Cuda, float16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm90WgmmaF16>,
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm80ShortF16>,
+                             CudaKernel<abi::AttentionBackwardSm90WgmmaF16>,
                              CudaKernel<abi::AttentionBackwardSm80MmaF16>>;
 };
 template <>
 struct Specializations<op::AttentionBackward, Kokkos::Cuda, bfloat16> {
-  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm90WgmmaBf16>,
+  using kernels = KernelList<CudaKernel<abi::AttentionBackwardSm80ShortBf16>,
+                             CudaKernel<abi::AttentionBackwardSm90WgmmaBf16>,
                              CudaKernel<abi::AttentionBackwardSm80MmaBf16>>;
 };
 template <>

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "attention/attention_cases.hpp"
-#include "companion/direct_replay.hpp"
 #include "compare_gradients.hpp"
 
 namespace {
@@ -36,14 +35,15 @@ void each_length(std::int64_t d, std::int64_t dv, Beside const& more = {}) {
 
 /// Head dimensions of q and k and of v.
 template <class Kernel>
-void head_dims(std::initializer_list<std::array<std::int64_t, 2>> dims, Beside const& more = {}) {
+void head_dims(std::initializer_list<std::array<std::int64_t, 2>> dims, Beside const& more = {},
+               std::array<std::int64_t, 2> lengths = {130, 203}) {
   for (auto const& e : dims)
     for (bool causal : {false, true}) {
       run_backward<Kernel>({.batch = 2,
                             .heads = 2,
                             .heads_kv = 2,
-                            .len_q = 130,
-                            .len_kv = 203,
+                            .len_q = lengths[0],
+                            .len_kv = lengths[1],
                             .d = e[0],
                             .dv = e[1],
                             .causal = causal,
@@ -131,18 +131,19 @@ inline std::vector<Order> const all_orders{Order::heads_first, Order::positions_
 /// in one of `orders`.
 template <class Kernel>
 void any_strides(std::int64_t d, Beside const& more = {},
-                 std::vector<Order> const& orders = all_orders) {
+                 std::vector<Order> const& orders = all_orders, bool sinks = true,
+                 std::array<std::int64_t, 2> lengths = {70, 150}) {
   for (Order order : orders)
     for (Order order_out : all_orders) {
       run_backward<Kernel>({.batch = 2,
                             .heads = 4,
                             .heads_kv = 2,
-                            .len_q = 70,
-                            .len_kv = 150,
+                            .len_q = lengths[0],
+                            .len_kv = lengths[1],
                             .d = d,
                             .dv = d,
                             .causal = true,
-                            .sinks = true,
+                            .sinks = sinks,
                             .order = order,
                             .order_out = order_out},
                            more);
@@ -404,87 +405,6 @@ inline Case random_with_terms(Draws& below, int most, Beside& more) {
   if (below(5) == 0) t.scale = -0.2;
   if (below(3) == 0) t.order = Order::odd;
   return t;
-}
-
-/// The same bits again and again, beside other work that disturbs what runs when; on several
-/// streams at once, each with a workspace of its own.
-template <class Kernel>
-void repeat(std::int64_t d, bool causal) {
-  using T = ElementOf<Kernel>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const device = abi::query_device(abi::current_device());
-  constexpr std::size_t streams = 3;
-  Case const t{.batch = 1,
-               .heads = 6,
-               .heads_kv = 3,
-               .len_q = 1000,
-               .len_kv = 1100,
-               .d = d,
-               .dv = d,
-               .causal = causal};
-  std::vector<std::unique_ptr<BackwardProblem<T>>> problems;
-  std::vector<std::unique_ptr<DirectWorkspace>> memory;
-  std::array<cudaStream_t, streams> stream{};
-  for (auto& one : stream) {
-    ASSERT_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
-    problems.push_back(std::make_unique<BackwardProblem<T>>(t));
-    memory.push_back(std::make_unique<DirectWorkspace>(
-        Kernel::workspace_bytes(problems.back()->arguments(), device)));
-  }
-  std::vector<std::vector<unsigned char>> first;
-  for (int round = 0; round < 100; ++round) {
-    Device d_ = device;
-    d_.sm_count = round % 4 == 3 ? 97 : device.sm_count;
-    for (auto& x : problems) x->forget_results();
-    for (std::size_t n = 0; n < streams; ++n) {
-      AttentionBackwardArgs a = problems[n]->arguments();
-      a.workspace = memory[n]->begin();
-      ASSERT_EQ(Kernel::launch(a, d_, stream[n]), cudaSuccess);
-    }
-    ASSERT_CUDA(cudaDeviceSynchronize());
-    for (std::size_t n = 0; n < streams; ++n) {
-      auto const results = problems[n]->results();
-      if (first.empty()) first = results;
-      ASSERT_EQ(results == first, true) << "round " << round << ", stream " << n;
-    }
-  }
-  compare_gradients(*problems[0], first, ArithmeticOf<Kernel>::units);
-  for (auto& one : stream) cudaStreamDestroy(one);
-}
-
-/// Captured into a graph and replayed while queries and lengths change on the device.
-template <class Kernel>
-void replay_gradients(std::int64_t d) {
-  using T = ElementOf<Kernel>;
-  SKIP_IF_LEFT_OUT(Kernel);
-  Device const device = abi::query_device(abi::current_device());
-  Case const t{.batch = 3,
-               .heads = 4,
-               .heads_kv = 2,
-               .len_q = 300,
-               .len_kv = 400,
-               .d = d,
-               .dv = d,
-               .causal = true,
-               .lengths_q = {300, 200, 1},
-               .lengths_kv = {400, 300, 129}};
-  BackwardProblem<T> x(t);
-  AttentionBackwardArgs a = x.arguments();
-  DirectWorkspace const memory(Kernel::workspace_bytes(a, device));
-  a.workspace = memory.begin();
-  captured_equals(
-      {{x.dq.device, x.dq.host.size()},
-       {x.dk.device, x.dk.host.size()},
-       {x.dv.device, x.dv.host.size()}},
-      [&](cudaStream_t stream) { return Kernel::launch(a, device, stream); },
-      [&](int round) {
-        Tensor4<T> const next(t.batch, t.heads, t.len_q, d, t.order,
-                              100 + static_cast<std::uint32_t>(round), t.amplitude);
-        ASSERT_CUDA(
-            cudaMemcpy(x.q.device, next.host.data(), next.host.size(), cudaMemcpyHostToDevice));
-        std::vector<int> const lengths{300 - 50 * round, 64 * round, 300};
-        ASSERT_CUDA(cudaMemcpy(x.lengths_q.data, lengths.data(), 12, cudaMemcpyHostToDevice));
-      });
 }
 
 class WorstBackwardRatio : public testing::Environment {

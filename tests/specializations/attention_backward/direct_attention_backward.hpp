@@ -28,6 +28,8 @@ struct ArithmeticOf<abi::AttentionBackwardSm90WgmmaF16> : Arithmetic<__half> {};
 template <>
 struct ArithmeticOf<abi::AttentionBackwardSm80MmaF16> : Arithmetic<__half> {};
 template <>
+struct ArithmeticOf<abi::AttentionBackwardSm80ShortF16> : Arithmetic<__half> {};
+template <>
 struct ArithmeticOf<abi::AttentionBackwardSm80SimtF32> : Arithmetic<float> {};
 /// Each factor is off by 2^-21, what the tensor cores cut off of its lesser part, or 8 u, and the
 /// lesser parts' product of up to 4 u is left out: 20 u of a product. Of each eight products three

@@ -2,6 +2,7 @@
 // attention_backward/sm80_mma_* called directly over memory of cudaMalloc. The suite fails without
 // a card of compute capability 8.0 or more.
 #include "attention_backward_cases.hpp"
+#include "repeated_gradient_cases.hpp"
 
 namespace {
 

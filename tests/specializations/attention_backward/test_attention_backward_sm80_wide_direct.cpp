@@ -3,6 +3,7 @@
 // cudaMalloc. The suite fails without a card of compute capability 8.0 or more, and on cards whose
 // blocks have less shared memory than those of sm_90.
 #include "attention_backward_cases.hpp"
+#include "repeated_gradient_cases.hpp"
 
 namespace {
 

@@ -2,6 +2,7 @@
 // attention_backward/sm90_wgmma_* called directly over memory of cudaMalloc. The suite fails
 // without a Hopper card.
 #include "attention_backward_cases.hpp"
+#include "repeated_gradient_cases.hpp"
 
 namespace {
 

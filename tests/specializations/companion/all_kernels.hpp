@@ -32,6 +32,7 @@ using AttentionKernels =
 using AttentionBackwardKernels =
     KernelsOf<abi::AttentionBackwardSm80MmaBf16, abi::AttentionBackwardSm80MmaF16,
               abi::AttentionBackwardSm80MmaF64, abi::AttentionBackwardSm80MmaTf32x3,
+              abi::AttentionBackwardSm80ShortBf16, abi::AttentionBackwardSm80ShortF16,
               abi::AttentionBackwardSm80SimtF32, abi::AttentionBackwardSm90WgmmaBf16,
               abi::AttentionBackwardSm90WgmmaF16>;
 using DecodeKernels =

@@ -149,7 +149,9 @@ void attention_backward_rows() {
     auto const set_types = [](Args& a, DType in, DType out, Compute compute) {
       a.forward.type = in, a.forward.type_out = out, a.forward.compute = compute;
     };
-    Args const known = taken<Kernel, Args>({call}, set_types);
+    Args const brief =
+        changed(call, [](Args& a) { a.forward.seqlen_q = a.forward.seqlen_kv = 64; });
+    Args const known = taken<Kernel, Args>({call, brief}, set_types);
     Words refused;
     for (auto const& asked : attention_options<AttentionArgs>())
       if (!takes<Kernel>(changed(known, [&](Args& a) { asked.change(a.forward); })))

@@ -285,6 +285,7 @@ TEST_F(FarRuns, Gradients) {
     gradients<abi::AttentionBackwardSm80MmaF16, __half>(dimension);
     gradients<abi::AttentionBackwardSm80MmaBf16, __nv_bfloat16>(dimension);
     gradients<abi::AttentionBackwardSm80MmaF64, double>(dimension);
+    gradients<abi::AttentionBackwardSm80ShortF16, __half>(dimension);
     gradients<abi::AttentionBackwardSm80SimtF32, float>(dimension);
     gradients<abi::AttentionBackwardSm80MmaTf32x3, float>(dimension, Compute::tf32x3);
   }

@@ -149,9 +149,14 @@ TEST(NewerCards, AttentionBackward) {
     for (int r = 0; r < 4; ++r) (*s)[r] = a.forward.q_stride[r];
   refused<abi::AttentionBackwardSm90WgmmaF16>(a);
   accepted<abi::AttentionBackwardSm80MmaF16>(a);
+  auto few = a;
+  few.forward.seqlen_q = few.forward.seqlen_kv = 64;
+  accepted<abi::AttentionBackwardSm80ShortF16>(few);
   a.forward.type = a.forward.type_out = DType::bfloat16;
   refused<abi::AttentionBackwardSm90WgmmaBf16>(a);
   accepted<abi::AttentionBackwardSm80MmaBf16>(a);
+  few.forward.type = few.forward.type_out = DType::bfloat16;
+  accepted<abi::AttentionBackwardSm80ShortBf16>(few);
   a.forward.type = a.forward.type_out = DType::float32;
   accepted<abi::AttentionBackwardSm80SimtF32>(a);
   a.forward.compute = abi::Compute::tf32x3;

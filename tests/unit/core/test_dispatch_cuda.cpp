@@ -147,13 +147,14 @@ TEST_F(DispatchCuda, Attention) {
 
 template <class T>
 void expect_gradients(std::string const& kernel, std::int64_t head_dim,
-                      AttentionOptions const& options = {}, std::int64_t leading = 0) {
+                      AttentionOptions const& options = {}, std::int64_t leading = 0,
+                      std::int64_t length = 300) {
   using Lse = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  auto const of_q = [&] { return tensor<T, 4>({2, 8, 300, head_dim}); };
-  auto const of_k = [&] { return tensor<T, 4>({2, 4, 300, head_dim}); };
-  auto const q = tensor<T, 4>({2, 8, 300, head_dim}, leading), out = of_q(), dout = of_q(),
+  auto const of_q = [&] { return tensor<T, 4>({2, 8, length, head_dim}); };
+  auto const of_k = [&] { return tensor<T, 4>({2, 4, length, head_dim}); };
+  auto const q = tensor<T, 4>({2, 8, length, head_dim}, leading), out = of_q(), dout = of_q(),
              dq = of_q(), k = of_k(), v = of_k(), dk = of_k(), dv = of_k();
-  auto const lse = tensor<Lse, 3>({2, 8, 300});
+  auto const lse = tensor<Lse, 3>({2, 8, length});
   expect(kernel,
          explain(op::attention_backward, Exec(), q, k, v, out, lse, dout, dq, dk, dv, options));
 }
@@ -169,6 +170,9 @@ TEST_F(DispatchCuda, AttentionBackward) {
   expect_gradients<float16>("attention_backward/sm80_mma_f16", 256, {}, 260);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 128, {}, 132);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 64, {.softmax_scale = -0.5});
+  expect_gradients<bfloat16>("attention_backward/sm80_short_bf16", 64, {}, 0, 64);
+  expect_gradients<float16>("attention_backward/sm80_short_f16", 40, {.causal = true}, 44, 97);
+  expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 64, {.softcap = 30}, 0, 97);
   expect_gradients<float>("attention_backward/sm80_simt_f32", 128);
   expect_gradients<float>("attention_backward/sm80_simt_f32", 256, {.compute = Compute::tf32x3});
   expect_gradients<float>("attention_backward/sm80_mma_tf32x3", 128, {.compute = Compute::tf32x3});
