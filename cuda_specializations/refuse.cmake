@@ -2,7 +2,7 @@
 # Writes a translation unit that stands for sources of the companion which a build leaves out: the same kernels, each
 # of which refuses every call and says why.
 #   cmake -DOUTPUT=<file.cpp> -P refuse.cmake -- <file.cu>...
-# Kernels are found by their definitions, `Verdict Name::accepts(Args const& args, ...` and the like.
+# Kernels are found by their definitions, `Verdict Name::accepts(Args const&, ...` and the like.
 cmake_minimum_required(VERSION 3.25)
 
 set(text "")
@@ -20,10 +20,10 @@ foreach(i RANGE ${last})
   endif()
 endforeach()
 string(REGEX MATCHALL
-  "[A-Za-z:_]+[ \n]+[A-Za-z0-9]+::(accepts|tiles|workspace_bytes|launch)\\([A-Za-z]+ const& args" definitions "${text}")
+  "[A-Za-z:_]+[ \n]+[A-Za-z0-9]+::(accepts|tiles|workspace_bytes|launch)\\([A-Za-z]+ const&" definitions "${text}")
 set(kernels "")
 foreach(definition IN LISTS definitions)
-  string(REGEX MATCH "^([A-Za-z:_]+)[ \n]+([A-Za-z0-9]+)::([a-z_]+)\\(([A-Za-z]+) const& args$" _ "${definition}")
+  string(REGEX MATCH "^([A-Za-z:_]+)[ \n]+([A-Za-z0-9]+)::([a-z_]+)\\(([A-Za-z]+) const&$" _ "${definition}")
   set(parameters "${CMAKE_MATCH_4} const&, Device const&")
   if(CMAKE_MATCH_3 STREQUAL "accepts")
     set(body "return refused(reason);")

@@ -66,6 +66,7 @@ Any layout(ffi::String const& of) {
     ATTIKOS_MEMBER(multiprocessors)
     ATTIKOS_MEMBER(shared_memory_per_multiprocessor)
     ATTIKOS_MEMBER(total_memory)
+    ATTIKOS_MEMBER(host_isa)
   }
   return ffi::String(lines);
 }

@@ -10,7 +10,7 @@
 
 #include "support/tensors.hpp"
 
-namespace attikos::test {
+namespace attikos::test::attention_split {
 namespace {
 
 using Exec = Kokkos::DefaultHostExecutionSpace;
@@ -120,4 +120,4 @@ TEST(AttentionSplit, StaysWhereItWasAskedFor) {
 }
 
 }  // namespace
-}  // namespace attikos::test
+}  // namespace attikos::test::attention_split
