@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/attention/attention_head.hpp>
+#include <attikos/core/simd_exp.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
+#include <attikos/core/extras.hpp>
 #include <attikos/core/launch.hpp>
 #include <attikos/core/row.hpp>
 #include <attikos/core/to_abi.hpp>
@@ -29,7 +31,17 @@ struct Rows {
   std::int64_t outer_stride, inner_stride, stride;
 
   KOKKOS_INLINE_FUNCTION std::int64_t count() const { return outer * inner; }
+  /// The row after this one, to be fetched early.
+  T* next(std::int64_t index) const {
+    return (*this)(index + 1 < count() ? index + 1 : index).data;
+  }
+  /// Whether a host stores these rows past the caches, `from` being what they are computed from.
+  bool past_caches(void const* from) const {
+    return from != data &&
+           host::goes_past_caches(count() * size * static_cast<std::int64_t>(sizeof(T)));
+  }
   KOKKOS_INLINE_FUNCTION Row<T> operator()(std::int64_t index) const {
+    if (outer == 1) return {data + index * inner_stride, stride, size};
     return {data + index / inner * outer_stride + index % inner * inner_stride, stride, size};
   }
 };
@@ -45,19 +57,44 @@ Rows<T> rows_of(TensorRef<T, Rank> const& x) {
   if constexpr (Rank == 3) {
     rows.outer = x.extent[0];
     rows.outer_stride = x.stride[0];
+    // Rows at one distance are numbered without a division.
+    bool const even = rows.outer_stride == rows.inner * rows.inner_stride || rows.inner == 1;
+    if (even || rows.outer == 1) {
+      if (rows.inner == 1) rows.inner_stride = rows.outer_stride;
+      rows.inner *= rows.outer;
+      rows.outer = 1;
+    }
   }
   return rows;
 }
 
-/// Kernel body: a team takes a run of rows, a thread one row after another, its lanes the elements.
-/// `Op` has `host_row(index)` and `device_row(team, index)`; the first is never compiled for a
-/// device.
+/// Whether the elements of a vector along the rows lie side by side; one that is absent does not
+/// matter.
+template <class T>
+bool unit_stride(TensorRef<T, 1> const& vector) {
+  return vector.stride[0] == 1;
+}
+inline bool unit_stride(Absent) { return true; }
+
+/// The rows behind row `index` of tensors.
+template <class... T>
+host::Ahead<std::remove_const_t<T>...> ahead_of(std::int64_t index, Rows<T> const&... x) {
+  return {{x.next(index)...}};
+}
+
+template <class Acc, bool Dense, class T>
+host::RowReader<Acc, Dense, std::remove_const_t<T>> row_reader(TensorRef<T, 1> const& vector) {
+  return {vector.data, vector.stride[0]};
+}
+
+/// Kernel body of a device: a team takes a run of rows, a thread one row after another, its lanes
+/// the elements. `Op` has `host_row(index)` and `device_row(team, index)`; the first is never
+/// compiled for a device.
 template <class Exec, class Op, int Lanes>
 struct RowKernel {
   using Policy = Kokkos::TeamPolicy<Exec>;
   using Team = typename Policy::member_type;
-  static constexpr int lanes = is_host_space<Exec> ? 1 : Lanes;
-  static constexpr int rows_per_team = is_host_space<Exec> ? 16 : 256 / Lanes;
+  static constexpr int rows_per_team = 256 / Lanes;
 
   Op op;
   std::int64_t rows;
@@ -65,28 +102,54 @@ struct RowKernel {
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     std::int64_t const first = std::int64_t{team.league_rank()} * rows_per_team;
     int const count = static_cast<int>(rows - first < rows_per_team ? rows - first : rows_per_team);
-    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count), [&](int r) {
-      if constexpr (is_host_space<Exec>) {
-        KOKKOS_IF_ON_HOST((op.host_row(first + r);))
-      } else {
-        op.device_row(team, first + r);
-      }
-    });
+    Kokkos::parallel_for(Kokkos::TeamThreadRange(team, count),
+                         [&](int r) { op.device_row(team, first + r); });
   }
 };
 
-/// `Lanes`: of a device, which share a row.
+/// Kernel body of a host: a thread takes a block of rows, without the cost of a team.
+template <class Op>
+struct RowBlocks {
+  Op op;
+  std::int64_t rows, per_block;
+
+  KOKKOS_INLINE_FUNCTION void operator()(std::int64_t block) const {
+    KOKKOS_IF_ON_HOST((run(block);))
+  }
+  void run(std::int64_t block) const {
+    std::int64_t const first = block * per_block;
+    std::int64_t const last = first + per_block < rows ? first + per_block : rows;
+    for (std::int64_t r = first; r < last; ++r) op.host_row(r);
+    host::finish_stores_past_caches();
+  }
+};
+
+/// Rows that a host thread takes at once: some thousands of elements, but not so many that threads
+/// are left without any.
+inline std::int64_t rows_per_block(std::int64_t rows, std::int64_t size, int threads) {
+  std::int64_t const long_enough =
+      std::max<std::int64_t>(8192 / std::max<std::int64_t>(size, 1), 1);
+  return std::clamp<std::int64_t>(rows / (4 * std::max(threads, 1)), 1, long_enough);
+}
+
+/// `size`: elements of a row, about. `Lanes`: of a device, which share a row.
 template <int Lanes = 32, class Exec, class Op>
-void launch_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows) {
-  using Kernel = RowKernel<Exec, Op, Lanes>;
+void launch_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
+                 std::int64_t size = 256) {
   if (rows == 0) return;
-  constexpr bool host = is_host_space<Exec>;
-  launch(operation, "portable",
-         typename Kernel::Policy(
-             exec,
-             checked_league(operation, (rows + Kernel::rows_per_team - 1) / Kernel::rows_per_team),
-             host ? 1 : Kernel::rows_per_team, Kernel::lanes),
-         Kernel{op, rows});
+  if constexpr (is_host_space<Exec>) {
+    std::int64_t const per_block = rows_per_block(rows, size, concurrency_of(exec));
+    launch(operation, "portable", range_policy(exec, (rows + per_block - 1) / per_block),
+           RowBlocks<Op>{op, rows, per_block});
+  } else {
+    using Kernel = RowKernel<Exec, Op, Lanes>;
+    launch(operation, "portable",
+           typename Kernel::Policy(exec,
+                                   checked_league(operation, (rows + Kernel::rows_per_team - 1) /
+                                                                 Kernel::rows_per_team),
+                                   Kernel::rows_per_team, Lanes),
+           Kernel{op, rows});
+  }
 }
 
 /// Sum of f(x[j]) over a row by the lanes of one device thread.

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <attikos/core/dtypes.hpp>
+#include <attikos/core/simd_x86.hpp>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -56,6 +57,13 @@ template <>
 struct BitsOf<double> {
   using type = std::int64_t;
 };
+
+/// The unsigned integer as wide as an element in memory.
+template <class T>
+using UnsignedOf = std::conditional_t<
+    sizeof(T) == 8, std::uint64_t,
+    std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                       std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>;
 
 template <class T, int W>
 inline Vec<T, W> broadcast(T value) {
@@ -130,12 +138,116 @@ inline Vec<float, W> widen_float8(Vec<std::uint32_t, W> code) {
   return bit_cast<Float>(Int(bits | ((bit_cast<Int>(code) & 0x80) << 24)));
 }
 
+/// The other way, rounded to nearest, ties to even, in one rounding. Overflow as the scalar
+/// conversions have it: NaN in E4M3, infinity in E5M2.
+template <class Element, int W>
+inline Vec<std::uint32_t, W> narrow_float8(Vec<float, W> value) {
+  using Float = Vec<float, W>;
+  using Code = Vec<std::uint32_t, W>;
+  constexpr bool e4m3 = std::is_same_v<Element, float8_e4m3>;
+  constexpr std::uint32_t drop = e4m3 ? 20 : 21;  // bits of the mantissa that are rounded off
+  constexpr std::uint32_t bias = e4m3 ? 120u << 3 : 112u << 2;
+  constexpr std::uint32_t normal_from = e4m3 ? 0x3c800000u : 0x38800000u;  // 2^-6, 2^-14
+  constexpr std::uint32_t largest = e4m3 ? 0x7eu : 0x7bu, not_finite = largest + 1;
+  // The float whose spacing is that of the subnormals, 2^-9 or 2^-16: adding it rounds to them.
+  constexpr float spaced = e4m3 ? 16384.0f : 128.0f;
+  constexpr std::uint32_t spaced_bits = e4m3 ? 0x46800000u : 0x43000000u;
+  Code const bits = bit_cast<Code>(value);
+  Code const magnitude = bits & 0x7fffffffu;
+  Code const half = magnitude + ((1u << (drop - 1)) - 1u) + ((magnitude >> drop) & 1u);
+  Code const normal = (half >> drop) - bias;
+  Code const small = magnitude < normal_from ? magnitude : Code{};
+  Code const subnormal = bit_cast<Code>(Float(bit_cast<Float>(small) + spaced)) - spaced_bits;
+  Code code = magnitude < normal_from ? subnormal : normal;
+  code = code > largest ? Code{} + not_finite : code;
+  if constexpr (!e4m3) code = magnitude > 0x7f800000u ? Code{} + 0x7eu : code;
+  return code | ((bits >> 24) & 0x80u);
+}
+
 template <class Element>
 inline constexpr bool is_half =
     std::is_same_v<Element, float16> || std::is_same_v<Element, bfloat16>;
 template <class Element>
 inline constexpr bool is_quarter =
     std::is_same_v<Element, float8_e4m3> || std::is_same_v<Element, float8_e5m2>;
+
+/// Integers of 8 or 16 bits as lanes of 32, and the lower bits of such lanes.
+template <class Narrow, int W>
+inline auto widen_lanes(Vec<Narrow, W> code) {
+  constexpr bool is_signed = std::is_signed_v<Narrow>;
+  using Wide = Vec<std::conditional_t<is_signed, std::int32_t, std::uint32_t>, W>;
+  if constexpr (has_integer_conversions<W>())
+    return widen_integers<static_cast<int>(sizeof(Narrow)), is_signed, Wide>(code);
+  else
+    return __builtin_convertvector(code, Wide);
+}
+
+/// Of lanes that are numbers of that type without a sign.
+template <class Narrow, int W>
+inline Vec<Narrow, W> narrow_lanes(Vec<std::uint32_t, W> wide) {
+  if constexpr (has_integer_conversions<W>())
+    return narrow_integers<static_cast<int>(sizeof(Narrow)), Vec<Narrow, W>>(wide);
+  else
+    return __builtin_convertvector(wide, Vec<Narrow, W>);
+}
+
+/// Elements of 16 bits as floats, and floats rounded to them.
+template <class Element, int W>
+inline Vec<float, W> widen_half(Vec<std::uint16_t, W> code) {
+  if constexpr (std::is_same_v<Element, float16> && has_binary16_instructions<W>()) {
+    return binary16_to_floats<Vec<float, W>>(code);
+  } else {
+    auto const wide = widen_lanes<std::uint16_t, W>(code);
+    if constexpr (std::is_same_v<Element, float16>)
+      return widen_binary16<W>(wide);
+    else
+      return bit_cast<Vec<float, W>>(Vec<std::uint32_t, W>(wide << 16));
+  }
+}
+
+template <class Element, int W>
+inline Vec<std::uint16_t, W> narrow_half(Vec<float, W> value) {
+  using Code = Vec<std::uint16_t, W>;
+  if constexpr (std::is_same_v<Element, float16>) {
+    if constexpr (has_binary16_instructions<W>())
+      return floats_to_binary16<Code>(value);
+    else
+      return narrow_lanes<std::uint16_t, W>(narrow_binary16<W>(value));
+  } else {
+    auto const round = [&](Vec<float, W> v) -> Code {
+      return narrow_lanes<std::uint16_t, W>(narrow_bfloat16<W>(v));
+    };
+    if constexpr (has_bfloat16_instructions<W>())
+      return floats_to_bfloat16<Code>(value, round);
+    else
+      return round(value);
+  }
+}
+
+/// Lane numbers, to be compared with a count.
+template <int W>
+inline Vec<std::int32_t, W> lane_numbers() {
+  Vec<std::int32_t, W> numbers{};
+  for (int l = 0; l < W; ++l) numbers[l] = l;
+  return numbers;
+}
+
+/// The first `count` lanes, `fill` in the others.
+template <class T, int W>
+inline Vec<T, W> keep_lanes(Vec<T, W> v, int count, T fill) {
+  using Bits = Vec<typename BitsOf<T>::type, W>;
+  Bits const number = __builtin_convertvector(lane_numbers<W>(), Bits);
+  return number < count ? v : broadcast<T, W>(fill);
+}
+
+/// Whether `count` elements side by side become lanes of `T` by one masked load, and back.
+template <class T, int W, class Element>
+constexpr bool has_partial_vectors() {
+  constexpr bool converts = std::is_same_v<T, float> && (is_half<Element> || is_quarter<Element> ||
+                                                         std::is_same_v<Element, std::int8_t>);
+  return (std::is_same_v<T, Element> || converts) &&
+         has_first_lanes<W* static_cast<int>(sizeof(Element)), static_cast<int>(sizeof(Element))>();
+}
 
 /// Loads `W` contiguous elements of any element type as lanes of `T`.
 template <class T, int W, class Element>
@@ -146,16 +258,15 @@ inline Vec<T, W> load(Element const* p) {
   } else if constexpr (std::is_same_v<T, float> && is_half<Element>) {
     Vec<std::uint16_t, W> code;
     std::memcpy(&code, p, sizeof code);
-    auto const wide = __builtin_convertvector(code, Vec<std::uint32_t, W>);
-    if constexpr (std::is_same_v<Element, float16>) {
-      v = widen_binary16<W>(wide);
-    } else {
-      v = bit_cast<Vec<T, W>>(Vec<std::uint32_t, W>(wide << 16));
-    }
+    v = widen_half<Element, W>(code);
   } else if constexpr (std::is_same_v<T, float> && is_quarter<Element>) {
     Vec<std::uint8_t, W> code;
     std::memcpy(&code, p, sizeof code);
-    v = widen_float8<Element, W>(__builtin_convertvector(code, Vec<std::uint32_t, W>));
+    v = widen_float8<Element, W>(widen_lanes<std::uint8_t, W>(code));
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Element, std::int8_t>) {
+    Vec<std::int8_t, W> code;
+    std::memcpy(&code, p, sizeof code);
+    v = __builtin_convertvector(widen_lanes<std::int8_t, W>(code), Vec<T, W>);
   } else {
     T lane[W];
     for (int l = 0; l < W; ++l) lane[l] = static_cast<T>(p[l]);
@@ -167,6 +278,14 @@ inline Vec<T, W> load(Element const* p) {
 /// Loads `count` ≤ `W` elements at a stride; the other lanes get `fill`.
 template <class T, int W, class Element>
 inline Vec<T, W> load_partial(Element const* p, std::int64_t stride, int count, T fill) {
+  if constexpr (has_partial_vectors<T, W, Element>()) {
+    if (stride == 1) {
+      using Code = Vec<UnsignedOf<Element>, W>;
+      auto const code = load_first_lanes<static_cast<int>(sizeof(Element)), Code>(p, count);
+      Vec<T, W> const v = load<T, W>(reinterpret_cast<Element const*>(&code));
+      return fill == T(0) ? v : keep_lanes<T, W>(v, count, fill);
+    }
+  }
   T lane[W];
   for (int l = 0; l < W; ++l) lane[l] = fill;
   for (int l = 0; l < count; ++l) lane[l] = static_cast<T>(p[l * stride]);
@@ -188,13 +307,15 @@ inline void store(Element* p, Vec<T, W> v) {
   if constexpr (std::is_same_v<T, Element>) {
     std::memcpy(p, &v, sizeof v);
   } else if constexpr (std::is_same_v<T, float> && is_half<Element>) {
-    Vec<std::uint32_t, W> wide;
-    if constexpr (std::is_same_v<Element, float16>) {
-      wide = narrow_binary16<W>(v);
-    } else {
-      wide = narrow_bfloat16<W>(v);
-    }
-    auto const code = __builtin_convertvector(wide, Vec<std::uint16_t, W>);
+    Vec<std::uint16_t, W> const code = narrow_half<Element, W>(v);
+    std::memcpy(p, &code, sizeof code);
+  } else if constexpr (std::is_same_v<T, float> && std::is_same_v<Element, std::int8_t>) {
+    auto const number = __builtin_convertvector(v, Vec<std::int32_t, W>);
+    auto const code =
+        narrow_lanes<std::uint8_t, W>(bit_cast<Vec<std::uint32_t, W>>(number) & 0xffu);
+    std::memcpy(p, &code, sizeof code);
+  } else if constexpr (std::is_same_v<T, float> && is_quarter<Element>) {
+    auto const code = narrow_lanes<std::uint8_t, W>(narrow_float8<Element, W>(v));
     std::memcpy(p, &code, sizeof code);
   } else {
     T lane[W];
@@ -206,9 +327,30 @@ inline void store(Element* p, Vec<T, W> v) {
 /// Stores the first `count` lanes at a stride.
 template <class T, int W, class Element>
 inline void store_partial(Element* p, std::int64_t stride, int count, Vec<T, W> v) {
+  if constexpr (has_partial_vectors<T, W, Element>()) {
+    if (stride == 1) {
+      Vec<UnsignedOf<Element>, W> code;
+      store<T, W>(reinterpret_cast<Element*>(&code), v);
+      store_first_lanes<static_cast<int>(sizeof(Element))>(p, count, code);
+      return;
+    }
+  }
   T lane[W];
   std::memcpy(lane, &v, sizeof v);
   for (int l = 0; l < count; ++l) p[l * stride] = convert_to<Element>(lane[l]);
+}
+
+/// Stores all lanes as contiguous elements past the caches. `p` is aligned to the W elements; other
+/// threads see them after finish_stores_past_caches().
+template <class T, int W, class Element>
+inline void store_past(Element* p, Vec<T, W> v) {
+  if constexpr (has_stores_past_caches<W* static_cast<int>(sizeof(Element))>()) {
+    Vec<UnsignedOf<Element>, W> code;
+    store<T, W>(reinterpret_cast<Element*>(&code), v);
+    store_past_caches(p, code);
+  } else {
+    store<T, W>(p, v);
+  }
 }
 
 template <class T, int W>
@@ -216,23 +358,41 @@ inline Vec<T, W> max(Vec<T, W> a, Vec<T, W> b) {
   return a > b ? a : b;
 }
 
-/// Sum of the lanes, always in the order of a balanced tree: the same bits for the same lanes.
+/// Lane l gets what lane l + Step has; the upper ones whatever.
+template <int Step, class T, int W>
+inline Vec<T, W> move_down(Vec<T, W> v) {
+#if defined(__clang__)
+  return [&]<std::size_t... I>(std::index_sequence<I...>) {
+    return __builtin_shufflevector(v, v, static_cast<int>((I + Step) % W)...);
+  }
+  (std::make_index_sequence<static_cast<std::size_t>(W)>{});
+#else
+  using Index = typename BitsOf<T>::type;
+  Vec<Index, W> pick{};
+  for (int l = 0; l < W; ++l) pick[l] = static_cast<Index>((l + Step) % W);
+  return __builtin_shuffle(v, pick);
+#endif
+}
+
+/// All lanes joined two by two, always in the order of a balanced tree.
+template <class T, int W, int Step = W / 2, class F>
+inline T join_lanes(Vec<T, W> v, F const& join) {
+  if constexpr (Step == 0) {
+    return v[0];
+  } else {
+    return join_lanes<T, W, Step / 2>(join(v, move_down<Step, T, W>(v)), join);
+  }
+}
+
+/// Sum of the lanes: the same bits for the same lanes.
 template <class T, int W>
 inline T reduce_sum(Vec<T, W> v) {
-  T lane[W];
-  std::memcpy(lane, &v, sizeof v);
-  for (int step = W / 2; step > 0; step /= 2)
-    for (int l = 0; l < step; ++l) lane[l] += lane[l + step];
-  return lane[0];
+  return join_lanes<T, W>(v, [](Vec<T, W> a, Vec<T, W> b) -> Vec<T, W> { return a + b; });
 }
 
 template <class T, int W>
 inline T reduce_max(Vec<T, W> v) {
-  T lane[W];
-  std::memcpy(lane, &v, sizeof v);
-  for (int step = W / 2; step > 0; step /= 2)
-    for (int l = 0; l < step; ++l) lane[l] = lane[l] > lane[l + step] ? lane[l] : lane[l + step];
-  return lane[0];
+  return join_lanes<T, W>(v, [](Vec<T, W> a, Vec<T, W> b) -> Vec<T, W> { return a > b ? a : b; });
 }
 
 /// Interleaves the lower (or upper) halves of two vectors: a0 b0 a1 b1 …
@@ -264,70 +424,6 @@ inline void transpose(Vec<T, W> (&row)[W]) {
     }
     for (int i = 0; i < W; ++i) row[i] = next[i];
   }
-}
-
-/// e^x. Cody-Waite reduction to |r| ≤ ln(2)/2 and a polynomial; at most 2 units in the last place
-/// where the result is normal. Results below the smallest normal number are 0, above the largest
-/// finite +infinity; NaN stays NaN.
-template <class T, int W>
-inline Vec<T, W> exp(Vec<T, W> x) {
-  using Bits = typename BitsOf<T>::type;
-  constexpr bool single = sizeof(T) == 4;
-  constexpr int mantissa = single ? 23 : 52;
-  constexpr T magic =
-      single ? T(12582912.0) : T(6755399441055744.0);  // 1.5·2^mantissa: adding it rounds
-  constexpr T low = single ? T(-87.33654) : T(-708.396418532264);
-  constexpr T high = single ? T(88.72283) : T(709.782712893383);
-  constexpr T log2e = T(1.44269504088896340736);
-  constexpr T ln2_high = single ? T(0.693145751953125) : T(0.693147180369123816490);
-  constexpr T ln2_low = single ? T(1.42860682030941723212e-6) : T(1.90821492927058770002e-10);
-
-  // NaN fails both comparisons and runs through the polynomial as it is.
-  Vec<T, W> clamped = x < low ? broadcast<T, W>(low) : x;
-  clamped = clamped > high ? broadcast<T, W>(high) : clamped;
-  Vec<T, W> const shifted = clamped * log2e + magic;
-  Vec<T, W> const n = shifted - magic;
-  Vec<T, W> const r = (clamped - n * ln2_high) - n * ln2_low;
-
-  // Taylor coefficients 1/k!; the truncation error over |r| ≤ 0.3466 is below half a unit in the
-  // last place.
-  Vec<T, W> p;
-  if constexpr (single) {
-    p = broadcast<T, W>(T(1.0 / 5040));
-    p = p * r + T(1.0 / 720);
-  } else {
-    p = broadcast<T, W>(T(1.0 / 6227020800.0));
-    p = p * r + T(1.0 / 479001600.0);
-    p = p * r + T(1.0 / 39916800.0);
-    p = p * r + T(1.0 / 3628800.0);
-    p = p * r + T(1.0 / 362880.0);
-    p = p * r + T(1.0 / 40320.0);
-    p = p * r + T(1.0 / 5040.0);
-    p = p * r + T(1.0 / 720.0);
-  }
-  p = p * r + T(1.0 / 120);
-  p = p * r + T(1.0 / 24);
-  p = p * r + T(1.0 / 6);
-  p = p * r + T(0.5);
-  p = p * r + T(1);
-  p = p * r + T(1);
-
-  // 2^n in two factors, since n reaches 128 (1024), one more than one exponent field holds.
-  Vec<Bits, W> bits;
-  std::memcpy(&bits, &shifted, sizeof bits);
-  Bits magic_bits;
-  std::memcpy(&magic_bits, &magic, sizeof magic_bits);
-  Vec<Bits, W> const exponent = bits - magic_bits;
-  Vec<Bits, W> const half = exponent >> 1;
-  constexpr Bits bias = single ? 127 : 1023;
-  Vec<Bits, W> const first = (half + bias) << mantissa;
-  Vec<Bits, W> const second = (exponent - half + bias) << mantissa;
-  Vec<T, W> scale_first, scale_second;
-  std::memcpy(&scale_first, &first, sizeof first);
-  std::memcpy(&scale_second, &second, sizeof second);
-  Vec<T, W> result = p * scale_first * scale_second;
-  result = x < low ? Vec<T, W>{} : result;
-  return x > high ? broadcast<T, W>(static_cast<T>(__builtin_inf())) : result;
 }
 
 }  // namespace detail::host

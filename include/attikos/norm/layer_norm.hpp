@@ -29,25 +29,28 @@ struct LayerNormRow {
     Row<X const> const from = x(index);
     Row<Out> const to = out(index);
     Acc const n = static_cast<Acc>(from.size);
-    host::Vec<Acc> sum{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t, host::Vec<Acc> v, int) { sum += v; });
-    Acc const mean = host::reduce_sum<Acc, V>(sum) / n;
-    host::Vec<Acc> squares{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
-                               [&](std::int64_t, host::Vec<Acc> v, int) {
-                                 v -= mean;
-                                 squares += v * v;
-                               });
-    Acc const inverse = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares) / n + eps);
-    host::for_each_vector<Acc>(
-        from.data, from.stride, from.size, Acc(0),
-        [&](std::int64_t j, host::Vec<Acc> v, int count) {
-          v = (v - mean) * inverse *
-                  host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count) +
-              host::load_row<Acc>(bias.data + j * bias.stride[0], bias.stride[0], count);
-          host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
-        });
+    bool const past = out.past_caches(x.data);
+    bool const dense_vectors = unit_stride(weight) && unit_stride(bias);
+    host::with_dense(from.stride == 1 && to.stride == 1 && dense_vectors, [&](auto dense) {
+      host::RowReader<Acc, dense(), X> const read{from.data, from.stride};
+      auto const w = row_reader<Acc, dense()>(weight);
+      auto const b = row_reader<Acc, dense()>(bias);
+      auto const sums = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum)
+                         __attribute__((always_inline)) { sum[0] += read(j, count); });
+      Acc const mean = host::reduce_sum<Acc, V>(sums.of[0]) / n;
+      auto const squares = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count, mean) - mean;
+            sum[0] += v * v;
+          });
+      Acc const inverse = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares.of[0]) / n + eps);
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, from.size, past,
+          ahead_of(index, x), [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            return host::Vec<Acc>((read(j, count) - mean) * inverse * w(j, count) + b(j, count));
+          });
+    });
   }
 };
 
@@ -91,7 +94,7 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
         exec, "layer_norm",
         detail::LayerNormRow<Acc, element_t<X>, element_t<W>, element_t<B>, element_t<Out>>{
             rows, rw, rb, detail::rows_of(ro), eps},
-        rows.count());
+        rows.count(), rows.size);
   } else {
     detail::launch_layer_norm(
         exec,

@@ -27,52 +27,47 @@ struct LayerNormBackward {
   Acc* partials;
 
   void host_chunk(std::int64_t chunk) const {
+    bool const dense = x.stride == 1 && dout.stride == 1 && dx.stride == 1 && unit_stride(weight);
+    host::with_dense(dense, [&](auto is_dense) { host_rows<is_dense()>(chunk); });
+  }
+
+  template <bool Dense>
+  void host_rows(std::int64_t chunk) const {
     constexpr int V = host::lanes<Acc>;
     Acc const n = static_cast<Acc>(x.size);
     Acc* const partial = partials + chunk * 2 * x.size;
+    auto const w = row_reader<Acc, Dense>(weight);
+    bool const past = dx.past_caches(x.data) && dx.past_caches(dout.data);
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
-      Row<X const> const from = x(r);
-      Row<Dout const> const gradient = dout(r);
-      Row<Dx> const to = dx(r);
-      auto const gradient_at = [&](std::int64_t j, int count) {
-        return host::load_row<Acc>(gradient.data + j * gradient.stride, gradient.stride, count);
-      };
-      auto const weight_at = [&](std::int64_t j, int count) {
-        return host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
-      };
-      host::Vec<Acc> sum{}, sum_g{};
-      host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                   sum += v;
-                                   sum_g += gradient_at(j, count) * weight_at(j, count);
-                                 });
-      Acc const mean = host::reduce_sum<Acc, V>(sum) / n;
-      Acc const mean_g = host::reduce_sum<Acc, V>(sum_g) / n;
-      host::Vec<Acc> squares{}, products{};
-      host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
-                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                   v -= mean;
-                                   squares += v * v;
-                                   products += gradient_at(j, count) * weight_at(j, count) * v;
-                                 });
-      Acc const f = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares) / n + eps);
-      Acc const mean_gh = host::reduce_sum<Acc, V>(products) * f / n;
-      bool const first = r == chunks.first(chunk);
-      auto const add = [&](Acc* p, host::Vec<Acc> v, int count) {
-        if (!first) v += host::load_row<Acc>(p, 1, count);
-        host::put<Acc>(p, 1, count, v);
-      };
-      host::for_each_vector<Acc>(from.data, from.stride, from.size, mean,
-                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                   host::Vec<Acc> const g = gradient_at(j, count);
-                                   host::Vec<Acc> const h = (v - mean) * f;
-                                   host::put<Acc>(
-                                       to.data + j * to.stride, to.stride, count,
-                                       f * (g * weight_at(j, count) - mean_g - h * mean_gh));
-                                   add(partial + j, g * h, count);
-                                   add(partial + x.size + j, g, count);
-                                 });
+      host::RowReader<Acc, Dense, X> const read{x(r).data, x.stride};
+      host::RowReader<Acc, Dense, Dout> const gradient{dout(r).data, dout.stride};
+      auto const sums = host::sum_row<Acc, 2>(
+          x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            sum[0] += read(j, count);
+            sum[1] += gradient(j, count) * w(j, count);
+          });
+      Acc const mean = host::reduce_sum<Acc, V>(sums.of[0]) / n;
+      Acc const mean_g = host::reduce_sum<Acc, V>(sums.of[1]) / n;
+      auto const centered = host::sum_row<Acc, 2>(
+          x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count, mean) - mean;
+            sum[0] += v * v;
+            sum[1] += gradient(j, count) * w(j, count) * v;
+          });
+      Acc const f = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(centered.of[0]) / n + eps);
+      Acc const mean_gh = host::reduce_sum<Acc, V>(centered.of[1]) * f / n;
+      host::SumsOfRows<Acc> const add{r == chunks.first(chunk)};
+      host::write_row<Acc, Dense>(
+          dx(r).data, dx.stride, x.size, past,
+          ahead_of(r, x, dout), [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            host::Vec<Acc> const g = gradient(j, count);
+            host::Vec<Acc> const h = (read(j, count, mean) - mean) * f;
+            add(partial + j, g * h, count);
+            add(partial + x.size + j, g, count);
+            return host::Vec<Acc>(f * (g * w(j, count) - mean_g - h * mean_gh));
+          });
     }
+    host::finish_stores_past_caches();
   }
 
   template <class Team>

@@ -53,18 +53,23 @@ struct ScaledRow {
   void host_row(std::int64_t index) const {
     Row<X const> const from = x(index);
     Row<Out> const to = out(index);
-    host::Vec<Acc> squares{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t, host::Vec<Acc> v, int) { squares += v * v; });
-    Acc const scale = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares), from.size);
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                 v *= scale;
-                                 if constexpr (is_present<Weight>)
-                                   v *= host::load_row<Acc>(weight.data + j * weight.stride[0],
-                                                            weight.stride[0], count);
-                                 host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
-                               });
+    bool const past = out.past_caches(x.data);
+    host::with_dense(from.stride == 1 && to.stride == 1 && unit_stride(weight), [&](auto dense) {
+      host::RowReader<Acc, dense(), X> const read{from.data, from.stride};
+      auto const squares = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count);
+            sum[0] += v * v;
+          });
+      Acc const scale = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares.of[0]), from.size);
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, from.size, past,
+          ahead_of(index, x), [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            host::Vec<Acc> v = read(j, count) * scale;
+            if constexpr (is_present<Weight>) v *= row_reader<Acc, dense()>(weight)(j, count);
+            return v;
+          });
+    });
   }
 };
 
@@ -82,7 +87,7 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
     launch_rows(exec, operation,
                 ScaledRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{rows, weight,
                                                                              rows_of(ro), factor},
-                rows.count());
+                rows.count(), rows.size);
   } else {
     launch_scaled_rows(exec, operation,
                        ScaledDeviceRow<Acc, element_t<X>, Weight, element_t<Out>, Factor>{

@@ -30,6 +30,13 @@ struct RmsNormBackward {
   Acc* partials;
 
   void host_chunk(std::int64_t chunk) const {
+    if constexpr (std::is_same_v<Way, AsStored>) {
+      if (x.rows.stride == 1 && dout.rows.stride == 1 && dx.rows.stride == 1 &&
+          unit_stride(weight)) {
+        dense_chunk(chunk);
+        return;
+      }
+    }
     constexpr int V = host::lanes<Acc>;
     Acc* const partial = partials + chunk * x.size;
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
@@ -65,6 +72,35 @@ struct RmsNormBackward {
                                      host::put<Acc>(partial + j, 1, count, sum);
                                    });
     }
+  }
+
+  /// host_chunk() of whole rows whose elements lie side by side.
+  void dense_chunk(std::int64_t chunk) const {
+    constexpr int V = host::lanes<Acc>;
+    Acc* const partial = partials + chunk * x.size;
+    auto const w = row_reader<Acc, true>(weight);
+    bool const past = dx.rows.past_caches(x.rows.data) && dx.rows.past_caches(dout.rows.data);
+    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
+      host::RowReader<Acc, true, X> const read{x(r).data, 1};
+      host::RowReader<Acc, true, Dout> const gradient{dout(r).data, 1};
+      auto const sums = host::sum_row<Acc, 2>(
+          x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count);
+            sum[0] += v * v;
+            sum[1] += gradient(j, count) * w(j, count) * v;
+          });
+      Acc const f = factor(host::reduce_sum<Acc, V>(sums.of[0]), x.size);
+      Acc const c = host::reduce_sum<Acc, V>(sums.of[1]) * f / static_cast<Acc>(x.size);
+      host::SumsOfRows<Acc> const add{r == chunks.first(chunk)};
+      host::write_row<Acc, true>(
+          dx(r).data, 1, x.size, past, ahead_of(r, x.rows, dout.rows),
+          [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            host::Vec<Acc> const g = gradient(j, count), v = read(j, count) * f;
+            add(partial + j, g * v, count);
+            return host::Vec<Acc>(f * (g * w(j, count) - v * c));
+          });
+    }
+    host::finish_stores_past_caches();
   }
 
   template <class Team>
@@ -137,26 +173,28 @@ struct L2NormalizeBackward {
   }
 
   void host_row(std::int64_t index) const {
-    constexpr int V = host::lanes<Acc>;
     Row<X const> const from = x(index);
-    Row<Dout const> const gradient = dout(index);
+    Row<Dout const> const g = dout(index);
     Row<Dx> const to = dx(index);
-    auto const gradient_at = [&](std::int64_t j, int count) {
-      return host::load_row<Acc>(gradient.data + j * gradient.stride, gradient.stride, count);
-    };
-    host::Vec<Acc> squares{}, products{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                 squares += v * v;
-                                 products += v * gradient_at(j, count);
-                               });
-    Factors const k =
-        factors(host::reduce_sum<Acc, V>(squares), host::reduce_sum<Acc, V>(products));
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                 host::put<Acc>(to.data + j * to.stride, to.stride, count,
-                                                k.f * (gradient_at(j, count) - v * k.c));
-                               });
+    bool const past = dx.past_caches(x.data) && dx.past_caches(dout.data);
+    host::with_dense(from.stride == 1 && g.stride == 1 && to.stride == 1, [&](auto dense) {
+      constexpr int V = host::lanes<Acc>;
+      host::RowReader<Acc, dense(), X> const read{from.data, from.stride};
+      host::RowReader<Acc, dense(), Dout> const gradient{g.data, g.stride};
+      auto const sums = host::sum_row<Acc, 2>(
+          from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count);
+            sum[0] += v * v;
+            sum[1] += v * gradient(j, count);
+          });
+      Factors const k =
+          factors(host::reduce_sum<Acc, V>(sums.of[0]), host::reduce_sum<Acc, V>(sums.of[1]));
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, from.size, past,
+          ahead_of(index, x, dout), [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            return host::Vec<Acc>(k.f * (gradient(j, count) - read(j, count) * k.c));
+          });
+    });
   }
 
   template <class Team>
@@ -266,7 +304,7 @@ void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx co
       detail::L2NormalizeBackward<Acc, element_t<X>, element_t<Dout>, element_t<Dx>>{
           rows, detail::rows_of(detail::to_const_ref(dout)), detail::rows_of(detail::to_ref(dx)),
           static_cast<Acc>(options.eps)},
-      rows.count());
+      rows.count(), rows.size);
 }
 
 /// The same on an instance of the default execution space.

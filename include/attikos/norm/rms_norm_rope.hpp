@@ -29,19 +29,26 @@ struct RmsNormRopeRow {
   void host_row(std::int64_t index) const {
     Row<X const> const from = x(index);
     Row<Out> const to = out(index);
-    host::Vec<Acc> squares{};
-    host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                               [&](std::int64_t, host::Vec<Acc> v, int) { squares += v * v; });
-    Acc const f = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares), from.size);
-    way.template host_visit<Acc>(
-        index, from.size,
-        [&](std::int64_t j, int count) {
-          return host::load_row<Acc>(from.data + j * from.stride, from.stride, count) * f *
-                 host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
-        },
-        [&](std::int64_t j, host::Vec<Acc> v, int count) {
-          host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
-        });
+    bool const past = out.rows.past_caches(x.rows.data);
+    X const* const next = x(index + 1 < x.count() ? index + 1 : index).data;
+    host::with_dense(from.stride == 1 && to.stride == 1 && unit_stride(weight), [&](auto dense) {
+      host::RowReader<Acc, dense(), X> const read{from.data, from.stride};
+      host::RowWriter<Acc, dense(), Out> const write{to.data, to.stride, past};
+      auto const w = row_reader<Acc, dense()>(weight);
+      auto const squares = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            host::Vec<Acc> const v = read(j, count);
+            sum[0] += v * v;
+          });
+      Acc const f = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares.of[0]), from.size);
+      way.template host_visit<Acc>(
+          index, from.size,
+          [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            if (past) __builtin_prefetch(next + j * from.stride);
+            return host::Vec<Acc>(read(j, count) * f * w(j, count));
+          },
+          write);
+    });
   }
 
   template <class Team>
@@ -189,7 +196,7 @@ void rms_norm_rope(Exec const& exec, X const& x, W const& weight, Cos const& cos
           {detail::rows_of(ro), groups.groups, groups.size},
           way,
           {static_cast<Acc>(options.eps)}},
-      rows.count());
+      rows.count(), rows.size);
 }
 
 /// The same on an instance of the default execution space.

@@ -34,21 +34,22 @@ struct RopeRow {
   }
 
   void host_row(std::int64_t index) const {
-    constexpr int V = host::lanes<Acc>;
     Token const t = token(index);
     X const* const from = x.ptr(t.b, t.h, t.s, 0);
     Out* const to = out.ptr(t.b, t.h, t.s, 0);
-    auto const load = [&](std::int64_t j, int count) {
-      return host::load_row<Acc>(from + j * x.stride[3], x.stride[3], count);
-    };
-    auto const put = [&](std::int64_t j, host::Vec<Acc> v, int count) {
-      host::put<Acc>(to + j * out.stride[3], out.stride[3], count, v);
-    };
-    rotation.template host_head<Acc>(rotation.row(t.b, t.s), load, put);
-    for (std::int64_t j = rotation.dim(); j < x.extent[3]; j += V) {
-      int const count = x.extent[3] - j < V ? static_cast<int>(x.extent[3] - j) : V;
-      put(j, load(j, count), count);
-    }
+    bool const past = x.data != out.data &&
+                      host::goes_past_caches(x.size() * static_cast<std::int64_t>(sizeof(Out)));
+    host::with_dense(x.stride[3] == 1 && out.stride[3] == 1, [&](auto dense) {
+      constexpr int V = host::lanes<Acc>;
+      host::RowReader<Acc, dense(), X> const read{from, x.stride[3]};
+      host::RowWriter<Acc, dense(), Out> const write{to, out.stride[3], past};
+      rotation.template host_head<Acc>(
+          rotation.row(t.b, t.s), [&](std::int64_t j, int count) { return read(j, count); }, write);
+      for (std::int64_t j = rotation.dim(); j < x.extent[3]; j += V) {
+        int const count = x.extent[3] - j < V ? static_cast<int>(x.extent[3] - j) : V;
+        write(j, read(j, count), count);
+      }
+    });
   }
 
   template <class Team>
@@ -105,7 +106,7 @@ void run_rope(Exec const& exec, char const* operation, char const* x_name, char 
   launch_rows(
       exec, operation,
       RopeRow<Acc, element_t<X>, element_t<Cos>, element_t<Out>>{rx, ro, rotation, heads_inside},
-      rx.extent[0] * rx.extent[1] * rx.extent[2]);
+      rx.extent[0] * rx.extent[1] * rx.extent[2], rx.extent[3]);
 }
 
 }  // namespace detail

@@ -91,9 +91,9 @@ void quantize_pass(Exec const& exec, char const* operation, QuantizeArguments<X,
   }
   auto const pieces =
       make_pieces(a.x.extent[1], a.x.extent[2], a.grid, pass == QuantizePass::fused);
-  launch_rows(exec, operation,
-              QuantizePiece<X, Out>{a.x, a.out, a.grid, scales, pieces, rule, pass},
-              a.x.extent[0] * a.x.extent[1] * pieces.per_row);
+  launch_rows(
+      exec, operation, QuantizePiece<X, Out>{a.x, a.out, a.grid, scales, pieces, rule, pass},
+      a.x.extent[0] * a.x.extent[1] * pieces.per_row, std::min(pieces.length, a.x.extent[2]));
 }
 
 }  // namespace detail
@@ -222,7 +222,7 @@ void dequantize(Exec const& exec, X const& x, S const& scale, Out const& out) {
   detail::launch_rows(
       exec, "dequantize",
       detail::DequantizePiece<element_t<X>, element_t<Out>>{a.x, a.out, a.grid, pieces},
-      a.x.extent[0] * a.x.extent[1] * pieces.per_row);
+      a.x.extent[0] * a.x.extent[1] * pieces.per_row, std::min(pieces.length, a.x.extent[2]));
 }
 
 /// The same on an instance of the default execution space.

@@ -75,6 +75,39 @@ KOKKOS_INLINE_FUNCTION float counted_magnitude(X element) {
   }
 }
 
+namespace host {
+
+/// |v|, 0 for what is not finite.
+inline Vec<float> finite_magnitude(Vec<float> v) {
+  using Bits = Vec<std::int32_t, lanes<float>>;
+  Bits const magnitude = bit_cast<Bits>(v) & 0x7fffffff;
+  return bit_cast<Vec<float>>(Bits(magnitude < 0x7f800000 ? magnitude : Bits{}));
+}
+
+/// Lane-wise twin of quantize_value() of v/scale: numbers that the conversion to `Out` rounds.
+template <class Out>
+inline Vec<float> quantize_vector(Vec<float> v, float scale) {
+  using Float = Vec<float>;
+  constexpr int W = lanes<float>;
+  Vec<std::int32_t, W> const finite = v - v == 0.0f;
+  Float const quotient = v / scale;
+  constexpr float limit = quantized_limit<Out>();
+  if constexpr (std::is_same_v<Out, std::int8_t>) {
+    Float const lowest = finite ? broadcast<float, W>(-128.0f) : broadcast<float, W>(-127.0f);
+    Float clamped = quotient > limit ? broadcast<float, W>(limit) : quotient;
+    clamped = clamped < lowest ? lowest : clamped;
+    clamped = clamped == clamped ? clamped : Float{};
+    // 1.5·2^23 has the spacing 1: adding it rounds.
+    return (clamped + 0x1.8p23f) - 0x1.8p23f;
+  } else {
+    Float clamped = quotient > limit ? broadcast<float, W>(limit) : quotient;
+    clamped = clamped < -limit ? broadcast<float, W>(-limit) : clamped;
+    return finite ? clamped : quotient;
+  }
+}
+
+}  // namespace host
+
 template <class X, class Out>
 struct QuantizePiece {
   using Value = std::conditional_t<std::is_same_v<X, double>, double, float>;
@@ -109,9 +142,24 @@ struct QuantizePiece {
       }
       scales[offset] = scale = rule(amax);
     }
-    Out* const to = out.ptr(piece.batch, piece.row, piece.col);
-    for (std::int64_t j = 0; j < piece.size; ++j)
-      to[j * out.stride[2]] = quantized(from[j * stride], scale);
+    host_quantize(from, out.ptr(piece.batch, piece.row, piece.col), piece.size, scale);
+  }
+
+  void host_quantize(X const* from, Out* to, std::int64_t size, float scale) const {
+    std::int64_t const stride = x.stride[2], out_stride = out.stride[2];
+    if constexpr (std::is_same_v<X, double>) {
+      for (std::int64_t j = 0; j < size; ++j)
+        to[j * out_stride] = quantized(from[j * stride], scale);
+    } else {
+      host::with_dense(stride == 1 && out_stride == 1, [&](auto dense) {
+        host::RowReader<float, dense(), X> const read{from, stride};
+        host::write_row<float, dense()>(
+            to, out_stride, size, false,
+            host::Ahead<>{}, [&](std::int64_t j, int count) __attribute__((always_inline)) {
+              return host::quantize_vector<Out>(read(j, count), scale);
+            });
+      });
+    }
   }
 
   static float host_amax(X const* from, std::int64_t stride, std::int64_t size) {
@@ -124,14 +172,21 @@ struct QuantizePiece {
       return largest;
     } else {
       constexpr int W = host::lanes<float>;
-      host::Vec<float> largest{};
-      host::for_each_vector<float>(from, stride, size, 0.0f,
-                                   [&](std::int64_t, host::Vec<float> v, int) {
-                                     v = v < 0.0f ? -v : v;
-                                     v = v <= 0x1.fffffep127f ? v : host::Vec<float>{};
-                                     largest = host::max<float, W>(largest, v);
-                                   });
-      return host::reduce_max<float, W>(largest);
+      float largest = 0;
+      host::with_dense(stride == 1, [&](auto dense) {
+        host::RowReader<float, dense(), X> const read{from, stride};
+        auto const found = host::reduce_row<float, 1>(
+            size, host::Partials<float, 1>{},
+            [&](std::int64_t j, int count, auto& most) __attribute__((always_inline)) {
+              host::Vec<float> const v = host::finite_magnitude(read(j, count));
+              most[0] = host::max<float, W>(most[0], v);
+            },
+            [](host::Vec<float> a, host::Vec<float> b) -> host::Vec<float> {
+              return a > b ? a : b;
+            });
+        largest = host::reduce_max<float, W>(found.of[0]);
+      });
+      return largest;
     }
   }
 
@@ -205,11 +260,14 @@ struct DequantizePiece {
     X const* const from = x.ptr(piece.batch, piece.row, piece.col);
     Out* const to = out.ptr(piece.batch, piece.row, piece.col);
     if constexpr (std::is_same_v<Value, float>) {
-      host::for_each_vector<float>(from, x.stride[2], piece.size, 0.0f,
-                                   [&](std::int64_t j, host::Vec<float> v, int count) {
-                                     host::put<float>(to + j * out.stride[2], out.stride[2], count,
-                                                      host::Vec<float>(v * scale));
-                                   });
+      host::with_dense(x.stride[2] == 1 && out.stride[2] == 1, [&](auto dense) {
+        host::RowReader<float, dense(), X> const read{from, x.stride[2]};
+        host::write_row<float, dense()>(
+            to, out.stride[2], piece.size, false,
+            host::Ahead<>{}, [&](std::int64_t j, int count) __attribute__((always_inline)) {
+              return host::Vec<float>(read(j, count) * scale);
+            });
+      });
     } else {
       for (std::int64_t j = 0; j < piece.size; ++j)
         to[j * out.stride[2]] = dequantized(from[j * x.stride[2]], scale);

@@ -16,28 +16,24 @@ struct LogSoftmaxRow {
   Acc scale;
 
   void host_row(std::int64_t index) const {
-    constexpr int V = host::lanes<Acc>;
-    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
     Row<X const> const from = x(index);
     Row<Out> const to = out(index);
-    auto const each = [&](auto&& f) {
-      host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                   v *= scale;
-                                   for (int l = count; l < V; ++l) v[l] = low;
-                                   f(j, v, count);
-                                 });
-    };
-    host::Vec<Acc> best = host::broadcast<Acc, V>(low);
-    each([&](std::int64_t, host::Vec<Acc> v, int) { best = host::max<Acc, V>(v, best); });
-    Acc const maximum = host::reduce_max<Acc, V>(best);
-    Acc const shift = maximum == low ? Acc(0) : maximum;
-    host::Vec<Acc> total{};
-    each([&](std::int64_t, host::Vec<Acc> v, int) { total += host::exp<Acc, V>(v - shift); });
-    Acc const sum = host::reduce_sum<Acc, V>(total);
-    Acc const log_sum = sum == Acc(0) ? Acc(0) : std::log(sum);
-    each([&](std::int64_t j, host::Vec<Acc> v, int count) {
-      host::put<Acc>(to.data + j * to.stride, to.stride, count, (v - shift) - log_sum);
+    bool const past = out.past_caches(x.data);
+    host::with_dense(from.stride == 1 && to.stride == 1, [&](auto dense) {
+      constexpr int V = host::lanes<Acc>;
+      host::ScaledReader<Acc, dense(), X> const read{{from.data, from.stride}, scale};
+      Acc const shift = read.shift(from.size);
+      auto const total = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            sum[0] += host::exp_of_negative<Acc, V>(read(j, count) - shift);
+          });
+      Acc const sum = host::reduce_sum<Acc, V>(total.of[0]);
+      Acc const log_sum = sum == Acc(0) ? Acc(0) : std::log(sum);
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, from.size, past,
+          ahead_of(index, x), [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            return host::Vec<Acc>((read(j, count) - shift) - log_sum);
+          });
     });
   }
 };
@@ -69,7 +65,7 @@ void log_softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions co
     detail::launch_rows(exec, "log_softmax",
                         detail::LogSoftmaxRow<Acc, element_t<X>, element_t<Out>>{
                             rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
-                        rows.count());
+                        rows.count(), rows.size);
   } else {
     detail::launch_softmax<true, Acc>(exec, "log_softmax", rows, detail::rows_of(ro),
                                       options.scale);

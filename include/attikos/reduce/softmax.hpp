@@ -16,70 +16,90 @@ struct SoftmaxOptions {
 
 namespace detail {
 
+namespace host {
+
+/// A row times a number, −∞ behind its end.
+template <class Acc, bool Dense, class T>
+struct ScaledReader {
+  RowReader<Acc, Dense, T> row;
+  Acc scale;
+
+  inline __attribute__((always_inline)) Vec<Acc> operator()(std::int64_t j, int count) const {
+    constexpr int W = lanes<Acc>;
+    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+    Vec<Acc> const v = row(j, count) * scale;
+    return count == W ? v : keep_lanes<Acc, W>(v, count, low);
+  }
+
+  /// The largest, which exponents are taken relative to; 0 where all are −∞.
+  Acc shift(std::int64_t n) const {
+    constexpr int W = lanes<Acc>;
+    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+    auto const best = reduce_row<Acc, 1>(
+        n, Partials<Acc, 1>{{broadcast<Acc, W>(low)}},
+        [&](std::int64_t j, int count, auto& largest) __attribute__((always_inline)) {
+          largest[0] = max<Acc, W>((*this)(j, count), largest[0]);
+        },
+        [](Vec<Acc> a, Vec<Acc> b) -> Vec<Acc> { return max<Acc, W>(a, b); });
+    Acc const maximum = reduce_max<Acc, W>(best.of[0]);
+    return maximum == low ? Acc(0) : maximum;
+  }
+};
+
+}  // namespace host
+
 template <class Acc, class X, class Out>
 struct SoftmaxRow {
   Rows<X const> x;
   Rows<Out> out;
   Acc scale;
 
-  /// Exponentials that a host thread keeps between the sum and the result where `out` cannot hold
-  /// them.
+  /// Exponentials that a host thread keeps between the sum and the result.
   static constexpr std::int64_t kept = 4096;
 
   void host_row(std::int64_t index) const {
-    constexpr int V = host::lanes<Acc>;
-    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
     Row<X const> const from = x(index);
     Row<Out> const to = out(index);
-    auto const each = [&](auto&& f) {
-      host::for_each_vector<Acc>(from.data, from.stride, from.size, Acc(0),
-                                 [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                   v *= scale;
-                                   for (int l = count; l < V; ++l) v[l] = low;
-                                   f(j, v, count);
-                                 });
-    };
-    host::Vec<Acc> best = host::broadcast<Acc, V>(low);
-    each([&](std::int64_t, host::Vec<Acc> v, int) { best = host::max<Acc, V>(v, best); });
-    Acc const maximum = host::reduce_max<Acc, V>(best);
-    Acc const shift = maximum == low ? Acc(0) : maximum;
-    host::Vec<Acc> total{};
-    auto const inverse = [&] {
-      Acc const sum = host::reduce_sum<Acc, V>(total);
-      return sum == Acc(0) ? Acc(0) : Acc(1) / sum;
-    };
-    auto const put = [&](std::int64_t j, host::Vec<Acc> v, int count) {
-      host::put<Acc>(to.data + j * to.stride, to.stride, count, v);
-    };
-    if (std::is_same_v<Acc, Out> && to.stride == 1) {
-      each([&](std::int64_t j, host::Vec<Acc> v, int count) {
-        host::Vec<Acc> const e = host::exp<Acc, V>(v - shift);
-        total += e;
-        put(j, e, count);
-      });
-      Acc const factor = inverse();
-      host::for_each_vector<Acc>(
-          to.data, 1, to.size, Acc(0),
-          [&](std::int64_t j, host::Vec<Acc> e, int count) { put(j, e * factor, count); });
-    } else if (from.size <= kept) {
-      alignas(64) Acc weights[kept];
-      each([&](std::int64_t j, host::Vec<Acc> v, int) {
-        host::Vec<Acc> const e = host::exp<Acc, V>(v - shift);
-        total += e;
-        host::store<Acc, V>(weights + j, e);
-      });
-      Acc const factor = inverse();
-      host::for_each_vector<Acc>(
-          weights, 1, from.size, Acc(0),
-          [&](std::int64_t j, host::Vec<Acc> e, int count) { put(j, e * factor, count); });
-    } else {
+    bool const past = out.past_caches(x.data);
+    host::with_dense(from.stride == 1 && to.stride == 1, [&](auto dense) {
+      constexpr int V = host::lanes<Acc>;
+      host::ScaledReader<Acc, dense(), X> const read{{from.data, from.stride}, scale};
+      Acc const shift = read.shift(from.size);
+      auto const exponential = [&](std::int64_t j, int count) __attribute__((always_inline)) {
+        return host::exp_of_negative<Acc, V>(read(j, count) - shift);
+      };
+      auto const write = [&](auto const& weight) __attribute__((always_inline)) {
+        host::write_row<Acc, dense()>(to.data, to.stride, from.size, past, ahead_of(index, x),
+                                      weight);
+      };
+      if (from.size <= kept) {
+        alignas(64) Acc weights[kept];
+        auto const total = host::sum_row<Acc, 1>(
+            from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+              host::Vec<Acc> const e = exponential(j, count);
+              sum[0] += e;
+              host::store<Acc, V>(weights + j, e);
+            });
+        Acc const factor = inverse(total.of[0]);
+        write([&](std::int64_t j, int) __attribute__((always_inline)) {
+          return host::Vec<Acc>(host::load<Acc, V>(weights + j) * factor);
+        });
+        return;
+      }
       // Evaluated twice: keeping the exponentials would need memory of the row's size.
-      each([&](std::int64_t, host::Vec<Acc> v, int) { total += host::exp<Acc, V>(v - shift); });
-      Acc const factor = inverse();
-      each([&](std::int64_t j, host::Vec<Acc> v, int count) {
-        put(j, host::exp<Acc, V>(v - shift) * factor, count);
+      auto const total = host::sum_row<Acc, 1>(
+          from.size, [&](std::int64_t j, int count, auto& sum)
+                         __attribute__((always_inline)) { sum[0] += exponential(j, count); });
+      Acc const factor = inverse(total.of[0]);
+      write([&](std::int64_t j, int count) __attribute__((always_inline)) {
+        return host::Vec<Acc>(exponential(j, count) * factor);
       });
-    }
+    });
+  }
+
+  static Acc inverse(host::Vec<Acc> total) {
+    Acc const sum = host::reduce_sum<Acc, host::lanes<Acc>>(total);
+    return sum == Acc(0) ? Acc(0) : Acc(1) / sum;
   }
 };
 
@@ -110,7 +130,7 @@ void softmax(Exec const& exec, X const& x, Out const& out, SoftmaxOptions const&
     detail::launch_rows(exec, "softmax",
                         detail::SoftmaxRow<Acc, element_t<X>, element_t<Out>>{
                             rows, detail::rows_of(ro), static_cast<Acc>(options.scale)},
-                        rows.count());
+                        rows.count(), rows.size);
   } else {
     detail::launch_softmax<false, Acc>(exec, "softmax", rows, detail::rows_of(ro), options.scale);
   }

@@ -22,19 +22,21 @@ struct SoftmaxBackwardRow {
     Row<P const> const p = out(index);
     Row<Dout const> const g = dout(index);
     Row<Dx> const to = dx(index);
-    auto const gradient = [&](std::int64_t j, int count) {
-      return host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
-    };
-    host::Vec<Acc> products{};
-    host::for_each_vector<Acc>(
-        p.data, p.stride, p.size, Acc(0),
-        [&](std::int64_t j, host::Vec<Acc> v, int count) { products += v * gradient(j, count); });
-    Acc const sum = host::reduce_sum<Acc, host::lanes<Acc>>(products);
-    host::for_each_vector<Acc>(p.data, p.stride, p.size, Acc(0),
-                               [&](std::int64_t j, host::Vec<Acc> v, int count) {
-                                 host::put<Acc>(to.data + j * to.stride, to.stride, count,
-                                                scale * v * (gradient(j, count) - sum));
-                               });
+    bool const past = dx.past_caches(out.data) && dx.past_caches(dout.data);
+    host::with_dense(p.stride == 1 && g.stride == 1 && to.stride == 1, [&](auto dense) {
+      host::RowReader<Acc, dense(), P> const weight{p.data, p.stride};
+      host::RowReader<Acc, dense(), Dout> const gradient{g.data, g.stride};
+      auto const products = host::sum_row<Acc, 1>(
+          p.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            sum[0] += weight(j, count) * gradient(j, count);
+          });
+      Acc const sum = host::reduce_sum<Acc, host::lanes<Acc>>(products.of[0]);
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, p.size, past, ahead_of(index, out, dout),
+          [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            return host::Vec<Acc>(scale * weight(j, count) * (gradient(j, count) - sum));
+          });
+    });
   }
 
   template <class Team>
@@ -62,25 +64,30 @@ struct LogSoftmaxBackwardRow {
   Acc scale;
 
   void host_row(std::int64_t index) const {
-    constexpr int V = host::lanes<Acc>;
-    constexpr Acc low = -std::numeric_limits<Acc>::infinity();
     Row<Y const> const y = out(index);
     Row<Dout const> const g = dout(index);
     Row<Dx> const to = dx(index);
-    host::Vec<Acc> gradients{}, visible{};
-    host::for_each_vector<Acc>(
-        y.data, y.stride, y.size, low, [&](std::int64_t j, host::Vec<Acc> v, int count) {
-          gradients += host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
-          visible = v == low ? visible : host::broadcast<Acc, V>(Acc(1));
-        });
-    Acc const sum = host::reduce_sum<Acc, V>(gradients);
-    bool const any = host::reduce_sum<Acc, V>(visible) != Acc(0);
-    host::for_each_vector<Acc>(
-        y.data, y.stride, y.size, low, [&](std::int64_t j, host::Vec<Acc> v, int count) {
-          host::Vec<Acc> const each = host::load_row<Acc>(g.data + j * g.stride, g.stride, count);
-          host::Vec<Acc> const d = scale * (each - host::exp<Acc, V>(v) * sum);
-          host::put<Acc>(to.data + j * to.stride, to.stride, count, any ? d : host::Vec<Acc>{});
-        });
+    bool const past = dx.past_caches(out.data) && dx.past_caches(dout.data);
+    host::with_dense(y.stride == 1 && g.stride == 1 && to.stride == 1, [&](auto dense) {
+      constexpr int V = host::lanes<Acc>;
+      constexpr Acc low = -std::numeric_limits<Acc>::infinity();
+      host::RowReader<Acc, dense(), Y> const result{y.data, y.stride};
+      host::RowReader<Acc, dense(), Dout> const gradient{g.data, g.stride};
+      auto const sums = host::sum_row<Acc, 2>(
+          y.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
+            sum[0] += gradient(j, count);
+            sum[1] = result(j, count, low) == low ? sum[1] : host::broadcast<Acc, V>(Acc(1));
+          });
+      Acc const sum = host::reduce_sum<Acc, V>(sums.of[0]);
+      bool const any = host::reduce_sum<Acc, V>(sums.of[1]) != Acc(0);
+      host::write_row<Acc, dense()>(
+          to.data, to.stride, y.size, past, ahead_of(index, out, dout),
+          [&](std::int64_t j, int count) __attribute__((always_inline)) {
+            host::Vec<Acc> const weight = host::exp<Acc, V>(result(j, count));
+            host::Vec<Acc> const d = scale * (gradient(j, count) - weight * sum);
+            return any ? d : host::Vec<Acc>{};
+          });
+    });
   }
 
   template <class Team>
@@ -113,7 +120,7 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
       exec, operation,
       Op<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>>{
           rows, rows_of(to_const_ref(dout)), rows_of(to_ref(dx)), static_cast<Acc>(options.scale)},
-      rows.count());
+      rows.count(), rows.size);
 }
 
 }  // namespace detail
