@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__x86_64__) && defined(__SSE2__)
 #define ATTIKOS_HOST_X86 1
