@@ -6,6 +6,7 @@
 #include <attikos/core/dtypes.hpp>
 #include <attikos/core/host_isa.hpp>
 #include <attikos/gemm/gemm.hpp>
+#include <attikos/host/amx.hpp>
 #include <attikos/host/dot_product.hpp>
 #include <cstdlib>
 #include <iostream>
@@ -54,12 +55,19 @@ std::string instructions_of(int extent) {
 }
 
 TEST(HostIsa, IsWhatExplainNames) {
-  char const* const bfloat16_isa = host_isa() >= HostIsa::avx512_bf16 ? "avx512_bf16" : "";
-  char const* const int8_isa = host_isa() >= HostIsa::avx512_vnni ? "avx512_vnni" : "";
+  bool const tiles = host_isa() >= HostIsa::amx;
+  char const* const bfloat16_isa = tiles                                ? "amx"
+                                   : host_isa() >= HostIsa::avx512_bf16 ? "avx512_bf16"
+                                                                        : "";
+  char const* const int8_isa = tiles                                ? "amx"
+                               : host_isa() >= HostIsa::avx512_vnni ? "avx512_vnni"
+                                                                    : "";
   EXPECT_EQ((instructions_of<bfloat16, bfloat16>(64)), bfloat16_isa);
   EXPECT_EQ((instructions_of<bfloat16, float>(64)), bfloat16_isa);
   EXPECT_EQ((instructions_of<std::int8_t, std::int32_t>(64)), int8_isa);
   EXPECT_EQ((instructions_of<float, float>(64)), "");
+  EXPECT_EQ((instructions_of<double, double>(64)), "");
+  EXPECT_EQ((instructions_of<float16, float16>(64)), "");
   EXPECT_EQ((instructions_of<bfloat16, double>(64)), "") << "sums are double";
   EXPECT_EQ((instructions_of<bfloat16, bfloat16>(32)), "") << "small products have no blocks";
 }
@@ -70,6 +78,7 @@ using namespace detail::host::avx512;
 
 template <class Kind>
 double value_of(typename Kind::Element code) {
+  if constexpr (sizeof(code) == 4) return __builtin_bit_cast(float, code);
   if constexpr (sizeof(code) == 2) return bfloat16::from_bits(code);
   if constexpr (sizeof(code) == 1) return static_cast<std::int8_t>(code);
 }
@@ -86,12 +95,16 @@ struct PackedFactor {
     std::int64_t const padded_k = k + 3, padded_n = neighbors + 5;
     neighbor_stride = layout == 0 ? padded_k : layout == 1 ? 1 : 2 * padded_k;
     k_stride = layout == 0 ? 1 : layout == 1 ? padded_n : 2;
-    Element const poison = sizeof(Element) == 2 ? Element(0x7fc0) : Element(0x7f);
+    Element const poison = sizeof(Element) == 4   ? Element(0x7fc00000u)
+                           : sizeof(Element) == 2 ? Element(0x7fc0)
+                                                  : Element(0x7f);
     memory.assign(static_cast<std::size_t>(2 * padded_k * padded_n), poison);
     for (int n = 0; n < neighbors; ++n)
       for (int p = 0; p < k; ++p) {
         auto const small = random.integer(-16, 16);
-        if constexpr (sizeof(Element) == 2)
+        if constexpr (sizeof(Element) == 4)
+          at(n, p) = __builtin_bit_cast(Element, static_cast<float>(small));
+        else if constexpr (sizeof(Element) == 2)
           at(n, p) = bfloat16(static_cast<float>(small)).bits;
         else
           at(n, p) = static_cast<Element>(random.integer(-128, 127));
@@ -103,8 +116,64 @@ struct PackedFactor {
   Factor<Element> factor() const { return {memory.data(), neighbor_stride, k_stride}; }
 };
 
-template <class Kind>
+/// AMX's tiles as Intel's manual describes them, in memory: what the blocks do with them is checked
+/// on any machine. Sums start as garbage.
+class EmulatedTiles {
+ public:
+  EmulatedTiles() {
+    for (auto& tile : tiles_)
+      for (auto& row : tile)
+        for (std::uint32_t& word : row) word = 0x7fc12345u;
+  }
+  template <int Tile>
+  void clear() {
+    std::memset(tiles_[Tile], 0, sizeof tiles_[Tile]);
+  }
+  template <int Tile, class Word>
+  void load(Word const* p, std::int64_t stride) {
+    for (int i = 0; i < 16; ++i) std::memcpy(tiles_[Tile][i], p + i * stride, 64);
+  }
+  template <int Tile, class Word>
+  void store(Word* p, std::int64_t stride) const {
+    for (int i = 0; i < 16; ++i) std::memcpy(p + i * stride, tiles_[Tile][i], 64);
+  }
+  template <class Kind, int Sums, int Left, int Right>
+  void dot() {
+    for (int i = 0; i < 16; ++i)
+      for (int j = 0; j < 16; ++j) {
+        typename Kind::Sum sum;
+        std::memcpy(&sum, &tiles_[Sums][i][j], sizeof sum);
+        for (int u = 0; u < 16; ++u) sum += unit<Kind>(tiles_[Left][i][u], tiles_[Right][u][j]);
+        std::memcpy(&tiles_[Sums][i][j], &sum, sizeof sum);
+      }
+  }
+
+ private:
+  template <class Kind>
+  static typename Kind::Sum unit(std::uint32_t a, std::uint32_t b) {
+    constexpr int bits = 32 / Kind::values;
+    typename Kind::Sum sum = 0;
+    for (int v = 0; v < Kind::values; ++v) {
+      auto const x = static_cast<typename Kind::Element>(a >> (bits * v));
+      auto const y = static_cast<typename Kind::Element>(b >> (bits * v));
+      if constexpr (Kind::values == 2)
+        sum += static_cast<float>(value_of<Kind>(x) * value_of<Kind>(y));
+      else
+        sum += static_cast<std::uint32_t>(static_cast<std::int32_t>(static_cast<std::int8_t>(x)) *
+                                          static_cast<std::int8_t>(y));
+    }
+    return sum;
+  }
+  std::uint32_t tiles_[8][16][16];
+};
+
+/// AVX-512's blocks, which take an Engine for nothing.
+struct Vectors {};
+
+template <class Kind, class Engine>
 void check_products(int m, int n, int k, int layout_a, int layout_b) {
+  constexpr bool vectors = std::is_same_v<Engine, Vectors>;
+  std::uint32_t const flip = vectors ? Kind::flip : detail::host::amx::flip;
   using Sum = typename Kind::Sum;
   SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << ", layouts " << layout_a
                                   << layout_b);
@@ -114,18 +183,26 @@ void check_products(int m, int n, int k, int layout_a, int layout_b) {
   std::vector<std::uint32_t> left(static_cast<std::size_t>((m + 15) / 16 * 16 * row_words), ~0u);
   std::vector<std::uint32_t> right(static_cast<std::size_t>((n + 31) / 32 * panel_words<Kind>(k)),
                                    ~0u);
-  std::vector<Sum> sums(static_cast<std::size_t>(m * ld), Sum(3));
+  int const room = vectors ? m : (m + 15) / 16 * 16;  // tiles write whole
+  std::vector<Sum> sums(static_cast<std::size_t>(room * ld), Sum(3));
   pack_left<Kind>(left.data(), a.factor(), m, k);
-  pack_right<Kind>(right.data(), b.factor(), k, n);
-  multiply<Kind>(left.data(), right.data(), sums.data(), ld, m, n, k, true);
+  pack_right<Kind>(right.data(), b.factor(), k, n, flip);
+  auto const add = [&](std::vector<Sum>& to, bool accumulate) {
+    if constexpr (vectors)
+      multiply<Kind>(left.data(), right.data(), to.data(), ld, m, n, k, accumulate);
+    else
+      detail::host::amx::multiply<Kind, Engine>(left.data(), right.data(), to.data(), ld, m, n, k,
+                                                accumulate);
+  };
   std::vector<Sum> fresh(sums.size(), Sum(7));
-  multiply<Kind>(left.data(), right.data(), fresh.data(), ld, m, n, k, false);
+  add(sums, true);
+  add(fresh, false);
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
       double exact = 0;
       for (int p = 0; p < k; ++p) exact += value_of<Kind>(a.at(i, p)) * value_of<Kind>(b.at(j, p));
       auto const at = static_cast<std::size_t>(i * ld + j);
-      if constexpr (sizeof(typename Kind::Element) == 2) {
+      if constexpr (std::is_same_v<Sum, float>) {
         ASSERT_EQ(sums[at], static_cast<float>(exact + 3)) << i << ", " << j;
         ASSERT_EQ(fresh[at], static_cast<float>(exact)) << i << ", " << j;
       } else {
@@ -138,7 +215,7 @@ void check_products(int m, int n, int k, int layout_a, int layout_b) {
   }
   if constexpr (Kind::moves) {
     std::vector<std::uint32_t> of_columns(static_cast<std::size_t>((n + 15) / 16 * 16));
-    column_sums(right.data(), of_columns.data(), k, n);
+    column_sums(right.data(), of_columns.data(), k, n, flip);
     for (int j = 0; j < n; ++j) {
       std::int32_t exact = 0;
       for (int p = 0; p < k; ++p) exact += static_cast<std::int8_t>(b.at(j, p));
@@ -155,7 +232,7 @@ void check_products(int m, int n, int k, int layout_a, int layout_b) {
   }
 }
 
-template <class Kind>
+template <class Kind, class Engine>
 void check_shapes(HostIsa needed) {
   if (detail::host::machine_isa() < needed) {
     std::cout << "this machine has no " << host_isa_name(needed) << "\n";
@@ -164,15 +241,28 @@ void check_shapes(HostIsa needed) {
   int layout = 0;
   for (int m : {1, 2, 5, 12, 13, 31, 40})
     for (int n : {1, 15, 16, 17, 33, 48, 50})
-      for (int k : {1, 2, 3, 31, 33, 64, 65, 200, 256}) {
-        check_products<Kind>(m, n, k, layout % 3, layout / 3 % 3);
+      for (int k : {1, 2, 3, 31, 33, 64, 65, 128, most_units * Kind::values}) {
+        check_products<Kind, Engine>(m, n, k, layout % 3, layout / 3 % 3);
         ++layout;
       }
-  check_products<Kind>(3, 20, most_units * Kind::values, 0, 1);
+  check_products<Kind, Engine>(3, 20, most_units * Kind::values, 0, 1);
+  for (int m = 1; m <= 2 * block_rows + 1; ++m)  // every height of a block
+    check_products<Kind, Engine>(m, 48, 2 * Kind::values, 0, 0);
 }
 
-TEST(HostDotProduct, Bfloat16PairsAreExact) { check_shapes<Bfloat16Pairs>(HostIsa::avx512_bf16); }
-TEST(HostDotProduct, Int8QuadsAreExact) { check_shapes<Int8Quads>(HostIsa::avx512_vnni); }
+TEST(HostDotProduct, Bfloat16PairsAreExact) {
+  check_shapes<Bfloat16Pairs, Vectors>(HostIsa::avx512_bf16);
+}
+TEST(HostDotProduct, Int8QuadsAreExact) { check_shapes<Int8Quads, Vectors>(HostIsa::avx512_vnni); }
+TEST(HostTiles, AreExact) {
+  check_shapes<Bfloat16Pairs, detail::host::amx::Tiles>(HostIsa::amx);
+  check_shapes<Int8Quads, detail::host::amx::Tiles>(HostIsa::amx);
+}
+// Packing is that of AVX-512.
+TEST(HostTiles, AreExactInEmulation) {
+  check_shapes<Bfloat16Pairs, EmulatedTiles>(HostIsa::avx512_vnni);
+  check_shapes<Int8Quads, EmulatedTiles>(HostIsa::avx512_vnni);
+}
 
 #endif  // ATTIKOS_HOST_X86
 

@@ -93,7 +93,8 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// `compute` and `accumulate` only allow less.
 ///
 /// Host sums run over k in ascending order in blocks of 256, or of 128 where scales change along k,
-/// whatever the number of threads. In a build with Kokkos Kernels and a BLAS, plain float and
+/// whatever the number of threads; instructions that host_isa() chose may take pairs at a time and
+/// other blocks. In a build with Kokkos Kernels and a BLAS, plain float and
 /// double products go to that BLAS, which promises neither order nor independence of threads;
 /// `.kernel = "portable"` keeps them. Of batches whose products have no extent above 32, several
 /// are computed at a time.

@@ -201,6 +201,7 @@ struct GemmGroupSum {
     memory.a = scratch<Acc>(team, level, product.a_count());
     memory.b = scratch<Acc>(team, level, product.b_count());
     Acc* const sums = memory.c = scratch<Acc>(team, level, product.c_count());
+    memory.ldc = padded;
     std::int64_t const rank = team.league_rank();
     std::int64_t const row0 = rank % product.tiles_m * tile.m;
     std::int64_t const col0 = rank / product.tiles_m % product.tiles_n * tile.n;

@@ -7,6 +7,7 @@
 #include <attikos/core/host_isa.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/gemm/gemm_types.hpp>
+#include <attikos/host/amx.hpp>
 #include <attikos/host/dot_product.hpp>
 
 namespace attikos {
@@ -18,7 +19,8 @@ namespace detail {
 struct GemmDotOfAny {
   static constexpr bool exists = false;
   static constexpr HostIsa isa = HostIsa::compiled;
-  static constexpr int rows = 1, cols = 1, k = 0;
+  static constexpr int rows = 1, cols = 1, k = 0, vector_cols = 1;
+  KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa) { return 1; }
 };
 template <class Acc, class A, class B>
 struct GemmDot : GemmDotOfAny {};
@@ -32,13 +34,28 @@ struct GemmDotOf {
   static constexpr HostIsa isa = Needs;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::panel_columns;
   static constexpr int k = host::avx512::most_units * Kind::values;  ///< packed at once
-
-  /// Words of packed factors; rows in whole squares.
-  static constexpr std::int64_t left_words(int m) {
-    return std::int64_t{round_up(m, 16)} * host::avx512::row_words;
+  /// Whether AMX multiplies, if the machine has it.
+  KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa isa_used) {
+    return isa_used >= HostIsa::amx;
   }
-  static constexpr std::int64_t right_words(int n) {
-    return round_up(n, cols) / cols * host::avx512::panel_words<Kind>(k);
+  /// Columns that are written at once, and rows.
+  static constexpr int vector_cols = host::avx512::vector_columns;
+  KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa isa_used) {
+    return uses_tiles(isa_used) ? host::amx::tile_rows : 1;
+  }
+
+  /// Rows that there has to be room for: whole squares, whole tiles.
+  KOKKOS_INLINE_FUNCTION static constexpr int whole_rows(int m) { return round_up(m, 16); }
+  /// What an instruction set wants the right factor packed with.
+  static constexpr std::uint32_t flip(HostIsa isa_used) {
+    return uses_tiles(isa_used) ? host::amx::flip : Kind::flip;
+  }
+  /// Words of packed factors.
+  KOKKOS_INLINE_FUNCTION static constexpr std::int64_t left_words(int m) {
+    return std::int64_t{whole_rows(m)} * host::avx512::row_words;
+  }
+  KOKKOS_INLINE_FUNCTION static constexpr std::int64_t right_words(int n) {
+    return std::int64_t{round_up(n, cols)} * host::avx512::most_units;
   }
 
   template <class T>
@@ -48,30 +65,34 @@ struct GemmDotOf {
     return {reinterpret_cast<Element const*>(data), neighbor_stride, k_stride};
   }
 
-  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way.
+  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way. `sums` has
+  /// whole_rows() rows.
   template <class Acc, class A, class B>
-  static void multiply(std::uint32_t* left, std::uint32_t* right, Block<A const> const& a,
-                       Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
-                       int depth, bool accumulate) {
+  static void multiply(HostIsa isa_used, std::uint32_t* left, std::uint32_t* right,
+                       Block<A const> const& a, Block<B const> const& b, Acc* sums, int ld,
+                       int rows_of_a, int cols_of_b, int depth, bool accumulate) {
     host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
                                   depth);
     host::avx512::pack_right<Kind>(right, factor(b.data, b.col_stride, b.row_stride), depth,
-                                   cols_of_b);
+                                   cols_of_b, flip(isa_used));
+    if (uses_tiles(isa_used))
+      return host::amx::multiply<Kind, host::amx::Tiles>(left, right, sums, ld, rows_of_a,
+                                                         cols_of_b, depth, accumulate);
     host::avx512::multiply<Kind>(left, right, sums, ld, rows_of_a, cols_of_b, depth, accumulate);
   }
 
   /// Takes the zero points off the sums of packed factors: Σ(a − z)(b − y) = Σab − z·Σb − y·Σa +
   /// depth·z·y, exactly modulo 2³². A zero point is at `zero[index · stride]`, 0 where there are
   /// none.
-  static void subtract_zero_points(std::uint32_t const* left, std::uint32_t const* right,
-                                   std::int32_t const* zero_a, std::int64_t stride_a,
-                                   std::int32_t const* zero_b, std::int64_t stride_b,
-                                   std::uint32_t* sums, int ld, int rows_of_a, int cols_of_b,
-                                   int depth) {
+  static void subtract_zero_points(HostIsa isa_used, std::uint32_t const* left,
+                                   std::uint32_t const* right, std::int32_t const* zero_a,
+                                   std::int64_t stride_a, std::int32_t const* zero_b,
+                                   std::int64_t stride_b, std::uint32_t* sums, int ld,
+                                   int rows_of_a, int cols_of_b, int depth) {
     for (int j0 = 0; j0 < cols_of_b; j0 += cols) {
       int const count = cols_of_b - j0 < cols ? cols_of_b - j0 : cols;
       std::uint32_t of_b[cols];
-      host::avx512::column_sums(right, of_b, depth, count);
+      host::avx512::column_sums(right, of_b, depth, count, flip(isa_used));
       right += host::avx512::panel_words<Kind>(depth);
       for (int i = 0; i < rows_of_a; ++i) {
         std::uint32_t const z = zero_a == nullptr ? 0u : zero_a[i * stride_a];

@@ -72,6 +72,14 @@ KOKKOS_INLINE_FUNCTION void gemm_store_element(abi::GemmArgs const& g, Function 
   *to = scalar_to_element<C>(x, undivided);
 }
 
+/// Whether nothing happens to a sum but its conversion.
+template <class C, class Scalar, class Function>
+KOKKOS_INLINE_FUNCTION bool stores_sums_alone(abi::GemmArgs const& g) {
+  return !is_present<Function> && !is_quantized<C> && g.alpha == 1 && g.beta == 0 && g.scale == 1 &&
+         g.device_scale == nullptr && g.bias == nullptr && g.pre_activation == nullptr &&
+         g.activation == Activation::none && g.residual == nullptr;
+}
+
 namespace host {
 
 /// Stores `count` lanes in a tensor whose type is known only at run time.
@@ -91,14 +99,6 @@ inline void gemm_put_any(DType type, void* data, std::int64_t offset, std::int64
     default:
       return;
   }
-}
-
-/// Whether nothing happens to a sum but its conversion.
-template <class C, class Scalar, class Function>
-inline bool stores_sums_alone(abi::GemmArgs const& g) {
-  return !is_present<Function> && !is_quantized<C> && g.alpha == 1 && g.beta == 0 && g.scale == 1 &&
-         g.device_scale == nullptr && g.bias == nullptr && g.pre_activation == nullptr &&
-         g.activation == Activation::none && g.residual == nullptr;
 }
 
 /// gemm_store_element() for `n` neighbors in a row.

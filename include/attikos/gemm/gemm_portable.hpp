@@ -83,11 +83,11 @@ struct GemmPortable {
   /// k that is packed at once. Dot products take what fits their rows, whatever the tile says, so
   /// that their pairs are the same for every tile.
   KOKKOS_INLINE_FUNCTION int step() const {
-    return !dots() ? tile.k : blocked && Dot::k > 128 ? 128 : Dot::k;
+    return !dots() ? tile.k : blocked && Dot::k > 128 ? 128 : int{Dot::k};
   }
   KOKKOS_INLINE_FUNCTION int lda() const { return tile.k + a_padding; }
   KOKKOS_INLINE_FUNCTION int padded_n() const {
-    return round_up(tile.n, dots() ? Dot::cols : Traits::cols);
+    return round_up(tile.n, dots() ? int{Dot::cols} : int{Traits::cols});
   }
   /// Whether scaled sums have a place of their own.
   KOKKOS_INLINE_FUNCTION bool moves() const { return blocked || converts; }
@@ -105,17 +105,23 @@ struct GemmPortable {
     }
     return std::int64_t{tile.k} * padded_n();
   }
-  KOKKOS_INLINE_FUNCTION std::int64_t c_count() const { return std::int64_t{tile.m} * padded_n(); }
+  KOKKOS_INLINE_FUNCTION std::int64_t c_count() const {
+    if constexpr (Dot::exists) {
+      if (dots()) return std::int64_t{Dot::whole_rows(tile.m)} * padded_n();
+    }
+    return std::int64_t{tile.m} * padded_n();
+  }
 
   std::size_t bytes() const {
     return scratch_bytes<Acc>(a_count()) + scratch_bytes<Acc>(b_count()) +
            scratch_bytes<Acc>(c_count()) + (moves() ? scratch_bytes<Scalar>(c_count()) : 0);
   }
 
-  /// Scratch of a team.
+  /// Scratch of a team, and how far apart rows of sums lie.
   struct Memory {
     Acc *a, *b, *c;
     Scalar* scaled;
+    int ldc;
   };
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
@@ -124,6 +130,7 @@ struct GemmPortable {
     memory.a = scratch<Acc>(team, Traits::scratch_level, a_count());
     memory.b = scratch<Acc>(team, Traits::scratch_level, b_count());
     memory.c = scratch<Acc>(team, Traits::scratch_level, c_count());
+    memory.ldc = padded_n();
     if (moves()) {
       memory.scaled = scratch<Scalar>(team, Traits::scratch_level, c_count());
     } else if constexpr (!converts) {
@@ -147,8 +154,26 @@ struct GemmPortable {
     (void)count;
   }
 
-  KOKKOS_INLINE_FUNCTION void compute_tile(Team const& team, Memory const& memory,
-                                           GemmPlace const& at, std::int64_t col0) const {
+  /// Whether a host may sum in C itself: what is stored there are sums, of their own type, one
+  /// behind the other, written once, and register blocks write no more than the tile has. (Sums
+  /// that are read again do better close together.)
+  KOKKOS_INLINE_FUNCTION bool sums_in_place([[maybe_unused]] int rows,
+                                            [[maybe_unused]] int cols) const {
+    if constexpr (Traits::host && (std::is_same_v<C, Acc> ||
+                                   (std::is_same_v<C, std::int32_t> && std::is_integral_v<Acc>))) {
+      int const width = dots() ? int{Dot::vector_cols} : int{Traits::cols};
+      int const height = dots() ? Dot::whole_height(isa) : 1;
+      bool const alone = g.scale_a.data == nullptr && g.scale_b.data == nullptr && g.c_n == 1 &&
+                         stores_sums_alone<C, Scalar, Function>(g);
+      return alone && g.outer == 1 && g.k > 0 && g.k <= step() && cols % width == 0 &&
+             rows % height == 0 && g.c_m > 0 && g.c_m <= INT32_MAX;
+    } else {
+      return false;
+    }
+  }
+
+  KOKKOS_INLINE_FUNCTION void compute_tile(Team const& team, Memory memory, GemmPlace const& at,
+                                           std::int64_t col0) const {
     if (at.row >= at.end) return;
     int const rows = static_cast<int>(at.end - at.row < tile.m ? at.end - at.row : tile.m);
     int const cols = static_cast<int>(g.n - col0 < tile.n ? g.n - col0 : tile.n);
@@ -157,6 +182,11 @@ struct GemmPortable {
     B const* const b =
         gemm_matrix<B const>(g.b, g.b_pointers, at.batch_b, g.b_batch) + col0 * g.b_n;
 
+    bool const in_place = sums_in_place(rows, cols);
+    if (in_place) {
+      memory.c = reinterpret_cast<Acc*>(gemm_c<C>(g, at.batch_c) + at.row * g.c_m + col0);
+      memory.ldc = static_cast<int>(g.c_m);
+    }
     bool sums_empty = true, scaled_empty = true;
     for (std::int64_t o = 0; o < g.outer; ++o) {
       Block<A const> const block_a{a + o * g.a_outer, g.a_m, g.a_k};
@@ -176,6 +206,7 @@ struct GemmPortable {
         }
       }
     }
+    if (in_place) return;
     bool const empty = sums_empty && scaled_empty;
     if (empty) {
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded_n()),
@@ -207,7 +238,7 @@ struct GemmPortable {
     team.team_barrier();
     if constexpr (std::is_integral_v<Acc>)
       subtract_zero_points(team, memory, row0, col0, rows, cols, depth, ldb);
-    multiply<Traits>(team, memory.a, lda(), memory.b, ldb, memory.c, padded_n(), rows,
+    multiply<Traits>(team, memory.a, lda(), memory.b, ldb, memory.c, memory.ldc, rows,
                      Traits::host ? cols : padded_n(), depth, accumulate);
     team.team_barrier();
   }
@@ -218,16 +249,16 @@ struct GemmPortable {
                         bool accumulate) const {
     auto* const left = reinterpret_cast<std::uint32_t*>(memory.a);
     auto* const right = reinterpret_cast<std::uint32_t*>(memory.b);
-    Dot::multiply(left, right, a, b, memory.c, padded_n(), rows, cols, depth, accumulate);
+    Dot::multiply(isa, left, right, a, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
     if constexpr (std::is_integral_v<Acc>) {
       if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
       auto const from = [](std::int32_t const* zero, std::int64_t offset) {
         return zero == nullptr ? nullptr : zero + offset;
       };
-      Dot::subtract_zero_points(left, right, from(g.zero_point_a, row0 * g.zero_point_a_stride),
-                                g.zero_point_a_stride,
-                                from(g.zero_point_b, col0 * g.zero_point_b_stride),
-                                g.zero_point_b_stride, memory.c, padded_n(), rows, cols, depth);
+      Dot::subtract_zero_points(
+          isa, left, right, from(g.zero_point_a, row0 * g.zero_point_a_stride),
+          g.zero_point_a_stride, from(g.zero_point_b, col0 * g.zero_point_b_stride),
+          g.zero_point_b_stride, memory.c, memory.ldc, rows, cols, depth);
     }
   }
 
@@ -258,14 +289,20 @@ struct GemmPortable {
   KOKKOS_INLINE_FUNCTION void scale_sums(Team const& team, Memory const& memory,
                                          GemmPlace const& at, std::int64_t p, std::int64_t col0,
                                          int rows, int cols, bool accumulate) const {
-    Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
-      int const i = index / cols, j = index % cols;
+    auto const scale = [&](int i, int j) {
       int const offset = i * padded_n() + j;
       Scalar const scale_a = static_cast<Scalar>(g.scale_a.at(at.batch_a, at.row + i, p));
       Scalar const scale_b = static_cast<Scalar>(g.scale_b.at(at.batch_b, p, col0 + j));
       Scalar const sum = sum_to_scalar<Scalar>(memory.c[offset]) * scale_a * scale_b;
       memory.scaled[offset] = accumulate ? memory.scaled[offset] + sum : sum;
-    });
+    };
+    if constexpr (Traits::host) {
+      for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < cols; ++j) scale(i, j);
+    } else {
+      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols),
+                           [&](int index) { scale(index / cols, index % cols); });
+    }
   }
 
   KOKKOS_INLINE_FUNCTION void store_tile(Team const& team, Scalar const* sums, GemmBatch batch,
@@ -368,7 +405,11 @@ std::string gemm_portable_instructions(Exec const& exec, abi::GemmArgs const& ar
   Kernel kernel{args, {}, {}, 0, 0};
   set_automatic_gemm_tile(kernel, exec);
   bool const small = shares_small_gemms<typename Kernel::Traits>(args);
-  return kernel.dots() && !small ? host_isa_name(Kernel::Dot::isa) : "";
+  if (!kernel.dots() || small) return "";
+  if constexpr (Kernel::Dot::exists) {
+    if (Kernel::Dot::uses_tiles(kernel.isa)) return host_isa_name(HostIsa::amx);
+  }
+  return host_isa_name(Kernel::Dot::isa);
 }
 
 /// Launches the portable kernel. Asynchronous on `exec`.

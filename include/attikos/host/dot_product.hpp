@@ -3,7 +3,10 @@
 /// Products of bfloat16 and int8 on the dot-product instructions of AVX-512: vdpbf16ps adds two
 /// products to each lane of a sum, vpdpbusd four.
 ///
-/// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16 or four int8. The
+/// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16 or four int8.
+///
+/// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16, four int8 or a
+/// float32. The
 /// left factor is packed by rows of units, the right one by panels of 32 columns, in each of which
 /// a unit of every column follows a unit of every column. Both are padded with 0 to whole squares
 /// of 16 units, so that AMX takes them as they are.
@@ -288,18 +291,30 @@ ATTIKOS_AVX512 inline void multiply_block(std::uint32_t const* left, std::uint32
   for (int v = 0; v < Vectors; ++v) store(sums + i * ld + v * 16, sum[i][v]);
 }
 
-/// Rows that do not fill a register block go through ever smaller ones. Each element sees the same
-/// sums either way.
+/// `rows` ≤ `Rows` of them.
 template <class Kind, int Rows, int Vectors>
+ATTIKOS_AVX512_INLINE void multiply_few(std::uint32_t const* left, std::uint32_t const* right,
+                                        typename Kind::Sum* sums, std::int64_t ld, int rows,
+                                        int units, bool accumulate) {
+  if constexpr (Rows > 1) {
+    if (rows < Rows)
+      return multiply_few<Kind, Rows - 1, Vectors>(left, right, sums, ld, rows, units, accumulate);
+  }
+  multiply_block<Kind, Rows, Vectors>(left, right, sums, ld, units, accumulate);
+}
+
+/// Rows in register blocks of nearly one height, none of which is so low that its sums wait for one
+/// another. Each element sees the same sums whatever the block.
+template <class Kind, int Vectors>
 ATTIKOS_AVX512 inline void multiply_rows(std::uint32_t const* left, std::uint32_t const* right,
                                          typename Kind::Sum* sums, std::int64_t ld, int rows,
                                          int units, bool accumulate) {
-  for (; rows >= Rows; rows -= Rows, left += std::int64_t{Rows} * row_words, sums += Rows * ld)
-    multiply_block<Kind, Rows, Vectors>(left, right, sums, ld, units, accumulate);
-  if constexpr (Rows > 1) {
-    constexpr int next = Rows > 8 ? 8 : Rows > 4 ? 4 : Rows / 2;
-    if (rows > 0)
-      multiply_rows<Kind, next, Vectors>(left, right, sums, ld, rows, units, accumulate);
+  for (int blocks = (rows + block_rows - 1) / block_rows; blocks > 0; --blocks) {
+    int const height = (rows + blocks - 1) / blocks;
+    multiply_few<Kind, block_rows, Vectors>(left, right, sums, ld, height, units, accumulate);
+    rows -= height;
+    left += static_cast<std::int64_t>(height) * row_words;
+    sums += height * ld;
   }
 }
 
@@ -312,9 +327,9 @@ ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t con
   int const units = (k + Kind::values - 1) / Kind::values;
   for (int j = 0; j < cols; j += panel_columns, right += panel_words<Kind>(k)) {
     if (cols - j > vector_columns)
-      multiply_rows<Kind, block_rows, 2>(left, right, sums + j, ld, rows, units, accumulate);
+      multiply_rows<Kind, 2>(left, right, sums + j, ld, rows, units, accumulate);
     else
-      multiply_rows<Kind, block_rows, 1>(left, right, sums + j, ld, rows, units, accumulate);
+      multiply_rows<Kind, 1>(left, right, sums + j, ld, rows, units, accumulate);
   }
 }
 

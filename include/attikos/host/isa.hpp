@@ -32,12 +32,13 @@ enum class HostIsa : std::uint8_t {
   compiled,     ///< none: the portable vector code as its flags made it
   avx512_vnni,  ///< AVX-512 F, BW, DQ, VL and VNNI: int8 products
   avx512_bf16,  ///< AVX512-BF16: bfloat16 products
+  amx,          ///< AMX-TILE, AMX-INT8 and AMX-BF16: both of these
 };
-inline constexpr int host_isa_count = 3;
+inline constexpr int host_isa_count = 4;
 
 /// The name that ATTIKOS_HOST_ISA knows it by, e.g. "avx512_bf16".
 constexpr char const* host_isa_name(HostIsa isa) noexcept {
-  constexpr char const* names[host_isa_count] = {"compiled", "avx512_vnni", "avx512_bf16"};
+  constexpr char const* names[host_isa_count] = {"compiled", "avx512_vnni", "avx512_bf16", "amx"};
   return names[static_cast<int>(isa)];
 }
 
@@ -62,6 +63,17 @@ inline std::uint64_t saved_registers() {
   asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
   return std::uint64_t{high} << 32 | low;
 }
+
+/// Whether the system lets this process use AMX's tiles, for which it has to be asked: it may say
+/// no, and signal handlers need larger stacks afterwards.
+inline bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XTILEDATA
+  return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+#else
+  return false;
+#endif
+}
 #endif
 
 /// The most that processor and system offer.
@@ -69,13 +81,17 @@ inline HostIsa machine_isa() {
 #if defined(ATTIKOS_HOST_X86)
   auto const has = [](unsigned word, int bit) { return (word >> bit & 1u) != 0; };
   constexpr std::uint64_t vectors = 0xe6;  // xmm, ymm, mask registers, both halves of zmm
-  if ((saved_registers() & vectors) != vectors) return HostIsa::compiled;
+  constexpr std::uint64_t tiles = 0x60000;
+  std::uint64_t const saved = saved_registers();
+  if ((saved & vectors) != vectors) return HostIsa::compiled;
   CpuidWords const first = cpuid(7, 0), second = cpuid(7, 1);
   bool const avx512 =
       has(first.b, 16) && has(first.b, 17) && has(first.b, 30) && has(first.b, 31);  // F DQ BW VL
   if (!avx512 || !has(first.c, 11)) return HostIsa::compiled;                        // VNNI
   if (!has(second.a, 5)) return HostIsa::avx512_vnni;                                // BF16
-  return HostIsa::avx512_bf16;
+  bool const amx = has(first.d, 22) && has(first.d, 24) && has(first.d, 25);  // BF16 TILE INT8
+  if (!amx || (saved & tiles) != tiles || !may_use_tiles()) return HostIsa::avx512_bf16;
+  return HostIsa::amx;
 #else
   return HostIsa::compiled;
 #endif
