@@ -12,11 +12,11 @@
 #include <initializer_list>
 
 #if defined(__x86_64__) && defined(__SSE2__)
-#define ATTIKOS_HOST_X86 1
+#define ATTIKOS_SIMD_X86 1
 #include <cpuid.h>
 #include <immintrin.h>
 #else
-#define ATTIKOS_HOST_X86 0
+#define ATTIKOS_SIMD_X86 0
 #endif
 
 namespace attikos {
@@ -27,7 +27,7 @@ namespace detail::host {
 /// not. (The C library's answer may be the sum over the package.)
 inline std::size_t last_level_cache_of_processor() {
   std::size_t bytes = 0;
-#if ATTIKOS_HOST_X86
+#if ATTIKOS_SIMD_X86
   for (unsigned const leaf : {0x8000001du, 4u}) {
     for (unsigned index = 0; index < 8; ++index) {
       unsigned a = 0, b = 0, c = 0, d = 0;
@@ -43,7 +43,7 @@ inline std::size_t last_level_cache_of_processor() {
   return bytes;
 }
 
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
 /// The plain forms of conversions start from undefined registers, which GCC 12 warns of in users'
 /// code.
 inline constexpr __mmask16 all_lanes = 0xffff;
@@ -53,7 +53,7 @@ inline constexpr __mmask16 all_lanes = 0xffff;
 /// lanes alone.
 template <int Bytes, int Lane>
 constexpr bool has_first_lanes() {
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
   return (Bytes == 64 && Lane >= 4) || (Bytes == 32 && Lane == 2) || (Bytes == 16 && Lane == 1);
 #else
   return false;
@@ -64,7 +64,7 @@ constexpr bool has_first_lanes() {
 template <int Lane, class Bits>
 inline Bits load_first_lanes([[maybe_unused]] void const* p, [[maybe_unused]] int count) {
   Bits bits{};
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
   unsigned const mask = (1u << count) - 1u;
   if constexpr (Lane == 8) {
     __m512i const v = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(mask), p);
@@ -87,7 +87,7 @@ inline Bits load_first_lanes([[maybe_unused]] void const* p, [[maybe_unused]] in
 template <int Lane, class Bits>
 inline void store_first_lanes([[maybe_unused]] void* p, [[maybe_unused]] int count,
                               [[maybe_unused]] Bits const& bits) {
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
   unsigned const mask = (1u << count) - 1u;
   if constexpr (Lane >= 4) {
     __m512i v;
@@ -111,7 +111,7 @@ inline void store_first_lanes([[maybe_unused]] void* p, [[maybe_unused]] int cou
 /// Whether `Bytes` bytes have a store that goes past the caches.
 template <int Bytes>
 constexpr bool has_stores_past_caches() {
-#if ATTIKOS_HOST_X86
+#if ATTIKOS_SIMD_X86
 #if defined(__AVX512F__)
   if (Bytes == 64) return true;
 #endif
@@ -128,7 +128,7 @@ constexpr bool has_stores_past_caches() {
 /// finish_stores_past_caches().
 template <class Bits>
 inline void store_past_caches([[maybe_unused]] void* p, [[maybe_unused]] Bits const& bits) {
-#if ATTIKOS_HOST_X86
+#if ATTIKOS_SIMD_X86
 #if defined(__AVX512F__)
   if constexpr (sizeof(Bits) == 64) {
     __m512i v;
@@ -152,7 +152,7 @@ inline void store_past_caches([[maybe_unused]] void* p, [[maybe_unused]] Bits co
 }
 
 inline void finish_stores_past_caches() {
-#if ATTIKOS_HOST_X86
+#if ATTIKOS_SIMD_X86
   _mm_sfence();
 #endif
 }
@@ -160,10 +160,10 @@ inline void finish_stores_past_caches() {
 /// Whether binary16 is converted by instructions, `W` elements at a time.
 template <int W>
 constexpr bool has_binary16_instructions() {
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if (W == 16) return true;
 #endif
-#if ATTIKOS_HOST_X86 && defined(__F16C__)
+#if ATTIKOS_SIMD_X86 && defined(__F16C__)
   return W == 8;
 #else
   return false;
@@ -173,7 +173,7 @@ constexpr bool has_binary16_instructions() {
 template <class Floats, class Codes>
 inline Floats binary16_to_floats([[maybe_unused]] Codes const& codes) {
   Floats floats{};
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if constexpr (sizeof(Codes) == 32) {
     __m256i in;
     std::memcpy(&in, &codes, sizeof in);
@@ -181,7 +181,7 @@ inline Floats binary16_to_floats([[maybe_unused]] Codes const& codes) {
     std::memcpy(&floats, &out, sizeof floats);
   }
 #endif
-#if ATTIKOS_HOST_X86 && defined(__F16C__)
+#if ATTIKOS_SIMD_X86 && defined(__F16C__)
   if constexpr (sizeof(Codes) == 16) {
     __m128i in;
     std::memcpy(&in, &codes, sizeof in);
@@ -196,7 +196,7 @@ inline Floats binary16_to_floats([[maybe_unused]] Codes const& codes) {
 template <class Codes, class Floats>
 inline Codes floats_to_binary16([[maybe_unused]] Floats const& floats) {
   Codes codes{};
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if constexpr (sizeof(Codes) == 32) {
     __m512 in;
     std::memcpy(&in, &floats, sizeof in);
@@ -204,7 +204,7 @@ inline Codes floats_to_binary16([[maybe_unused]] Floats const& floats) {
     std::memcpy(&codes, &out, sizeof codes);
   }
 #endif
-#if ATTIKOS_HOST_X86 && defined(__F16C__)
+#if ATTIKOS_SIMD_X86 && defined(__F16C__)
   if constexpr (sizeof(Codes) == 16) {
     __m256 in;
     std::memcpy(&in, &floats, sizeof in);
@@ -219,10 +219,10 @@ inline Codes floats_to_binary16([[maybe_unused]] Floats const& floats) {
 /// `W` at a time; the compiler's own conversion of vectors may take them one by one.
 template <int W>
 constexpr bool has_integer_conversions() {
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if (W == 16) return true;
 #endif
-#if ATTIKOS_HOST_X86 && defined(__AVX2__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX2__)
   return W == 8;
 #else
   return false;
@@ -233,7 +233,7 @@ constexpr bool has_integer_conversions() {
 template <int Bytes, bool Signed, class Wide, class Narrow>
 inline Wide widen_integers([[maybe_unused]] Narrow const& narrow) {
   Wide wide{};
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if constexpr (sizeof(Wide) == 64) {
     __m512i out;
     if constexpr (Bytes == 2) {
@@ -250,7 +250,7 @@ inline Wide widen_integers([[maybe_unused]] Narrow const& narrow) {
     std::memcpy(&wide, &out, sizeof wide);
   }
 #endif
-#if ATTIKOS_HOST_X86 && defined(__AVX2__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX2__)
   if constexpr (sizeof(Wide) == 32) {
     __m128i in = _mm_setzero_si128();
     std::memcpy(&in, &narrow, sizeof narrow);
@@ -269,7 +269,7 @@ inline Wide widen_integers([[maybe_unused]] Narrow const& narrow) {
 template <int Bytes, class Narrow, class Wide>
 inline Narrow narrow_integers([[maybe_unused]] Wide const& wide) {
   Narrow narrow{};
-#if ATTIKOS_HOST_X86 && defined(__AVX512F__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512F__)
   if constexpr (sizeof(Wide) == 64) {
     __m512i in;
     std::memcpy(&in, &wide, sizeof in);
@@ -282,7 +282,7 @@ inline Narrow narrow_integers([[maybe_unused]] Wide const& wide) {
     }
   }
 #endif
-#if ATTIKOS_HOST_X86 && defined(__AVX2__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX2__)
   if constexpr (sizeof(Wide) == 32) {
     __m256i in;
     std::memcpy(&in, &wide, sizeof in);
@@ -297,7 +297,7 @@ inline Narrow narrow_integers([[maybe_unused]] Wide const& wide) {
 /// Whether floats are rounded to bfloat16 by an instruction, `W` at a time.
 template <int W>
 constexpr bool has_bfloat16_instructions() {
-#if ATTIKOS_HOST_X86 && defined(__AVX512BF16__) && defined(__AVX512DQ__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512BF16__) && defined(__AVX512DQ__)
   return W == 16;
 #else
   return false;
@@ -308,7 +308,7 @@ constexpr bool has_bfloat16_instructions() {
 /// instruction takes for 0.
 template <class Codes, class Floats, class F>
 inline Codes floats_to_bfloat16(Floats const& floats, F const& otherwise) {
-#if ATTIKOS_HOST_X86 && defined(__AVX512BF16__) && defined(__AVX512DQ__)
+#if ATTIKOS_SIMD_X86 && defined(__AVX512BF16__) && defined(__AVX512DQ__)
   constexpr int subnormal = 0x20;
   __m512 in;
   std::memcpy(&in, &floats, sizeof in);
