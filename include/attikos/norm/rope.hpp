@@ -37,7 +37,7 @@ struct RopeRow {
     Token const t = token(index);
     X const* const from = x.ptr(t.b, t.h, t.s, 0);
     Out* const to = out.ptr(t.b, t.h, t.s, 0);
-    bool const past = x.data != out.data &&
+    bool const past = static_cast<void const*>(x.data) != static_cast<void const*>(out.data) &&
                       host::goes_past_caches(x.size() * static_cast<std::int64_t>(sizeof(Out)));
     host::with_dense(x.stride[3] == 1 && out.stride[3] == 1, [&](auto dense) {
       constexpr int V = host::lanes<Acc>;
