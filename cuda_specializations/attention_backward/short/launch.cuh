@@ -59,7 +59,7 @@ abi::Verdict accepts_backward_short(abi::AttentionBackwardArgs const& a,
 template <class T>
 int run_backward_short(abi::AttentionBackwardArgs const& a, abi::Device const& device,
                        CUstream_st* stream) noexcept {
-  if (refuse_backward_short<T>(a, device) != nullptr) return cudaErrorInvalidValue;
+  assert(refuse_backward_short<T>(a, device) == nullptr);
   ScopedDevice const current(device.ordinal);
   if (current.status() != cudaSuccess) return current.status();
   abi::AttentionArgs const& g = a.forward;
