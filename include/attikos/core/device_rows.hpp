@@ -34,17 +34,6 @@ KOKKOS_INLINE_FUNCTION Row<T> device_row_of(Rows<T> const& rows, std::int64_t in
           rows.size};
 }
 
-/// Joins outer and inner dimension where the strides allow.
-template <class T>
-Rows<T> flattened(Rows<T> rows) {
-  if (rows.inner == 1) rows.inner_stride = rows.outer_stride;
-  if (rows.inner == 1 || rows.outer_stride == rows.inner * rows.inner_stride) {
-    rows.inner *= rows.outer;
-    rows.outer = 1;
-  }
-  return rows;
-}
-
 /// Whether every row of a tensor starts where `Count` neighbors may be moved at once and holds a
 /// multiple of them.
 template <int Count, class T>

@@ -46,6 +46,17 @@ struct Rows {
   }
 };
 
+/// The same rows, numbered without a division where they lie at one distance.
+template <class T>
+Rows<T> flattened(Rows<T> rows) {
+  if (rows.inner == 1) rows.inner_stride = rows.outer_stride;
+  if (rows.inner == 1 || rows.outer_stride == rows.inner * rows.inner_stride) {
+    rows.inner *= rows.outer;
+    rows.outer = 1;
+  }
+  return rows;
+}
+
 template <class T, int Rank>
 Rows<T> rows_of(TensorRef<T, Rank> const& x) {
   static_assert(Rank >= 1 && Rank <= 3, "attikos: row operations take tensors of rank 1, 2 or 3");
@@ -57,13 +68,7 @@ Rows<T> rows_of(TensorRef<T, Rank> const& x) {
   if constexpr (Rank == 3) {
     rows.outer = x.extent[0];
     rows.outer_stride = x.stride[0];
-    // Rows at one distance are numbered without a division.
-    bool const even = rows.outer_stride == rows.inner * rows.inner_stride || rows.inner == 1;
-    if (even || rows.outer == 1) {
-      if (rows.inner == 1) rows.inner_stride = rows.outer_stride;
-      rows.inner *= rows.outer;
-      rows.outer = 1;
-    }
+    return flattened(rows);
   }
   return rows;
 }

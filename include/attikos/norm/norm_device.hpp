@@ -42,10 +42,8 @@ struct ScaledDeviceRow {
 
 template <class Exec, class Number, class In, class Weight, class Result, class Factor>
 void launch_scaled_rows(Exec const& exec, char const* operation,
-                        ScaledDeviceRow<Number, In, Weight, Result, Factor> op) {
+                        ScaledDeviceRow<Number, In, Weight, Result, Factor> const& op) {
   constexpr int width = neighbors<In, Result>;
-  op.x = flattened(op.x);
-  op.out = flattened(op.out);
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
                      rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out) &&
                          vector_moves_at_once<width>(op.weight));
@@ -84,10 +82,8 @@ struct LayerNormDeviceRow {
 };
 
 template <class Exec, class Number, class In, class W, class B, class Result>
-void launch_layer_norm(Exec const& exec, LayerNormDeviceRow<Number, In, W, B, Result> op) {
+void launch_layer_norm(Exec const& exec, LayerNormDeviceRow<Number, In, W, B, Result> const& op) {
   constexpr int width = neighbors<In, Result>;
-  op.x = flattened(op.x);
-  op.out = flattened(op.out);
   launch_device_rows(exec, "layer_norm", op, op.x.count(), op.x.size,
                      rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out) &&
                          vector_moves_at_once<width>(op.weight) &&

@@ -51,8 +51,7 @@ template <bool Logarithm, class Acc, class Exec, class X, class Out>
 void launch_softmax(Exec const& exec, char const* operation, Rows<X const> const& x,
                     Rows<Out> const& out, double scale) {
   constexpr int width = neighbors<X, Out>;
-  SoftmaxDeviceRow<Acc, X, Out, Logarithm> const op{flattened(x), flattened(out),
-                                                    static_cast<Acc>(scale)};
+  SoftmaxDeviceRow<Acc, X, Out, Logarithm> const op{x, out, static_cast<Acc>(scale)};
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
                      rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out));
 }
