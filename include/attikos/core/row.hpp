@@ -261,6 +261,13 @@ struct SumsOfRows {
     if (!first) v += load_row<Acc>(p, 1, count);
     put<Acc>(p, 1, count, v);
   }
+  /// The same with a·b.
+  inline __attribute__((always_inline)) void operator()(Acc* p, Vec<Acc> a, Vec<Acc> b,
+                                                        int count) const {
+    Vec<Acc> v = a * b;
+    if (!first) v = multiply_add<Acc, lanes<Acc>>(a, b, load_row<Acc>(p, 1, count));
+    put<Acc>(p, 1, count, v);
+  }
 };
 
 /// Calls f(std::bool_constant) with whether all strides are 1.

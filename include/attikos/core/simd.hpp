@@ -11,6 +11,7 @@
 
 #include <attikos/core/dtypes.hpp>
 #include <attikos/core/simd_x86.hpp>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <utility>
@@ -67,7 +68,27 @@ using UnsignedOf = std::conditional_t<
 
 template <class T, int W>
 inline Vec<T, W> broadcast(T value) {
-  return Vec<T, W>{} + value;
+  return value - Vec<T, W>{};  // −0 stays what it is, and compilers see that there is nothing to do
+}
+
+/// a·b + c, for sums of products. The compiler makes a fused multiply-add of the plain expression,
+/// too, but not everywhere, so that the same sum in two loops has two results: one instantiated for
+/// rows whose elements lie side by side and one for strides, say.
+template <class T, int W>
+inline Vec<T, W> multiply_add(Vec<T, W> a, Vec<T, W> b, Vec<T, W> c) {
+  if constexpr (has_multiply_add<T, W* static_cast<int>(sizeof(T))>())
+    return multiply_add_instruction(a, b, c);
+  else
+    return a * b + c;
+}
+template <class T, int W>
+inline Vec<T, W> multiply_add(Vec<T, W> a, T b, Vec<T, W> c) {
+  return multiply_add<T, W>(a, broadcast<T, W>(b), c);
+}
+template <class T>
+inline T multiply_add(T a, T b, T c) {
+  if constexpr (has_multiply_add<T, 16>()) return std::fma(a, b, c);
+  return a * b + c;
 }
 
 /// Same bits, other lane type.

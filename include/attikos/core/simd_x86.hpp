@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <initializer_list>
+#include <type_traits>
 
 #if defined(__x86_64__) && defined(__SSE2__)
 #define ATTIKOS_SIMD_X86 1
@@ -155,6 +156,36 @@ inline void finish_stores_past_caches() {
 #if ATTIKOS_SIMD_X86
   _mm_sfence();
 #endif
+}
+
+/// a·b + c rounded once, where vectors of `Bytes` bytes of float or double have an instruction for
+/// it.
+template <class T, int Bytes>
+constexpr bool has_multiply_add() {
+  if (!std::is_floating_point_v<T>) return false;
+#if ATTIKOS_SIMD_X86 && defined(__FMA__)
+#if defined(__AVX512F__)
+  if (Bytes == 64) return true;
+#endif
+  return Bytes == 16 || Bytes == 32;
+#else
+  return false;
+#endif
+}
+template <class V>
+inline V multiply_add_instruction(V a, [[maybe_unused]] V b, [[maybe_unused]] V c) {
+#if ATTIKOS_SIMD_X86 && defined(__FMA__)
+  constexpr bool of_double = sizeof(a[0]) == sizeof(double);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 64 && of_double) return _mm512_fmadd_pd(a, b, c);
+  if constexpr (sizeof(V) == 64 && !of_double) return _mm512_fmadd_ps(a, b, c);
+#endif
+  if constexpr (sizeof(V) == 32 && of_double) return _mm256_fmadd_pd(a, b, c);
+  if constexpr (sizeof(V) == 32 && !of_double) return _mm256_fmadd_ps(a, b, c);
+  if constexpr (sizeof(V) == 16 && of_double) return _mm_fmadd_pd(a, b, c);
+  if constexpr (sizeof(V) == 16 && !of_double) return _mm_fmadd_ps(a, b, c);
+#endif
+  return a;
 }
 
 /// Whether binary16 is converted by instructions, `W` elements at a time.

@@ -135,8 +135,8 @@ inline void multiply_block(Acc const* a, int lda, Acc const* b, Acc* c, int ldc,
     for (int v = 0; v < NV; ++v)
       column[v] = load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W);
     for (int i = 0; i < MR; ++i) {
-      Acc const factor = a[static_cast<std::int64_t>(i) * lda + p];
-      for (int v = 0; v < NV; ++v) acc[i][v] += factor * column[v];
+      V const factor = broadcast<Acc, W>(a[static_cast<std::int64_t>(i) * lda + p]);
+      for (int v = 0; v < NV; ++v) acc[i][v] = multiply_add<Acc, W>(factor, column[v], acc[i][v]);
     }
   }
   for (int i = 0; i < MR; ++i)
@@ -167,7 +167,9 @@ inline void multiply_nonzero_row(Acc const* a, Acc const* b, Acc* c, int k) {
   for (int p = 0; p < k; ++p) {
     if (a[p] == Acc(0)) continue;
     for (int v = 0; v < NV; ++v)
-      acc[v] += a[p] * load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W);
+      acc[v] = multiply_add<Acc, W>(broadcast<Acc, W>(a[p]),
+                                    load<Acc, W>(b + static_cast<std::int64_t>(p) * NV * W + v * W),
+                                    acc[v]);
   }
   for (int v = 0; v < NV; ++v) store<Acc, W>(c + v * W, acc[v]);
 }

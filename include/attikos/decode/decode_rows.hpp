@@ -43,14 +43,16 @@ inline void dot_block(Acc const* q, int ldq, T const* keys, std::int64_t stride,
     for (int j = 0; j < Keys; ++j) k[j] = load<Acc, W>(key[j] + p);
     for (int r = 0; r < Rows; ++r) {
       Vec<Acc> const x = load<Acc, W>(q + r * ldq + p);
-      for (int j = 0; j < Keys; ++j) sum[r * Keys + j] += x * k[j];
+      for (int j = 0; j < Keys; ++j)
+        sum[r * Keys + j] = multiply_add<Acc, W>(x, k[j], sum[r * Keys + j]);
     }
   }
   if (p < d)
     for (int j = 0; j < Keys; ++j) {
       Vec<Acc> const k = load_partial<Acc, W>(key[j] + p, 1, d - p, Acc(0));
       for (int r = 0; r < Rows; ++r)
-        sum[r * Keys + j] += load_partial<Acc, W>(q + r * ldq + p, 1, d - p, Acc(0)) * k;
+        sum[r * Keys + j] = multiply_add<Acc, W>(
+            load_partial<Acc, W>(q + r * ldq + p, 1, d - p, Acc(0)), k, sum[r * Keys + j]);
     }
   Acc lane[W];
   store<Acc, W>(lane, sum_lanes<Acc, W>(sum));
@@ -105,7 +107,8 @@ inline void value_block(Acc const* p, int lds, T const* values, std::int64_t str
     for (int r = 0; r < Rows; ++r) {
       Acc const weight = p[r * lds + j];
       if (Skip && weight == Acc(0)) continue;
-      for (int c = 0; c < Cols; ++c) sum[r][c] += weight * v[c];
+      for (int c = 0; c < Cols; ++c)
+        sum[r][c] = multiply_add<Acc, W>(broadcast<Acc, W>(weight), v[c], sum[r][c]);
     }
   }
   for (int r = 0; r < Rows; ++r)
@@ -118,7 +121,8 @@ inline void value_tail(Acc const* p, T const* values, std::int64_t stride, int c
                        int features) {
   for (int j = 0; j < count; ++j, values += stride) {
     if (Skip && p[j] == Acc(0)) continue;
-    for (int c = 0; c < features; ++c) out[c] += p[j] * static_cast<Acc>(values[c]);
+    for (int c = 0; c < features; ++c)
+      out[c] = multiply_add(p[j], static_cast<Acc>(values[c]), out[c]);
   }
 }
 

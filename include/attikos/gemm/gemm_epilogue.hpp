@@ -126,7 +126,7 @@ inline void gemm_store_row(abi::GemmArgs const& g, Function const& function, Gem
     Vec<Scalar> x = load<Scalar, W>(sums + j) * alpha;
     C* const to = c + j * g.c_n;
     if (!is_quantized<C> && g.beta != 0) {
-      x += beta * load_row<Scalar>(to, g.c_n, count);
+      x = multiply_add<Scalar, W>(load_row<Scalar>(to, g.c_n, count), beta, x);
     }
     if constexpr (std::is_floating_point_v<Scalar>) {
       x *= scale;

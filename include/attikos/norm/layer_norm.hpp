@@ -42,13 +42,14 @@ struct LayerNormRow {
       auto const squares = host::sum_row<Acc, 1>(
           from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count, mean) - mean;
-            sum[0] += v * v;
+            sum[0] = host::multiply_add<Acc, V>(v, v, sum[0]);
           });
       Acc const inverse = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(squares.of[0]) / n + eps);
       host::write_row<Acc, dense()>(
           to.data, to.stride, from.size, past,
           ahead_of(index, x), [&](std::int64_t j, int count) __attribute__((always_inline)) {
-            return host::Vec<Acc>((read(j, count) - mean) * inverse * w(j, count) + b(j, count));
+            return host::multiply_add<Acc, V>((read(j, count) - mean) * inverse, w(j, count),
+                                              b(j, count));
           });
     });
   }

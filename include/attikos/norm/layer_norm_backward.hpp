@@ -44,15 +44,15 @@ struct LayerNormBackward {
       auto const sums = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             sum[0] += read(j, count);
-            sum[1] += gradient(j, count) * w(j, count);
+            sum[1] = host::multiply_add<Acc, V>(gradient(j, count), w(j, count), sum[1]);
           });
       Acc const mean = host::reduce_sum<Acc, V>(sums.of[0]) / n;
       Acc const mean_g = host::reduce_sum<Acc, V>(sums.of[1]) / n;
       auto const centered = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count, mean) - mean;
-            sum[0] += v * v;
-            sum[1] += gradient(j, count) * w(j, count) * v;
+            sum[0] = host::multiply_add<Acc, V>(v, v, sum[0]);
+            sum[1] = host::multiply_add<Acc, V>(gradient(j, count) * w(j, count), v, sum[1]);
           });
       Acc const f = Acc(1) / std::sqrt(host::reduce_sum<Acc, V>(centered.of[0]) / n + eps);
       Acc const mean_gh = host::reduce_sum<Acc, V>(centered.of[1]) * f / n;
@@ -62,9 +62,12 @@ struct LayerNormBackward {
           ahead_of(r, x, dout), [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const g = gradient(j, count);
             host::Vec<Acc> const h = (read(j, count, mean) - mean) * f;
-            add(partial + j, g * h, count);
+            add(partial + j, g, h, count);
             add(partial + x.size + j, g, count);
-            return host::Vec<Acc>(f * (g * w(j, count) - mean_g - h * mean_gh));
+            return host::Vec<Acc>(f * host::multiply_add<Acc, V>(
+                                          -h, mean_gh,
+                                          host::multiply_add<Acc, V>(
+                                              g, w(j, count), -host::broadcast<Acc, V>(mean_g))));
           });
     }
     host::finish_stores_past_caches();

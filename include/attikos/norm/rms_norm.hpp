@@ -59,7 +59,7 @@ struct ScaledRow {
       auto const squares = host::sum_row<Acc, 1>(
           from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count);
-            sum[0] += v * v;
+            sum[0] = host::multiply_add<Acc, host::lanes<Acc>>(v, v, sum[0]);
           });
       Acc const scale = factor(host::reduce_sum<Acc, host::lanes<Acc>>(squares.of[0]), from.size);
       host::write_row<Acc, dense()>(

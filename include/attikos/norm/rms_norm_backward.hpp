@@ -53,24 +53,22 @@ struct RmsNormBackward {
         return host::load_row<Acc>(weight.data + j * weight.stride[0], weight.stride[0], count);
       };
       host::Vec<Acc> squares{}, products{};
-      way.template host_visit<Acc>(r, x.size, load,
-                                   [&](std::int64_t j, host::Vec<Acc> g, int count) {
-                                     host::Vec<Acc> const v = x_at(j, count);
-                                     squares += v * v;
-                                     products += g * weight_at(j, count) * v;
-                                   });
+      way.template host_visit<Acc>(
+          r, x.size, load, [&](std::int64_t j, host::Vec<Acc> g, int count) {
+            host::Vec<Acc> const v = x_at(j, count);
+            squares = host::multiply_add<Acc, V>(v, v, squares);
+            products = host::multiply_add<Acc, V>(g * weight_at(j, count), v, products);
+          });
       Acc const f = factor(host::reduce_sum<Acc, V>(squares), x.size);
       Acc const c = host::reduce_sum<Acc, V>(products) * f / static_cast<Acc>(x.size);
-      bool const first = r == chunks.first(chunk);
-      way.template host_visit<Acc>(r, x.size, load,
-                                   [&](std::int64_t j, host::Vec<Acc> g, int count) {
-                                     host::Vec<Acc> const v = x_at(j, count) * f;
-                                     host::put<Acc>(to.data + j * to.stride, to.stride, count,
-                                                    f * (g * weight_at(j, count) - v * c));
-                                     host::Vec<Acc> sum = g * v;
-                                     if (!first) sum += host::load_row<Acc>(partial + j, 1, count);
-                                     host::put<Acc>(partial + j, 1, count, sum);
-                                   });
+      host::SumsOfRows<Acc> const add{r == chunks.first(chunk)};
+      way.template host_visit<Acc>(
+          r, x.size, load, [&](std::int64_t j, host::Vec<Acc> g, int count) {
+            host::Vec<Acc> const v = x_at(j, count) * f;
+            host::put<Acc>(to.data + j * to.stride, to.stride, count,
+                           f * host::multiply_add<Acc, V>(-v, c, g * weight_at(j, count)));
+            add(partial + j, g, v, count);
+          });
     }
   }
 
@@ -86,8 +84,8 @@ struct RmsNormBackward {
       auto const sums = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count);
-            sum[0] += v * v;
-            sum[1] += gradient(j, count) * w(j, count) * v;
+            sum[0] = host::multiply_add<Acc, V>(v, v, sum[0]);
+            sum[1] = host::multiply_add<Acc, V>(gradient(j, count) * w(j, count), v, sum[1]);
           });
       Acc const f = factor(host::reduce_sum<Acc, V>(sums.of[0]), x.size);
       Acc const c = host::reduce_sum<Acc, V>(sums.of[1]) * f / static_cast<Acc>(x.size);
@@ -96,8 +94,8 @@ struct RmsNormBackward {
           dx(r).data, 1, x.size, past, ahead_of(r, x.rows, dout.rows),
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const g = gradient(j, count), v = read(j, count) * f;
-            add(partial + j, g * v, count);
-            return host::Vec<Acc>(f * (g * w(j, count) - v * c));
+            add(partial + j, g, v, count);
+            return host::Vec<Acc>(f * host::multiply_add<Acc, V>(-v, c, g * w(j, count)));
           });
     }
     host::finish_stores_past_caches();
@@ -184,15 +182,16 @@ struct L2NormalizeBackward {
       auto const sums = host::sum_row<Acc, 2>(
           from.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count);
-            sum[0] += v * v;
-            sum[1] += v * gradient(j, count);
+            sum[0] = host::multiply_add<Acc, V>(v, v, sum[0]);
+            sum[1] = host::multiply_add<Acc, V>(v, gradient(j, count), sum[1]);
           });
       Factors const k =
           factors(host::reduce_sum<Acc, V>(sums.of[0]), host::reduce_sum<Acc, V>(sums.of[1]));
       host::write_row<Acc, dense()>(
           to.data, to.stride, from.size, past,
           ahead_of(index, x, dout), [&](std::int64_t j, int count) __attribute__((always_inline)) {
-            return host::Vec<Acc>(k.f * (gradient(j, count) - read(j, count) * k.c));
+            return host::Vec<Acc>(
+                k.f * host::multiply_add<Acc, V>(-read(j, count), k.c, gradient(j, count)));
           });
     });
   }

@@ -109,7 +109,7 @@ struct Rotation {
         host::Vec<Acc> const v = load(j, count), c = pairs(cos, j, count), s = pairs(sin, j, count);
         host::Vec<Acc> const across =
             transposed ? -host::swap_neighbors<Acc, V>(v * s) : host::swap_neighbors<Acc, V>(v) * s;
-        use(j, v * c + across * sign, count);
+        use(j, host::multiply_add<Acc, V>(v, c, across * sign), count);
       }
       return;
     }
@@ -121,8 +121,8 @@ struct Rotation {
       host::Vec<Acc> const cos_b = half_width ? cos_a : table(cos, i + half, count);
       host::Vec<Acc> const sin_b = half_width ? sin_a : table(sin, i + half, count);
       host::Vec<Acc> const to_a = transposed ? sin_b : -sin_a, to_b = transposed ? -sin_a : sin_b;
-      use(i, a * cos_a + b * to_a, count);
-      use(i + half, b * cos_b + a * to_b, count);
+      use(i, host::multiply_add<Acc, V>(a, cos_a, b * to_a), count);
+      use(i + half, host::multiply_add<Acc, V>(b, cos_b, a * to_b), count);
     }
   }
 };

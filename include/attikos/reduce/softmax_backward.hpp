@@ -28,7 +28,8 @@ struct SoftmaxBackwardRow {
       host::RowReader<Acc, dense(), Dout> const gradient{g.data, g.stride};
       auto const products = host::sum_row<Acc, 1>(
           p.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
-            sum[0] += weight(j, count) * gradient(j, count);
+            sum[0] = host::multiply_add<Acc, host::lanes<Acc>>(weight(j, count), gradient(j, count),
+                                                               sum[0]);
           });
       Acc const sum = host::reduce_sum<Acc, host::lanes<Acc>>(products.of[0]);
       host::write_row<Acc, dense()>(
@@ -84,7 +85,8 @@ struct LogSoftmaxBackwardRow {
           to.data, to.stride, y.size, past, ahead_of(index, out, dout),
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const weight = host::exp<Acc, V>(result(j, count));
-            host::Vec<Acc> const d = scale * (gradient(j, count) - weight * sum);
+            host::Vec<Acc> const d =
+                scale * host::multiply_add<Acc, host::lanes<Acc>>(-weight, sum, gradient(j, count));
             return any ? d : host::Vec<Acc>{};
           });
     });
