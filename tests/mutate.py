@@ -73,7 +73,7 @@ FAMILIES = {
     ),
     "norm": (
         ["norm/norm_rows.hpp", "norm/layer_norm.hpp", "norm/rms_norm.hpp", "norm/layer_norm_backward.hpp",
-         "norm/rms_norm_backward.hpp", "core/row_checks.hpp", "core/row_sums.hpp"],
+         "norm/rms_norm_backward.hpp", "core/rows/checks.hpp", "core/rows/sums.hpp"],
         ["unit/norm/test_error_messages_norms.cpp", "parity/test_norm.cpp", "parity/test_norm_backward.cpp"],
     ),
     "rope": (

@@ -7,7 +7,7 @@
 #include <attikos/append_kv/append_kv.hpp>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/attention_backward.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/decode/decode.hpp>
 #include <attikos/gemm/gemm.hpp>

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <attikos/attention/attention_scores.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/epilogue/activation.hpp>
 #include <attikos/testing/bounds.hpp>
 #include <bit>

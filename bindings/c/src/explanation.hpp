@@ -2,7 +2,7 @@
 // What would run, as text for the caller's memory.
 #pragma once
 
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 
 #include "text_result.hpp"
 

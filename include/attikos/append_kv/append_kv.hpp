@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <attikos/append_kv/append_kv_arguments.hpp>
 #include <attikos/append_kv/append_kv_cuda.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

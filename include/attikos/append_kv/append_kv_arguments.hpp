@@ -9,7 +9,7 @@
 #include <attikos/append_kv/append_kv_portable.hpp>
 #include <attikos/attention/attention_term_arguments.hpp>
 #include <attikos/core/lengths.hpp>
-#include <attikos/core/row_checks.hpp>
+#include <attikos/core/rows/checks.hpp>
 #include <attikos/norm/rotation.hpp>
 
 namespace attikos {

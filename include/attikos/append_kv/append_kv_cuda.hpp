@@ -4,11 +4,11 @@
 #pragma once
 
 #include <attikos/abi/append_kv_cuda.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 
 #if defined(KOKKOS_ENABLE_CUDA) && defined(ATTIKOS_HAVE_CUDA_COMPANION)
-#include <attikos/core/cuda_kernel.hpp>
+#include <attikos/core/dispatch/cuda_kernel.hpp>
 #include <attikos/core/dtypes.hpp>
 
 namespace attikos {

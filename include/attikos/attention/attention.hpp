@@ -9,7 +9,7 @@
 #include <attikos/attention/attention_split.hpp>
 #include <attikos/attention/attention_unfused.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 
 namespace attikos {

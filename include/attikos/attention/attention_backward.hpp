@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <attikos/attention/attention_backward_cuda.hpp>
 #include <attikos/attention/attention_backward_portable.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/workspace.hpp>
 

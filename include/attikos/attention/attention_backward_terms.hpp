@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/attention/attention_backward_tile.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

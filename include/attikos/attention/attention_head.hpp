@@ -6,7 +6,7 @@
 
 #include <attikos/abi/attention.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/core/tile.hpp>
 
 namespace attikos {

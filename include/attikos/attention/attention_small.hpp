@@ -9,7 +9,7 @@
 #include <attikos/abi/verdict.hpp>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/team_attention_problem.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/launch.hpp>
 

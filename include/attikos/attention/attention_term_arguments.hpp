@@ -5,7 +5,7 @@
 #pragma once
 
 #include <attikos/attention/attention_options.hpp>
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <cmath>
 #include <string>
 

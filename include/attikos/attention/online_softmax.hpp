@@ -9,7 +9,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/attention/attention_head.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/core/simd_exp.hpp>
 #include <attikos/core/tile.hpp>
 

@@ -6,8 +6,8 @@
 /// PagedAttention", arXiv:2309.06180.
 #pragma once
 
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/to_abi.hpp>
 #include <cstdint>
 
 namespace attikos {

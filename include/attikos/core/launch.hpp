@@ -6,7 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/core/concepts.hpp>
-#include <attikos/core/cuda_capture.hpp>
+#include <attikos/core/dispatch/cuda_capture.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/label.hpp>
 #include <cstddef>

@@ -3,8 +3,8 @@
 /// Per-sequence lengths: the wrapper that carries them and the check that reads them.
 #pragma once
 
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/to_abi.hpp>
 #include <cstdint>
 
 namespace attikos {

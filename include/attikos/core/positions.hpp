@@ -3,8 +3,8 @@
 /// Positions of tokens: the wrapper that carries them to rotary embeddings.
 #pragma once
 
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/to_abi.hpp>
 #include <cstdint>
 
 namespace attikos {

@@ -5,11 +5,11 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <attikos/core/cuda_capture.hpp>
+#include <attikos/core/dispatch/cuda_capture.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/error.hpp>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/label.hpp>
-#include <attikos/core/to_abi.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>

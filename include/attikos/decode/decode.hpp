@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/abi/decode.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/decode/decode_cuda.hpp>
 #include <attikos/decode/decode_options.hpp>

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <cstddef>
 
 namespace attikos {

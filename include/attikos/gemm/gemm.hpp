@@ -3,7 +3,7 @@
 /// gemm(): general matrix product with an epilogue.
 #pragma once
 
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/gemm/gemm_arguments.hpp>
 #include <attikos/gemm/gemm_cuda.hpp>

@@ -4,7 +4,7 @@
 /// products that are summed over the rows of a group.
 #pragma once
 
-#include <attikos/core/row_sums.hpp>
+#include <attikos/core/rows/sums.hpp>
 #include <attikos/epilogue/activation_gradient.hpp>
 #include <attikos/gemm/gemm_portable.hpp>
 

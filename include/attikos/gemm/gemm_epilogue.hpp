@@ -6,7 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <attikos/abi/gemm.hpp>
 #include <attikos/core/extras.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/gemm/gemm_types.hpp>
 
 namespace attikos {

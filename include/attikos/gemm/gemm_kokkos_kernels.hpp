@@ -14,7 +14,7 @@
 #include <KokkosBlas3_gemm.hpp>
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/abi/gemm.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/label.hpp>
 #include <limits>

@@ -3,7 +3,7 @@
 /// The matrices of a product without their static types, so that checks are compiled once.
 #pragma once
 
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/gemm/gemm_options.hpp>
 #include <string>
 

@@ -5,7 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/core/concepts.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/gemm/gemm_types.hpp>
 
 namespace attikos {

@@ -3,7 +3,7 @@
 /// gated_mlp(): the gated half of a transformer's feed-forward block.
 #pragma once
 
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/mlp/gated_mlp_cuda.hpp>
 #include <attikos/mlp/gated_mlp_portable.hpp>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/abi/gated_mlp.hpp>
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/epilogue/activation.hpp>
 #include <attikos/mlp/gated_mlp_options.hpp>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <Kokkos_Profiling_ScopedRegion.hpp>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/workspace.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/mlp/gated_mlp_portable.hpp>

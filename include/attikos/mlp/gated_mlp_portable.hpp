@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <attikos/abi/gated_mlp.hpp>
 #include <attikos/core/launch.hpp>
-#include <attikos/core/row_gradient.hpp>
+#include <attikos/core/rows/gradient.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/mlp/gated_mlp_arguments.hpp>
 

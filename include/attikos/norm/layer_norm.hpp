@@ -3,7 +3,7 @@
 /// layer_norm(): normalization of each row to mean 0 and variance 1.
 #pragma once
 
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/norm/norm_device.hpp>
 
 namespace attikos {

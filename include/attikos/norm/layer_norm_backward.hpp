@@ -3,8 +3,8 @@
 /// layer_norm_backward().
 #pragma once
 
-#include <attikos/core/row_checks.hpp>
-#include <attikos/core/row_sums.hpp>
+#include <attikos/core/rows/checks.hpp>
+#include <attikos/core/rows/sums.hpp>
 #include <attikos/norm/layer_norm.hpp>
 
 namespace attikos {

@@ -3,8 +3,8 @@
 /// Device bodies of rms_norm(), l2_normalize() and layer_norm().
 #pragma once
 
-#include <attikos/core/device_rows.hpp>
 #include <attikos/core/extras.hpp>
+#include <attikos/core/rows/device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/core/extras.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/norm/norm_device.hpp>
 
 namespace attikos {

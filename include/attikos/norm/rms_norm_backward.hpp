@@ -3,8 +3,8 @@
 /// rms_norm_backward() and l2_normalize_backward().
 #pragma once
 
-#include <attikos/core/row_checks.hpp>
-#include <attikos/core/row_sums.hpp>
+#include <attikos/core/rows/checks.hpp>
+#include <attikos/core/rows/sums.hpp>
 #include <attikos/norm/norm_rows.hpp>
 #include <attikos/norm/rms_norm.hpp>
 

@@ -3,7 +3,7 @@
 /// rope() and rope_backward(): rotary position embedding.
 #pragma once
 
-#include <attikos/core/row_checks.hpp>
+#include <attikos/core/rows/checks.hpp>
 #include <attikos/norm/rope_device.hpp>
 #include <attikos/norm/rotation.hpp>
 

@@ -4,7 +4,7 @@
 /// once: a thread rotates neighbors in one half of a head with those in the other.
 #pragma once
 
-#include <attikos/core/device_rows.hpp>
+#include <attikos/core/rows/device.hpp>
 #include <attikos/norm/rotation.hpp>
 
 namespace attikos {

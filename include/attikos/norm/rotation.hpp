@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/core/positions.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/norm/rope_options.hpp>
 
 namespace attikos {

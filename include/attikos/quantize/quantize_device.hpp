@@ -3,7 +3,7 @@
 /// quantize() and dequantize() on a device: a piece that has one factor is a row that is read once.
 #pragma once
 
-#include <attikos/core/device_rows.hpp>
+#include <attikos/core/rows/device.hpp>
 #include <attikos/quantize/quantize_portable.hpp>
 #include <optional>
 

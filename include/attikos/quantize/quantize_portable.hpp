@@ -4,7 +4,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/quantize/quantize_value.hpp>
 #include <attikos/quantize/scale_grid.hpp>
 

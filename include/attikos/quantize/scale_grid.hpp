@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/abi/scale_grid.hpp>
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <string>
 
 namespace attikos {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <attikos/core/lengths.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

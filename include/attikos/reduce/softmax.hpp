@@ -3,7 +3,7 @@
 /// softmax() over the last dimension.
 #pragma once
 
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/reduce/softmax_device.hpp>
 
 namespace attikos {

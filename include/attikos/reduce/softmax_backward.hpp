@@ -3,7 +3,7 @@
 /// softmax_backward() and log_softmax_backward().
 #pragma once
 
-#include <attikos/core/row_checks.hpp>
+#include <attikos/core/rows/checks.hpp>
 #include <attikos/reduce/softmax.hpp>
 
 namespace attikos {

@@ -3,7 +3,7 @@
 /// Device bodies of softmax() and log_softmax().
 #pragma once
 
-#include <attikos/core/device_rows.hpp>
+#include <attikos/core/rows/device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -7,8 +7,8 @@
 /// order of sums depends on extents, strides, alignment and device alone.
 #pragma once
 
-#include <attikos/core/device_elements.hpp>
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/device_elements.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <limits>
 
 namespace attikos {

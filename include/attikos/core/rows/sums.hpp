@@ -7,7 +7,7 @@
 /// threads there are or in which order they come.
 #pragma once
 
-#include <attikos/core/rows.hpp>
+#include <attikos/core/rows/rows.hpp>
 #include <attikos/core/workspace.hpp>
 
 namespace attikos {

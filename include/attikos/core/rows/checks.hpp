@@ -3,7 +3,7 @@
 /// Checks that the gradients of row operations share.
 #pragma once
 
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/dispatch/to_abi.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -3,7 +3,7 @@
 /// Lane-wise twins of the activations' derivatives for host kernels.
 #pragma once
 
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/epilogue/activation_gradient.hpp>
 
 namespace attikos {

@@ -5,10 +5,10 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/launch.hpp>
-#include <attikos/core/row.hpp>
-#include <attikos/core/to_abi.hpp>
+#include <attikos/core/rows/row.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
