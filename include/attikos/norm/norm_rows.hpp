@@ -28,19 +28,10 @@ GroupedRows<T> whole_rows(TensorRef<T, Rank> const& x) {
   return {rows_of(x), 1, x.extent[Rank - 1]};
 }
 
-/// The way through a row that takes elements as they are. On a host `visit` calls use(j, vector,
-/// count) with load(j, count); on a device `visit` calls use(j, value) and `sum` adds up f(j,
-/// value) with load(j).
+/// The way through a row that takes elements as they are; hosts have loops of their own for it. On
+/// a device `visit` calls use(j, value) and `sum` adds up f(j, value) with load(j). Other ways have
+/// a `visit` for hosts, too, which calls use(j, vector, count) with load(j, count).
 struct AsStored {
-  template <class Acc, class Load, class Use>
-  void host_visit(std::int64_t, std::int64_t n, Load const& load, Use const& use) const {
-    constexpr int V = host::lanes<Acc>;
-    for (std::int64_t j = 0; j < n; j += V) {
-      int const count = n - j < V ? static_cast<int>(n - j) : V;
-      use(j, load(j, count), count);
-    }
-  }
-
   template <class Acc, class Team, class Load, class F>
   KOKKOS_INLINE_FUNCTION Acc device_sum(Team const& team, std::int64_t, std::int64_t n,
                                         Load const& load, F const& f) const {

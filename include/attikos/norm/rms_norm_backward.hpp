@@ -31,12 +31,16 @@ struct RmsNormBackward {
 
   void host_chunk(std::int64_t chunk) const {
     if constexpr (std::is_same_v<Way, AsStored>) {
-      if (x.rows.stride == 1 && dout.rows.stride == 1 && dx.rows.stride == 1 &&
-          unit_stride(weight)) {
-        dense_chunk(chunk);
-        return;
-      }
+      host::with_dense(
+          x.rows.stride == 1 && dout.rows.stride == 1 && dx.rows.stride == 1 && unit_stride(weight),
+          [&](auto dense) { stored_chunk<dense()>(chunk); });
+    } else {
+      chunk_by_way(chunk);
     }
+  }
+
+  /// host_chunk() of rows whose elements are not taken as they are stored.
+  void chunk_by_way(std::int64_t chunk) const {
     constexpr int V = host::lanes<Acc>;
     Acc* const partial = partials + chunk * x.size;
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
@@ -72,15 +76,16 @@ struct RmsNormBackward {
     }
   }
 
-  /// host_chunk() of whole rows whose elements lie side by side.
-  void dense_chunk(std::int64_t chunk) const {
+  /// host_chunk() of rows as they are stored; `Dense`: side by side.
+  template <bool Dense>
+  void stored_chunk(std::int64_t chunk) const {
     constexpr int V = host::lanes<Acc>;
     Acc* const partial = partials + chunk * x.size;
-    auto const w = row_reader<Acc, true>(weight);
+    auto const w = row_reader<Acc, Dense>(weight);
     bool const past = dx.rows.past_caches(x.rows.data) && dx.rows.past_caches(dout.rows.data);
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
-      host::RowReader<Acc, true, X> const read{x(r).data, 1};
-      host::RowReader<Acc, true, Dout> const gradient{dout(r).data, 1};
+      host::RowReader<Acc, Dense, X> const read{x(r).data, x.rows.stride};
+      host::RowReader<Acc, Dense, Dout> const gradient{dout(r).data, dout.rows.stride};
       auto const sums = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count);
@@ -90,8 +95,8 @@ struct RmsNormBackward {
       Acc const f = factor(host::reduce_sum<Acc, V>(sums.of[0]), x.size);
       Acc const c = host::reduce_sum<Acc, V>(sums.of[1]) * f / static_cast<Acc>(x.size);
       host::SumsOfRows<Acc> const add{r == chunks.first(chunk)};
-      host::write_row<Acc, true>(
-          dx(r).data, 1, x.size, past, ahead_of(r, x.rows, dout.rows),
+      host::write_row<Acc, Dense>(
+          dx(r).data, dx.rows.stride, x.size, past, ahead_of(r, x.rows, dout.rows),
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const g = gradient(j, count), v = read(j, count) * f;
             add(partial + j, g, v, count);
