@@ -63,9 +63,9 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// rounded to C's type, divided by the scale of the output first where there is one.
 ///
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
-/// \param A        [m, k] or [batch, m, k] ([k, m] with `trans_a`)
-/// \param B        [k, n] or [batch, k, n] ([n, k] with `trans_b`)
-/// \param C        [m, n] or [batch, m, n]; read only where beta ≠ 0
+/// \param a        [m, k] or [batch, m, k] ([k, m] with `trans_a`)
+/// \param b        [k, n] or [batch, k, n] ([n, k] with `trans_b`)
+/// \param c        [m, n] or [batch, m, n]; read only where beta ≠ 0
 /// \param options  factors, transposition, activation, precision, kernel, tile (see GemmOptions)
 /// \param extras   in any order:
 ///   - bias(view), n (or m) elements; residual(view), C's shape

@@ -221,7 +221,7 @@ std::size_t gemm_backward_workspace_size(DOut const& dout, GemmOptions const& op
 /// The residual's gradient is dD itself.
 ///
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
-/// \param A, B     as given to gemm()
+/// \param a, b     as given to gemm()
 /// \param dout     dD, the shape of C
 /// \param da, db   outputs of the shapes of A and B, or `none`. Where A or B is shared by the batch
 ///                 (rank 2 or batch 1), its gradient is summed over the batch

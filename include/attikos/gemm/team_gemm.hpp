@@ -123,7 +123,7 @@ inline void team_gemm_rows(TeamMatrix<A> const& a, TeamMatrix<B> const& b, TeamM
 ///
 /// \param team     member of a Kokkos::TeamPolicy; all its threads make the call, with equal
 ///                 arguments, outside of nested parallel loops
-/// \param A, B, C  rank-2 Views (subviews, scratch memory) of [m, k], [k, n], [m, n] (A is [k, m]
+/// \param a, b, c  rank-2 Views (subviews, scratch memory) of [m, k], [k, n], [m, n] (A is [k, m]
 ///                 with `trans_a`, B [n, k] with `trans_b`), any strides; extents below 2³¹, which
 ///                 must fit together: inside a kernel nothing is checked. C overlaps neither
 ///
