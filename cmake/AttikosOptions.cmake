@@ -3,6 +3,8 @@
 
 option(ATTIKOS_BUILD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(ATTIKOS_BUILD_C "Build libattikos, the C interface, and the Python package over it" ${ATTIKOS_BUILD_TESTS})
+set(ATTIKOS_BUILD_FORTRAN "AUTO" CACHE STRING
+    "Build the Fortran module over libattikos: ON, OFF, or AUTO, where there is a compiler for it")
 option(ATTIKOS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(ATTIKOS_BUILD_FUZZERS "Build the fuzzers of the examples' readers (needs Clang)" OFF)
 option(ATTIKOS_BUILD_PERF "Build the performance programs (needs Google Benchmark)" OFF)

@@ -15,8 +15,10 @@ endfunction()
 set(ATTIKOS_INSTALL_CMAKEDIR "${CMAKE_INSTALL_LIBDIR}/cmake/Attikos")
 
 set(ATTIKOS_HAVE_C OFF)
-if(ATTIKOS_BUILD_C AND ATTIKOS_INSTALL)  # bindings/c adds it to the export below
+set(ATTIKOS_HAVE_INSTALLED_FORTRAN OFF)
+if(ATTIKOS_BUILD_C AND ATTIKOS_INSTALL)  # bindings/c and bindings/fortran add theirs to the export below
   set(ATTIKOS_HAVE_C ON)
+  set(ATTIKOS_HAVE_INSTALLED_FORTRAN ${ATTIKOS_HAVE_FORTRAN})
 endif()
 set(attikos_exported attikos)
 if(ATTIKOS_BUILD_CUDA_COMPANION)
@@ -51,5 +53,10 @@ if(ATTIKOS_INSTALL)
           FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
   install(FILES "${PROJECT_BINARY_DIR}/include/attikos/config.hpp"
           DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/attikos")
+  if(ATTIKOS_HAVE_C)  # for those who build without CMake
+    file(RELATIVE_PATH attikos_up "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+    configure_file(cmake/attikos-c.pc.in "${PROJECT_BINARY_DIR}/attikos-c.pc" @ONLY)
+    install(FILES "${PROJECT_BINARY_DIR}/attikos-c.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+  endif()
   install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DATADIR}/doc/attikos")
 endif()

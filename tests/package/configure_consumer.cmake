@@ -67,8 +67,8 @@ if(NOT KOKKOS_NAMES_ARCHITECTURE)
 endif()
 
 # Components.
-configure(unknown ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=fortran)
-if(code EQUAL 0 OR NOT log MATCHES "component fortran: this Attikos has no component of this name; there are cuda and c")
+configure(unknown ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cobol)
+if(code EQUAL 0 OR NOT log MATCHES "component cobol: this Attikos has no component of this name; there are cuda, c and fortran")
   message(FATAL_ERROR "an unknown component: ${log}")
 endif()
 configure(cuda ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cuda)
