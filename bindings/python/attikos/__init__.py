@@ -56,6 +56,7 @@ from .matmul import (
     tensor_core_gemm_int8,
     triton_matmul,
 )
+from .patching import Change, patch
 from .rows import (
     l2_normalize,
     l2_normalize_backward,
@@ -87,6 +88,7 @@ __all__ = [
     "Array",
     "BenchmarkResult",
     "BenchmarkRunner",
+    "Change",
     "DType",
     "DeviceError",
     "Error",
@@ -138,6 +140,7 @@ __all__ = [
     "merge_split_states",
     "merge_states",
     "naive_attention",
+    "patch",
     "print_gpu_info",
     "quantize",
     "quantize_fp8",

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules with weights: torch.nn.Modules where PyTorch is installed, else small holders of NumPy arrays.
+"""Modules with weights: torch.nn.Modules where PyTorch is installed, else small holders of NumPy arrays. With PyTorch
+alone there are RMSNorm, LayerNorm, Attention and SwiGLU, too, with the state_dict of PyTorch's; attikos.patch() puts
+them into a model.
 
 device and dtype are those of the weights: PyTorch's defaults, or the CPU and float32. Weights follow
 torch.manual_seed(), or np.random.seed(). An x that is no tensor of PyTorch gives a result that is none, without
@@ -19,7 +21,7 @@ from . import _autograd
 from ._arguments import choice, integer, real
 from ._arrays import operand_of, torch_dtype
 from ._dtypes import FLOATING, DType, dtype_of, to_numpy
-from .errors import ArgumentError, DeviceError, ShapeMismatchError, UnsupportedDtypeError
+from .errors import ArgumentError, DeviceError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 from .fp8 import fp8_gemm, quantize_fp8
 from .fused import GATES, fused_gated_mlp, fused_rmsnorm_rope
 
@@ -84,6 +86,16 @@ class _NumpyModule:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.extra_repr()})"  # type: ignore[attr-defined]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Attention", "LayerNorm", "RMSNorm", "SwiGLU"):
+        if torch is None:
+            raise UnsupportedError(f"attikos.nn.{name}: it is a module of PyTorch, which is not installed")
+        from . import _torch_modules
+
+        return getattr(_torch_modules, name)
+    raise AttributeError(f"module 'attikos.nn' has no attribute {name!r}")
 
 
 Module: Any = _NumpyModule if torch is None else torch.nn.Module

@@ -381,6 +381,23 @@ class Masks(unittest.TestCase):
             distance = (model(tokens(), attention_mask=given).logits - right).norm().item()
             self.assertLess(distance, 1e-12 * right.norm().item())
 
+    def test_no_mask_and_two_terms(self):
+        """What layers say themselves counts where there is no mask; a bias of positions is added to one of floats."""
+        q, k, v = (torch.randn(2, 4, s, 8, generator=torch.Generator().manual_seed(s)) for s in (5, 9, 7))
+        k, v = k[:, :2], v[:, :2].repeat(1, 1, 2, 1)[:, :, :9]
+        a, b = (torch.randn(1, 4, 5, 9, generator=torch.Generator().manual_seed(s)) for s in (1, 2))
+
+        def check(query, given, **oracle):
+            out, _ = integration.attention(None, query, k, v, **given)
+            exact, bound, *_ = oracles.attention(*(x.numpy() for x in (query, k, v)), **oracle)
+            oracles.check(self, out.transpose(1, 2).numpy(), exact, bound, str(given.keys()))
+
+        check(q, {"attention_mask": None, "is_causal": True}, keep=np.tri(5, 9, dtype=bool))
+        check(q, {"attention_mask": None, "is_causal": False})
+        check(q[:, :, :1], {"attention_mask": None})
+        check(q, {"attention_mask": a, "position_bias": b}, added=(a.double() + b.double()).numpy())
+        check(q, {"attention_mask": a > 0, "position_bias": b}, added=b.double().numpy(), keep=(a > 0).numpy())
+
     def test_compiled(self):
         """One graph of a model and its gradients; one for all steps over a static cache, with masks from outside."""
         model = build("gemma2")
