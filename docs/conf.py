@@ -36,6 +36,7 @@ html_static_path = ["static"]
 html_css_files = ["attikos.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False
 html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#1d5a8f", "color-brand-content": "#1d5a8f"},
     "dark_css_variables": {"color-brand-primary": "#7fb8e6", "color-brand-content": "#7fb8e6"},

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the site needs beyond Sphinx: reference pages from the sources, pictures from text, and links to files of the
-repository.
+"""What the site needs beyond Sphinx: reference pages from the sources, pictures from text, plots from records, links to
+files of the repository.
 
 Directives:
   cxx-reference    public names of headers; a word names a header below include/attikos, or several by a pattern
   c-reference      the same, of headers below bindings/c/include/attikos
   python-reference public names of a module: its name, then names in it; without those all that it exports
   repository-page  a Markdown file of the repository that lies outside docs/
+  measured         a plot of a record of the repository, drawn when the site is built (plots.py has them by name)
   dot-picture      a picture in Graphviz's language, of a file beside the page
 """
 
@@ -21,6 +22,7 @@ import subprocess
 from typing import Any
 
 import doxygen
+import plots
 import python_source
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -117,6 +119,19 @@ class RepositoryPage(Reference):
         return section.children
 
 
+class Measured(Reference):
+    def run(self) -> list[nodes.Node]:
+        name = self.words()[0]
+        for record in plots.RECORDS[name]:
+            self.env.note_dependency(str(ROOT / record))
+        svg, alternative = plots.draw(name, ROOT)
+        caption, messages = self.state.inline_text(plots.caption(name, ROOT), self.lineno)
+        return [
+            *self.inserted(f'<div class="figure-box" role="img" aria-label="{alternative}">{svg}</div>'),
+            nodes.paragraph("", "", *caption, classes=["figure-caption"]), *messages,
+        ]  # fmt: skip
+
+
 class DotPicture(Reference):
     def run(self) -> list[nodes.Node]:
         source, *words = self.words()
@@ -124,7 +139,7 @@ class DotPicture(Reference):
         self.env.note_dependency(str(file))
         done = subprocess.run(["dot", "-Tsvg", str(file)], capture_output=True, text=True, check=True)
         svg = done.stdout[done.stdout.index("<svg") :]
-        style = r'<svg style="min-width: \1px; max-width: \1pt; width: 100%"'
+        style = r'<svg style="min-width: 36rem; max-width: \1pt; width: 100%"'
         svg = re.sub(r'<svg width="(\d+)pt" height="\d+pt"', style, svg, count=1)
         svg = re.sub(r'="black"', '="currentColor"', svg)
         svg = re.sub(r'<text ((?:(?!fill=).)*?)>', r'<text fill="currentColor" \1>', svg)
@@ -212,5 +227,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("c-reference", CReference)
     app.add_directive("python-reference", PythonReference)
     app.add_directive("repository-page", RepositoryPage)
+    app.add_directive("measured", Measured)
     app.add_directive("dot-picture", DotPicture)
     return {"parallel_read_safe": True, "parallel_write_safe": True, "version": "1"}

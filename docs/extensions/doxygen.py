@@ -111,7 +111,8 @@ class Describer:
         if child.tag == "computeroutput" and plain.strip():
             return f"``{plain.strip()}``" if "`" not in plain else escape(plain)
         if child.tag == "ref" and child.get("refid") in self.targets:
-            return f":cpp:any:`{plain} <{self.targets[child.get('refid', '')]}>`\\ "
+            glued = "\\ " if re.match(r"[\w(\[/]", child.tail or "") else ""  # a role ends at a space or a mark
+            return f":cpp:any:`{plain} <{self.targets[child.get('refid', '')]}>`{glued}"
         if child.tag in ("emphasis", "bold"):
             return f"*{escape(plain.strip())}*"
         if child.tag == "ulink":

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Runs the Python of the README and of the site's pages.
+
+  python_examples.py             pages' blocks in their order, one page after the other
+  python_examples.py PAGE...     these pages
+
+The blocks of a page (```python) share their names, as they would at a prompt. What a block prints is compared with the
+```output that follows it. Where PyTorch is not installed a page ends before the block that imports it, and the end of
+the run says how many are left; .ci/run wheel has PyTorch and runs all. Calls of other libraries are shown as
+{code-block} and are not run.
+"""
+
+import contextlib
+import importlib.util
+import io
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^( *)(```+)(python|output)\n(.*?)^\1\2 *$", re.M | re.S)
+
+
+def blocks(page: pathlib.Path) -> "list[tuple[str, int, str]]":
+    """(language, line, text) of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        indent = len(match[1])
+        lines = [line[indent:] for line in match[4].splitlines()]
+        found.append((match[3], text[: match.start()].count("\n") + 2, "\n".join(lines) + "\n"))
+    return found
+
+
+def run(page: pathlib.Path, has_torch: bool) -> "tuple[int, int, str]":
+    """Blocks that ran, blocks that were left, and what was wrong."""
+    names: "dict[str, object]" = {"__name__": "__main__"}
+    ran, printed, name = 0, "", page.relative_to(ROOT)
+    found = blocks(page)
+    for i, (language, line, text) in enumerate(found):
+        if language == "output":
+            if printed.rstrip() != text.rstrip():
+                return ran, 0, f"{name}:{line}: printed\n{printed}where the page shows\n{text}"
+            continue
+        if re.search(r"^\s*(import|from) torch\b", text, re.M) and not has_torch:
+            return ran, sum(kind == "python" for kind, *_ in found[i:]), ""
+        out = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(out):
+                exec(compile("\n" * (line - 1) + text, str(page), "exec"), names)  # errors tell the page's lines
+        except Exception as error:
+            import traceback
+
+            traceback.print_exc()
+            return ran, 0, f"{name}:{line}: {type(error).__name__}: {error}"
+        printed = out.getvalue()
+        ran += 1
+    return ran, 0, ""
+
+
+def main(arguments: "list[str]") -> int:
+    pages = [pathlib.Path(argument).resolve() for argument in arguments]
+    pages = pages or [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    has_torch = importlib.util.find_spec("torch") is not None
+    total, left, problems = 0, 0, []
+    for page in pages:
+        ran, unseen, problem = run(page, has_torch)
+        total, left = total + ran, left + unseen
+        problems += [problem] if problem else []
+    for problem in problems:
+        print(problem)
+    print(f"{total} blocks ran" + (f", {left} want PyTorch" if left else ""))
+    return 1 if problems or total == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
