@@ -12,6 +12,7 @@ option(ATTIKOS_INSTALL "Add install rules" ON)
 
 option(ATTIKOS_ENABLE_RAPIDCHECK "Build the property tests (needs RapidCheck)" ON)
 option(ATTIKOS_ENABLE_KOKKOS_KERNELS "Use the BLAS of Kokkos Kernels as a host path of gemm" OFF)
+option(ATTIKOS_ENABLE_MPI "Attikos::mpi and the tests of what runs on several ranks (needs MPI)" OFF)
 option(ATTIKOS_ENABLE_FAST_MATH "Fast math in the CUDA companion (error bounds are documented apart)" OFF)
 option(ATTIKOS_REQUIRE_CUDA_COMPANION "A Kokkos with CUDA but no companion is an error, not a warning" OFF)
 option(ATTIKOS_TEST_DELAYS "Build the CUDA kernels once more with random delays in their rings, and test them" OFF)

@@ -68,7 +68,7 @@ endif()
 
 # Components.
 configure(unknown ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cobol)
-if(code EQUAL 0 OR NOT log MATCHES "component cobol: this Attikos has no component of this name; there are cuda, c and fortran")
+if(code EQUAL 0 OR NOT log MATCHES "component cobol: this Attikos has no component of this name; there are cuda, c, fortran and mpi")
   message(FATAL_ERROR "an unknown component: ${log}")
 endif()
 configure(cuda ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cuda)

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Ranks that disagree, and ranks that cannot go on: all throw the same, and go on together.
+#include "context_checks.hpp"
+
+namespace attikos::test {
+namespace {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+
+/// What a call throws, as text; the type is checked.
+template <class E, class F>
+std::string thrown(F const& f) {
+  try {
+    f();
+  } catch (E const& error) {
+    return error.what();
+  } catch (std::exception const& error) {
+    ADD_FAILURE() << "another type: " << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return "";
+}
+
+/// All ranks have the same text, of which `part` is a part.
+void expect_same_text(std::string const& text, std::string const& part) {
+  char first[2048] = "";
+  std::snprintf(first, sizeof first, "%s", text.c_str());
+  MPI_Bcast(first, sizeof first, MPI_CHAR, 0, ranks().handle());
+  EXPECT_EQ(text, first);
+  EXPECT_NE(text.find(part), std::string::npos) << text << "\nexpected in it: " << part;
+}
+
+class Agreement : public testing::Test {
+ protected:
+  int last = ranks().size() - 1;
+  bool odd_one = ranks().rank() == last;
+  Shards shards = Shards::zigzag(40, ranks().size());
+  ContextCase usual{2, 4, 4, 8, 8, shards, {.strategy = Strategy::ring}};
+
+  template <class E = ShapeError>
+  void expect_difference(ContextCase const& other, std::string const& part) {
+    if (last == 0) return;  // nobody to disagree with
+    ContextRun<float> run(odd_one ? other : usual);
+    run.out.fill(7);
+    expect_same_text(thrown<E>([&] { run.call(); }), part);
+    run.out.download();
+    EXPECT_TRUE(run.out.unchanged());
+    check_context<float>(usual);  // the communicator is as good as before
+  }
+  std::string rank_has(std::string const& what) const {
+    return "rank " + std::to_string(last) + " has " + what;
+  }
+};
+
+TEST_F(Agreement, NamesRankAndArgument) {
+  ContextCase other = usual;
+  other.heads_q = 8;
+  expect_difference(other, rank_has("heads_q 8 where rank 0 has 4"));
+  other = usual;
+  other.batch = 3;
+  expect_difference(other, rank_has("batch 3 where rank 0 has 2"));
+  other = usual;
+  other.options.causal = true;
+  expect_difference(other, rank_has("causal 1 where rank 0 has 0"));
+  other = usual;
+  other.options.softcap = 3;
+  expect_difference(other, rank_has("other softcap than rank 0"));
+  other = usual;
+  other.options.strategy = Strategy::all_gather;
+  expect_difference(other, rank_has("strategy 2 where rank 0 has 1"));
+  other = usual;
+  other.sinks = true;
+  expect_difference(other, rank_has("sinks 1 where rank 0 has 0"));
+  other = usual;
+  other.lengths_q = {40, 1};
+  other.lengths_kv = {40, 1};
+  expect_difference(other, rank_has("other lengths of q than rank 0"));
+  other = usual;
+  other.shards = Shards::contiguous(40, ranks().size());
+  expect_difference(other, rank_has("other shards of q than rank 0"));
+}
+
+TEST_F(Agreement, NamesTypes) {
+  if (last == 0) return;
+  ContextRun<float> run(usual);
+  ContextRun<double> other(usual);
+  expect_same_text(thrown<DtypeError>([&] { odd_one ? other.call() : run.call(); }),
+                   rank_has("other element type than rank 0"));
+}
+
+TEST_F(Agreement, OneRankCannotGoOn) {
+  // Rows that the shards do not have.
+  ContextRun<float> run(usual);
+  Exec const exec;
+  Tensor<float, 4, Exec> k({2, 4, 77, 8}), v({2, 4, 77, 8});
+  auto const call = [&](auto const& keys, auto const& values) {
+    distributed::attention(exec, ranks(), shards, run.q.const_view(), keys, values, run.out.view(),
+                           run.lse.view(), usual.options);
+  };
+  auto const text = thrown<ShapeError>([&] {
+    odd_one ? call(k.const_view(), v.const_view()) : call(run.k.const_view(), run.v.const_view());
+  });
+  expect_same_text(text, "rank " + std::to_string(last) + " of " + std::to_string(ranks().size()) +
+                             " cannot go on: ");
+  expect_same_text(text, "k has 77 rows; expected ");
+  // An output that is an input, on one rank.
+  expect_same_text(thrown<Error>([&] {
+                     distributed::attention(exec, ranks(), shards, run.q.const_view(),
+                                            run.k.const_view(), run.v.const_view(),
+                                            odd_one ? run.q.view() : run.out.view(), run.lse.view(),
+                                            usual.options);
+                   }),
+                   "output out shares memory with q");
+  check_context<float>(usual);
+}
+
+TEST_F(Agreement, KernelsAreAskedBeforeAnythingIsSent) {
+  ContextCase other = usual;
+  other.options.kernel = "attention/of_tomorrow";
+  ContextRun<float> run(other);
+  expect_same_text(thrown<UnsupportedError>([&] { run.call(); }), "attention/of_tomorrow");
+  other.options.kernel = "portable";
+  check_all_strategies<float>(other);
+}
+
+TEST_F(Agreement, ShardsAreForTheseRanks) {
+  ContextRun<float> run(usual);
+  Exec const exec;
+  Shards const more = Shards::zigzag(40, ranks().size() + 1);
+  expect_same_text(thrown<ShapeError>([&] {
+                     distributed::attention(exec, ranks(), more, run.q.const_view(),
+                                            run.k.const_view(), run.v.const_view(), run.out.view(),
+                                            usual.options);
+                   }),
+                   "the shards of q are for " + std::to_string(ranks().size() + 1) + " ranks");
+}
+
+TEST_F(Agreement, InvariantBlocksNeedShardsThatBeginThere) {
+  ContextCase other = usual;
+  other.options.determinism = distributed::Determinism::rank_invariant;
+  other.options.block = 7;
+  if (other.shards.q.aligned_to(7)) return;  // of one rank
+  ContextRun<float> run(other);
+  expect_same_text(thrown<ShapeError>([&] { run.call(); }), "multiples of 7 positions");
+}
+
+TEST_F(Agreement, TheCallersCommunicatorIsLeftAlone) {
+  MPI_Errhandler before = MPI_ERRHANDLER_NULL, after = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
+  distributed::Communicator const own(MPI_COMM_WORLD);
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &after);
+  EXPECT_EQ(before, after);
+  MPI_Errhandler mine = MPI_ERRHANDLER_NULL;
+  MPI_Comm_get_errhandler(own.handle(), &mine);
+  EXPECT_EQ(mine, MPI_ERRORS_RETURN);
+  int same = MPI_IDENT;
+  MPI_Comm_compare(MPI_COMM_WORLD, own.handle(), &same);
+  EXPECT_EQ(same, MPI_CONGRUENT);
+}
+
+TEST_F(Agreement, AnErrorOfMpiEndsTheCommunicator) {
+  distributed::Communicator own(MPI_COMM_WORLD);
+  auto const text = thrown<CommunicationError>([&] {
+    own.check("MPI_Send", MPI_Send(nullptr, 0, MPI_BYTE, own.size() + 5, 0, own.handle()));
+  });
+  EXPECT_NE(text.find("MPI_Send on rank"), std::string::npos) << text;
+  EXPECT_FALSE(own.alive());
+  ContextRun<float> run(usual);
+  EXPECT_NE(thrown<CommunicationError>([&] {
+              distributed::attention(Exec(), own, shards, run.q.const_view(), run.k.const_view(),
+                                     run.v.const_view(), run.out.view(), usual.options);
+            }).find("the communicator is dead"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace attikos::test
