@@ -17,7 +17,10 @@ namespace distributed {
 /// Positions [begin, end) of one sequence. On the rank that holds them they are rows [local, local
 /// + end − begin) of its tensors.
 struct Piece {
-  std::int64_t sequence = 0, begin = 0, end = 0, local = 0;
+  std::int64_t sequence = 0;
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t local = 0;
 
   std::int64_t rows() const { return end - begin; }
   bool operator==(Piece const&) const = default;
