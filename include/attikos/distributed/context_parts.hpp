@@ -155,6 +155,7 @@ class ContextParts {
   }
 
   /// Writes the states as results: `out` and, if given, `lse` of all rows of the rank.
+  template <class O = T>
   void finish(AnyTensor const& out, AnyTensor const& lse) {
     for (Unit& unit : units_) {
       int const slot = problem_.invariant() ? unit.tree.root() : unit.slot;
@@ -172,8 +173,8 @@ class ContextParts {
       if (lse.given()) lse_ref = ref_of<Acc, 3>(rows_of_lse(lse, box));
       MergedSinks const sinks{problem_.sinks.type, problem_.sinks.data, problem_.sinks.stride[0]};
       launch_rows(exec_, operation_,
-                  MergeStatesRow<Acc, SplitStates<Acc, Acc>, T, Acc>{
-                      states, ref_of<T, 4>(part_of(out, box)), lse_ref, sinks},
+                  MergeStatesRow<Acc, SplitStates<Acc, Acc>, O, Acc>{
+                      states, ref_of<O, 4>(part_of(out, box)), lse_ref, sinks},
                   problem_.batch * problem_.heads_q * rows, problem_.head_dim_v);
     }
   }

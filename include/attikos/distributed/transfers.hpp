@@ -39,11 +39,11 @@ inline AnyTensor part_of(AnyTensor x, Box const& box) {
   return x;
 }
 
-/// Copies rows of the same extents.
-template <class T>
+/// Copies rows of the same extents, or adds them to what is there.
+template <class From, class To, bool Add>
 struct CopyRow {
-  TensorRef<T const, 4> from;
-  TensorRef<T, 4> to;
+  TensorRef<From const, 4> from;
+  TensorRef<To, 4> to;
 
   KOKKOS_INLINE_FUNCTION std::int64_t row_of(std::int64_t index, std::int64_t& b,
                                              std::int64_t& h) const {
@@ -52,32 +52,42 @@ struct CopyRow {
     h = bh % to.extent[1];
     return index % to.extent[2];
   }
+  KOKKOS_INLINE_FUNCTION static void put(To& target, From const& source) {
+    if constexpr (Add)
+      target += static_cast<To>(source);
+    else
+      target = static_cast<To>(source);
+  }
   void host_row(std::int64_t index) const {
     std::int64_t b = 0, h = 0;
     std::int64_t const i = row_of(index, b, h);
-    T const* const source = from.ptr(b, h, i, 0);
-    T* const target = to.ptr(b, h, i, 0);
+    From const* const source = from.ptr(b, h, i, 0);
+    To* const target = to.ptr(b, h, i, 0);
     if (from.stride[3] == 1 && to.stride[3] == 1) {
-      std::memcpy(target, source, static_cast<std::size_t>(to.extent[3]) * sizeof(T));
+      if constexpr (std::is_same_v<From, To> && !Add)
+        std::memcpy(target, source, static_cast<std::size_t>(to.extent[3]) * sizeof(To));
+      else
+        for (std::int64_t c = 0; c < to.extent[3]; ++c) put(target[c], source[c]);
       return;
     }
     for (std::int64_t c = 0; c < to.extent[3]; ++c)
-      target[c * to.stride[3]] = source[c * from.stride[3]];
+      put(target[c * to.stride[3]], source[c * from.stride[3]]);
   }
   template <class Team>
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
     std::int64_t b = 0, h = 0;
     std::int64_t const i = row_of(index, b, h);
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, to.extent[3]),
-                         [&](std::int64_t c) { to(b, h, i, c) = from(b, h, i, c); });
+                         [&](std::int64_t c) { put(to(b, h, i, c), from(b, h, i, c)); });
   }
 };
 
-template <class T, class Exec>
+template <class From, class To, bool Add = false, class Exec>
 void copy_rows(Exec const& exec, char const* operation, AnyTensor const& from,
                AnyTensor const& to) {
   if (to.extent[3] == 0) return;
-  launch_rows(exec, operation, CopyRow<T>{ref_of<T const, 4>(from), ref_of<T, 4>(to)},
+  launch_rows(exec, operation,
+              CopyRow<From, To, Add>{ref_of<From const, 4>(from), ref_of<To, 4>(to)},
               to.extent[0] * to.extent[1] * to.extent[2], to.extent[3]);
 }
 

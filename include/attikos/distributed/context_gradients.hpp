@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Gradients of context-parallel attention: one function for each strategy.
+#pragma once
+
+#include <attikos/attention/attention_backward.hpp>
+#include <attikos/distributed/context_cost.hpp>
+#include <attikos/distributed/context_transfers.hpp>
+#include <optional>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// What a rank's queries add to the gradients of blocks of keys and values, and the other way
+/// round. The log-sum-exp and the output of the whole make the gradients of a part those of the
+/// whole. \tparam W element type of tensors that products take and give
+template <class W, class Exec>
+class GradientParts {
+ public:
+  using Acc = AttentionAccumulator<W>;
+  using Piece = distributed::Piece;
+
+  GradientParts(char const* operation, Exec const& exec, ContextProblem const& problem,
+                distributed::Shards const& q_shards, distributed::Shards const& kv_shards,
+                int q_rank, std::vector<HeadRun> heads)
+      : operation_(operation),
+        exec_(exec),
+        problem_(problem),
+        q_pieces_(q_shards.pieces(q_rank)),
+        heads_(std::move(heads)) {
+    for (Piece const& piece : q_pieces_)
+      batches_.push_back(
+          batch_runs(problem, q_shards.length(piece.sequence), kv_shards.length(piece.sequence)));
+  }
+
+  /// Numbers of W that a product of so many rows writes before they are added.
+  static std::int64_t partial_size(ContextProblem const& p, std::int64_t q_rows,
+                                   std::int64_t kv_rows) {
+    return p.batch *
+           (p.heads_q * q_rows * p.head_dim + p.heads_kv * kv_rows * (p.head_dim + p.head_dim_v));
+  }
+
+  void set_queries(AnyTensor const& q, AnyTensor const& out, AnyTensor const& lse,
+                   AnyTensor const& dout, AnyTensor const& dq) {
+    q_ = q, out_ = out, lse_ = lse, dout_ = dout, dq_ = dq;
+  }
+  /// Where a product's results lie before they are added.
+  void set_partial(void* data) { partial_ = data; }
+
+  /// Adds to `dq` and to `dk`, `dv`, accumulators. Dry: kernels are asked whether they take the
+  /// products.
+  template <class Between>
+  void add_block(std::vector<Piece> const& pieces, AnyTensor const& k, AnyTensor const& v,
+                 AnyTensor const& dk, AnyTensor const& dv, bool dry, Between const& between) {
+    if (dry && *wanted_kernel(problem_.options.kernel) == '\0') return;
+    for (std::size_t i = 0; i < q_pieces_.size(); ++i) {
+      for (Piece const& keys : pieces) {
+        for (BatchRun const& run : batches_[i]) {
+          std::int64_t const offset = problem_.options.causal_alignment == CausalAlignment::top_left
+                                          ? 0
+                                          : run.length_kv - run.length_q;
+          auto const product = distributed::product_of(q_pieces_[i], keys, problem_.visible(),
+                                                       offset, run.length_q, run.length_kv);
+          if (!product) continue;
+          for (HeadRun const& heads : heads_) add(*product, run, heads, k, v, dk, dv, dry);
+        }
+        between();
+      }
+    }
+  }
+
+ private:
+  void add(distributed::Product const& p, BatchRun const& run, HeadRun const& h, AnyTensor const& k,
+           AnyTensor const& v, AnyTensor const& dk, AnyTensor const& dv, bool dry) {
+    Box const queries{{run.first, h.q_first, p.q_row}, {run.count, h.q_count, p.q_rows}};
+    Box const keys{{run.first, h.kv_first, p.kv_row}, {run.count, h.kv_count, p.kv_rows}};
+    AttentionBackwardTensors t;
+    t.forward.q = part_of(q_, queries);
+    t.forward.k = part_of(k, keys);
+    t.forward.v = part_of(v, keys);
+    t.forward.out = part_of(out_, queries);
+    t.forward.lse = as_lse(part_of(as_rows_of_one(lse_), queries));
+    t.dout = part_of(dout_, queries);
+    auto* next = static_cast<W*>(partial_);
+    auto const partial = [&](AnyTensor const& like) {
+      AnyTensor const x = dense_rows(next, dtype_of<W>, like.extent[0], like.extent[1],
+                                     like.extent[2], like.extent[3], like.extent[3]);
+      if (next != nullptr) next += x.extent[0] * x.stride[0];
+      return x;
+    };
+    t.dq = partial(t.forward.q);
+    t.dk = partial(t.forward.k);
+    t.dv = partial(t.forward.v);
+    Explanation explanation;
+    attention_backward_run<W>(exec_, t, problem_.product_options(p.window), pair_functors(),
+                              dry ? &explanation : nullptr);
+    if (dry) return;
+    copy_rows<W, Acc, true>(exec_, operation_, t.dq, part_of(dq_, queries));
+    copy_rows<W, Acc, true>(exec_, operation_, t.dk, part_of(dk, keys));
+    copy_rows<W, Acc, true>(exec_, operation_, t.dv, part_of(dv, keys));
+  }
+
+  char const* operation_;
+  Exec const& exec_;
+  ContextProblem const& problem_;
+  std::vector<Piece> q_pieces_;
+  std::vector<std::vector<BatchRun>> batches_;
+  std::vector<HeadRun> heads_;
+  AnyTensor q_, out_, lse_, dout_, dq_;
+  void* partial_ = nullptr;
+};
+
+/// A call of distributed::attention_backward().
+template <class T, class Exec>
+class GradientCall : private ContextTransfers<T, Exec> {
+  using Base = ContextTransfers<T, Exec>;
+  using Base::comm_;
+  using Base::exec_;
+  using Base::operation_;
+  using Base::problem_;
+  using Base::shards_;
+  using Base::width_;
+
+ public:
+  using typename Base::Acc;
+  using typename Base::Shards;
+  using typename Base::Space;
+  static constexpr char const* operation = "distributed::attention_backward";
+  /// Hosts, whose kernels compute 16-bit tensors in float anyway, are given float, so that what
+  /// products add to a gradient is not rounded each time; kernels of devices want their types.
+  using W = std::conditional_t<is_host_space<Exec>, Acc, T>;
+
+  GradientCall(Exec const& exec, distributed::Communicator& comm,
+               distributed::ContextShards const& shards, ContextProblem const& problem,
+               AttentionBackwardTensors const& t)
+      : Base(operation, exec, comm, shards, problem),
+        q_(t.forward.q.with_rank(4)),
+        k_(t.forward.k.with_rank(4)),
+        v_(t.forward.v.with_rank(4)),
+        out_(t.forward.out.with_rank(4)),
+        lse_(t.forward.lse.with_rank(3)),
+        dout_(t.dout.with_rank(4)),
+        dq_(t.dq.with_rank(4)),
+        dk_(t.dk.with_rank(4)),
+        dv_(t.dv.with_rank(4)) {}
+
+  void prepare(distributed::Strategy strategy) {
+    strategy_ = strategy;
+    whole_kv_ = shards_.kv.whole();
+    ContextProblem const& p = problem_;
+    std::int64_t const q_rows = shards_.q.rows(comm_.rank());
+    if (strategy == distributed::Strategy::all_to_all) {
+      prepare_heads();
+      return;
+    }
+    message_rows(operation_, shards_.kv.total() * p.batch * p.heads_kv);
+    parts_.emplace(operation_, exec_, p, shards_.q, shards_.kv, comm_.rank(),
+                   std::vector<HeadRun>{{0, p.heads_q, 0, p.heads_kv}});
+    sum_q_ = dense_rows(this->plain(9, q_rows * p.batch * p.heads_q * p.head_dim * acc),
+                        dtype_of<Acc>, p.batch, p.heads_q, q_rows, p.head_dim, p.head_dim);
+    work_q_ = work(10, q_);
+    work_out_ = work(11, out_);
+    work_dout_ = work(12, dout_);
+    parts_->set_queries(work_q_, work_out_, lse_, work_dout_, sum_q_);
+    bool const ring = strategy == distributed::Strategy::ring;
+    std::int64_t const rows = ring ? shards_.kv.max_rows() : shards_.kv.total();
+    parts_->set_partial(this->plain(13, partial_bytes(p, q_rows, rows)));
+    if constexpr (!std::is_same_v<T, W>)
+      work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
+    if (ring) {
+      for (int b = 0; b < 2; ++b) {
+        blocks_[b] = this->message(b, this->pair_bytes(rows));
+        sums_[b] = this->message(2 + b, this->pair_bytes(rows, acc));
+      }
+      mine_ = this->plain(15, this->pair_bytes(rows, acc));
+      for (int r = 0; r < comm_.size(); ++r) add_block(r, nullptr, nullptr, true, [] {});
+    } else {
+      this->prepare_gather();
+      mine_ = this->plain(15, this->pair_bytes(rows, acc));
+      sums_[0] = this->message(2, this->pair_bytes(rows, acc));
+      sums_[1] =
+          this->message(3, this->pair_bytes(shards_.kv.rows(comm_.rank()) * comm_.size(), acc));
+      add_all_pairs(true);
+    }
+  }
+
+  void run() {
+    switch (strategy_) {
+      case distributed::Strategy::all_gather:
+        return run_gather();
+      case distributed::Strategy::all_to_all:
+        return run_heads();
+      default:
+        return run_ring();
+    }
+  }
+
+ private:
+  static constexpr auto acc = static_cast<std::int64_t>(sizeof(Acc));
+
+  static std::int64_t partial_bytes(ContextProblem const& p, std::int64_t q_rows,
+                                    std::int64_t kv_rows) {
+    return GradientParts<W, Exec>::partial_size(p, q_rows, kv_rows) *
+           static_cast<std::int64_t>(sizeof(W));
+  }
+
+  /// A tensor as products take it: itself, or memory for a copy in W.
+  AnyTensor work(int number, AnyTensor const& x) {
+    if constexpr (std::is_same_v<T, W>) return x;
+    std::int64_t const numbers = x.extent[0] * x.extent[1] * x.extent[2] * x.extent[3];
+    return dense_rows(this->plain(number, numbers * static_cast<std::int64_t>(sizeof(W))),
+                      dtype_of<W>, x.extent[0], x.extent[1], x.extent[2], x.extent[3], x.extent[3]);
+  }
+  void convert([[maybe_unused]] AnyTensor const& from, [[maybe_unused]] AnyTensor const& to) {
+    if constexpr (!std::is_same_v<T, W>) copy_rows<T, W>(exec_, operation_, from, to);
+  }
+  void clear(AnyTensor const& x) {
+    Kokkos::View<Acc*, Space, Kokkos::MemoryTraits<Kokkos::Unmanaged>> const all(
+        static_cast<Acc*>(x.output()),
+        static_cast<std::size_t>(x.extent[0] * x.extent[1] * x.extent[2] * x.extent[3]));
+    Kokkos::deep_copy(exec_, all, Acc(0));
+  }
+  AnyTensor gradients_at(void* data, std::int64_t rows) const {
+    AnyTensor x = this->pairs_at(data, rows);
+    x.type = dtype_of<Acc>;
+    return x;
+  }
+  AnyTensor work_pairs(AnyTensor const& pairs) {
+    AnyTensor x = pairs;
+    if constexpr (!std::is_same_v<T, W>) {
+      x.data = work_pairs_;
+      x.type = dtype_of<W>;
+    }
+    return x;
+  }
+
+  void begin() {
+    clear(sum_q_);
+    convert(q_, work_q_);
+    convert(out_, work_out_);
+    convert(dout_, work_dout_);
+  }
+
+  template <class Between>
+  void add_block(int owner, void* data, void* gradients, bool dry, Between const& between) {
+    std::int64_t const rows = shards_.kv.rows(owner);
+    AnyTensor const pairs = this->pairs_at(data, rows), x = work_pairs(pairs);
+    AnyTensor const g = gradients_at(gradients, rows);
+    if (!dry) {
+      clear(g);
+      convert(pairs, x);
+    }
+    parts_->add_block(shards_.kv.pieces(owner), this->keys_of(x), this->values_of(x),
+                      this->keys_of(g), this->values_of(g), dry, between);
+  }
+
+  /// Sums of a block travel one step behind the block: a rank adds what its queries give.
+  void run_ring() {
+    int const n = comm_.size(), me = comm_.rank();
+    RowType const row(comm_, width_ * Base::element), sum_row(comm_, width_ * acc);
+    this->pack_pairs(k_, v_, blocks_[0].data);
+    blocks_[0].to_wire(exec_, this->pair_bytes(shards_.kv.rows(me)));
+    begin();
+    MPI_Request sending[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    auto const wait = [&](MPI_Request& request) {
+      comm_.check("MPI_Wait", MPI_Wait(&request, MPI_STATUS_IGNORE));
+    };
+    for (int step = 0; step < n; ++step) {
+      auto const s = distributed::ring_step(me, n, step);
+      MessageBuffer<Exec> const &here = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
+      MessageBuffer<Exec> const& sums = sums_[step % 2];
+      std::int64_t const rows = shards_.kv.rows(s.block);
+      std::int64_t const rows_next = shards_.kv.rows((s.block - 1 + n) % n);
+      MPI_Request requests[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+      wait(sending[step % 2]);
+      exec_.fence("attikos::distributed::attention_backward: a block is free");
+      if (s.transfers) {
+        comm_.check("MPI_Irecv", MPI_Irecv(next.wire, this->pair_count(rows_next), row.get(),
+                                           s.from, 0, comm_.handle(), &requests[0]));
+        comm_.check("MPI_Isend", MPI_Isend(here.wire, this->pair_count(rows), row.get(), s.to, 0,
+                                           comm_.handle(), &requests[1]));
+      }
+      if (step > 0)
+        comm_.check("MPI_Irecv", MPI_Irecv(sums.wire, this->pair_count(rows), sum_row.get(), s.from,
+                                           1, comm_.handle(), &requests[2]));
+      this->unless_failed([&] {
+        add_block(s.block, here.data, step == 0 ? sums.data : mine_, false,
+                  [&] { this->progress(2, requests); });
+      });
+      if (step > 0) {
+        wait(requests[2]);
+        sums.from_wire(exec_, this->pair_bytes(rows, acc));
+        copy_rows<Acc, Acc, true>(exec_, operation_, gradients_at(mine_, rows),
+                                  gradients_at(sums.data, rows));
+      }
+      if (n > 1) {
+        sums.to_wire(exec_, this->pair_bytes(rows, acc));
+        exec_.fence("attikos::distributed::attention_backward: sums of a block are there");
+        comm_.check("MPI_Isend", MPI_Isend(sums.wire, this->pair_count(rows), sum_row.get(), s.to,
+                                           1, comm_.handle(), &sending[step % 2]));
+      }
+      if (s.transfers) {
+        comm_.check("MPI_Waitall", MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        next.from_wire(exec_, this->pair_bytes(rows_next));
+      }
+    }
+    // This rank's block has been everywhere and comes home.
+    MessageBuffer<Exec> const& home = sums_[n > 1 ? n % 2 : 0];
+    std::int64_t const own = shards_.kv.rows(me);
+    if (n > 1) {
+      wait(sending[n % 2]);
+      comm_.check("MPI_Recv", MPI_Recv(home.wire, this->pair_count(own), sum_row.get(),
+                                       (me - 1 + n) % n, 1, comm_.handle(), MPI_STATUS_IGNORE));
+      home.from_wire(exec_, this->pair_bytes(own, acc));
+      wait(sending[(n + 1) % 2]);
+    }
+    this->throw_if_one_failed();
+    write(gradients_at(home.data, own));
+  }
+
+  void write(AnyTensor const& sums) {
+    copy_rows<Acc, T>(exec_, operation_, this->keys_of(sums), dk_);
+    copy_rows<Acc, T>(exec_, operation_, this->values_of(sums), dv_);
+    copy_rows<Acc, T>(exec_, operation_, sum_q_, dq_);
+  }
+
+  void add_all_pairs(bool dry) {
+    std::int64_t const total = shards_.kv.total();
+    AnyTensor const x = work_pairs(this->ordered_pairs_), g = gradients_at(mine_, total);
+    if (!dry) {
+      clear(g);
+      convert(this->ordered_pairs_, x);
+    }
+    parts_->add_block(whole_kv_.pieces(0), this->keys_of(x), this->values_of(x), this->keys_of(g),
+                      this->values_of(g), dry, [] {});
+  }
+
+  void run_gather() {
+    int const n = comm_.size();
+    this->gather_pairs(k_, v_);
+    begin();
+    this->unless_failed([&] { add_all_pairs(false); });
+    // Each rank gets what all have for its rows, and adds it in the order of ranks.
+    std::int64_t const total = shards_.kv.total(), own = shards_.kv.rows(comm_.rank());
+    auto const at = [&](MessageBuffer<Exec> const& x, std::int64_t rows) {
+      return static_cast<char*>(x.data) + this->pair_bytes(rows, acc);
+    };
+    std::vector<int> counts, places, own_counts, own_places;
+    std::int64_t before = 0;
+    for (int r = 0; r < n; ++r) {
+      std::int64_t const rows = shards_.kv.rows(r);
+      this->template take_from_order<Acc>(shards_.kv, r, gradients_at(mine_, total),
+                                          gradients_at(at(sums_[0], before), rows));
+      counts.push_back(this->pair_count(rows));
+      places.push_back(this->pair_count(before));
+      own_counts.push_back(this->pair_count(own));
+      own_places.push_back(this->pair_count(own) * r);
+      before += rows;
+    }
+    RowType const row(comm_, width_ * acc);
+    sums_[0].to_wire(exec_, this->pair_bytes(total, acc));
+    exec_.fence("attikos::distributed::attention_backward: sums are packed");
+    comm_.check("MPI_Alltoallv",
+                MPI_Alltoallv(sums_[0].wire, counts.data(), places.data(), row.get(), sums_[1].wire,
+                              own_counts.data(), own_places.data(), row.get(), comm_.handle()));
+    sums_[1].from_wire(exec_, this->pair_bytes(own * n, acc));
+    AnyTensor const sum = gradients_at(sums_[1].data, own);
+    for (int r = 1; r < n; ++r)
+      copy_rows<Acc, Acc, true>(exec_, operation_, gradients_at(at(sums_[1], own * r), own), sum);
+    this->throw_if_one_failed();
+    write(sum);
+  }
+
+  void prepare_heads() {
+    own_heads_ = this->problem_of_heads();
+    whole_q_ = shards_.q.whole();
+    ContextProblem const& p = problem_;
+    parts_.emplace(operation_, exec_, own_heads_, whole_q_, whole_kv_, 0, this->own_head_runs());
+    x_q_ = this->exchange_of(0, false, p.head_dim, p.type);
+    x_k_ = this->exchange_of(1, true, p.head_dim, p.type);
+    x_v_ = this->exchange_of(2, true, p.head_dim_v, p.type);
+    x_out_ = this->exchange_of(3, false, p.head_dim_v, p.type);
+    x_lse_ = this->exchange_of(4, false, 1, dtype_of<Acc>);
+    x_dout_ = this->exchange_of(5, false, p.head_dim_v, p.type);
+    x_dq_ = this->exchange_of(6, false, p.head_dim, dtype_of<Acc>);
+    x_dk_ = this->exchange_of(7, true, p.head_dim, dtype_of<Acc>);
+    x_dv_ = this->exchange_of(8, true, p.head_dim_v, dtype_of<Acc>);
+    work_q_ = work(10, x_q_.ordered);
+    work_out_ = work(11, x_out_.ordered);
+    work_dout_ = work(12, x_dout_.ordered);
+    work_k_ = work(14, x_k_.ordered);
+    work_v_ = work(16, x_v_.ordered);
+    parts_->set_queries(work_q_, work_out_, as_lse(x_lse_.ordered), work_dout_, x_dq_.ordered);
+    parts_->set_partial(
+        this->plain(13, partial_bytes(own_heads_, shards_.q.total(), shards_.kv.total())));
+    std::int64_t const own = shards_.kv.rows(comm_.rank());
+    mine_ = this->plain(15, this->pair_bytes(own, acc));
+    add_heads(true);
+  }
+
+  void add_heads(bool dry) {
+    parts_->add_block(whole_kv_.pieces(0), work_k_, work_v_, x_dk_.ordered, x_dv_.ordered, dry,
+                      [] {});
+  }
+
+  void run_heads() {
+    this->template to_heads<T>(x_q_, q_);
+    this->template to_heads<T>(x_k_, k_);
+    this->template to_heads<T>(x_v_, v_);
+    this->template to_heads<T>(x_out_, out_);
+    this->template to_heads<Acc>(x_lse_, as_rows_of_one(lse_));
+    this->template to_heads<T>(x_dout_, dout_);
+    this->unless_failed([&] {
+      for (auto const& [from, to] : {std::pair{x_q_.ordered, work_q_},
+                                     {x_k_.ordered, work_k_},
+                                     {x_v_.ordered, work_v_},
+                                     {x_out_.ordered, work_out_},
+                                     {x_dout_.ordered, work_dout_}})
+        convert(from, to);
+      for (auto const& x : {x_dq_.ordered, x_dk_.ordered, x_dv_.ordered}) clear(x);
+      add_heads(false);
+    });
+    AnyTensor const sums = gradients_at(mine_, shards_.kv.rows(comm_.rank()));
+    clear(sums);
+    auto const add = [&](AnyTensor const& part, AnyTensor const& to) {
+      copy_rows<Acc, Acc, true>(exec_, operation_, part, to);
+    };
+    this->template to_rows<Acc>(x_dk_, this->keys_of(sums), add);
+    this->template to_rows<Acc>(x_dv_, this->values_of(sums), add);
+    exchange_dq();
+    this->throw_if_one_failed();
+    for (int r = 0; r < comm_.size(); ++r)
+      copy_rows<Acc, T>(exec_, operation_, this->part_by_rows(x_dq_, r, dtype_of<Acc>),
+                        part_of(dq_, this->head_box(x_dq_, r)));
+    copy_rows<Acc, T>(exec_, operation_, this->keys_of(sums), dk_);
+    copy_rows<Acc, T>(exec_, operation_, this->values_of(sums), dv_);
+  }
+  void exchange_dq() {
+    this->template to_rows<Acc>(x_dq_, dq_, [](AnyTensor const&, AnyTensor const&) {});
+  }
+
+  AnyTensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
+  distributed::Strategy strategy_ = distributed::Strategy::ring;
+  ContextProblem own_heads_;
+  Shards whole_q_, whole_kv_;
+  std::optional<GradientParts<W, Exec>> parts_;
+  AnyTensor sum_q_, work_q_, work_out_, work_dout_, work_k_, work_v_;
+  void *work_pairs_ = nullptr, *mine_ = nullptr;
+  MessageBuffer<Exec> blocks_[2], sums_[2];
+  HeadExchange<Exec> x_q_, x_k_, x_v_, x_out_, x_lse_, x_dout_, x_dq_, x_dk_, x_dv_;
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

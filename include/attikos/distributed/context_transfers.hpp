@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// How rows of queries, keys and values get to other ranks and back: what context-parallel
+/// attention and its gradients have in common.
+#pragma once
+
+#include <attikos/distributed/agreement.hpp>
+#include <attikos/distributed/context_parts.hpp>
+#include <exception>
+#include <vector>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Query heads [first, first + count) that a rank works on where heads are dealt out, and the key
+/// heads they need.
+struct HeadShare {
+  std::int64_t q_first, q_count, kv_first, kv_count;
+};
+
+inline HeadShare head_share(std::int64_t heads_q, std::int64_t heads_kv, int rank, int ranks) {
+  std::int64_t const first = heads_q * rank / ranks, last = heads_q * (rank + 1) / ranks;
+  if (first == last) return {first, 0, 0, 0};
+  std::int64_t const group = heads_q / heads_kv;
+  return {first, last - first, first / group, (last - 1) / group + 1 - first / group};
+}
+
+/// Runs of heads that attention() takes at once: all where each key head serves as many query heads
+/// as the others, else key head by key head.
+inline std::vector<HeadRun> head_runs(HeadShare const& share, std::int64_t group) {
+  if (share.q_count == 0) return {};
+  bool const whole = share.kv_count == 1 ||
+                     (share.q_first % group == 0 && share.q_count == share.kv_count * group);
+  if (whole) return {{0, share.q_count, 0, share.kv_count}};
+  std::vector<HeadRun> runs;
+  for (std::int64_t h = 0; h < share.kv_count; ++h) {
+    std::int64_t const first = std::max((share.kv_first + h) * group, share.q_first);
+    std::int64_t const last =
+        std::min((share.kv_first + h + 1) * group, share.q_first + share.q_count);
+    runs.push_back({first - share.q_first, last - first, h, 1});
+  }
+  return runs;
+}
+
+/// A tensor on its way between ranks that hold rows of all heads and ranks that hold all rows of
+/// some heads.
+template <class Exec>
+struct HeadExchange {
+  distributed::Shards const* shards = nullptr;
+  bool kv = false;  ///< of key heads, which several ranks may have
+  std::int64_t features = 0, element_bytes = 0;
+  MessageBuffer<Exec> by_rows, by_heads;  ///< messages that hold, or go to, either
+  AnyTensor ordered;                      ///< this rank's heads, rows in the order of positions
+};
+
+/// What a call of either operation has and does.
+template <class T, class Exec>
+class ContextTransfers {
+ public:
+  using Acc = AttentionAccumulator<T>;
+  using Piece = distributed::Piece;
+  using Shards = distributed::Shards;
+  using Space = typename Exec::memory_space;
+
+  ContextTransfers(char const* operation, Exec const& exec, distributed::Communicator& comm,
+                   distributed::ContextShards const& shards, ContextProblem const& problem)
+      : operation_(operation), exec_(exec), comm_(comm), shards_(shards), problem_(problem) {
+    width_ = problem.head_dim + problem.head_dim_v;
+  }
+
+ protected:
+  static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
+  static constexpr int first_plain = 40;  ///< numbers of buffers that no message uses
+
+  /// What a failure of one rank in the middle of a call comes to: it goes on sending what others
+  /// wait for, and throws at the end.
+  template <class F>
+  void unless_failed(F const& f) {
+    if (failure_) return;
+    try {
+      f();
+    } catch (CommunicationError const&) {
+      throw;
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  /// Where others got inputs of this rank alone, which are right.
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  /// Where others got results of this rank.
+  void throw_if_one_failed() {
+    int const mine = failure_ ? comm_.rank() : comm_.size();
+    int first = 0;
+    comm_.check("MPI_Allreduce", MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm_.handle()));
+    rethrow();
+    if (first != comm_.size())
+      raise<Error>(operation_, ": rank ", first, " of ", comm_.size(),
+                   " failed in the middle of the call; outputs hold nothing of use");
+  }
+
+  /// Most MPIs move large messages only while they are called.
+  void progress(int count, MPI_Request* requests) {
+    int done = 0;
+    comm_.check("MPI_Testall", MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE));
+  }
+
+  MessageBuffer<Exec> message(int number, std::int64_t bytes) {
+    return MessageBuffer<Exec>(operation_, comm_, number, bytes);
+  }
+  void* plain(int number, std::int64_t bytes) {
+    return comm_.template buffer<Space>(operation_, first_plain + number,
+                                        static_cast<std::size_t>(bytes));
+  }
+
+  // Keys and values in one message: each row of keys is followed by that of values.
+  AnyTensor pairs_at(void* data, std::int64_t rows) const {
+    return dense_rows(data, problem_.type, problem_.batch, problem_.heads_kv, rows, width_, width_);
+  }
+  AnyTensor keys_of(AnyTensor pairs) const {
+    pairs.extent[3] = problem_.head_dim;
+    return pairs;
+  }
+  AnyTensor values_of(AnyTensor pairs) const {
+    if (pairs.data != nullptr)
+      pairs.data = pairs.as<char>() + problem_.head_dim * dtype_size(pairs.type);
+    pairs.extent[3] = problem_.head_dim_v;
+    return pairs;
+  }
+  int pair_count(std::int64_t rows) const {
+    return static_cast<int>(rows * problem_.batch * problem_.heads_kv);
+  }
+  std::int64_t pair_bytes(std::int64_t rows, std::int64_t size = element) const {
+    return rows * problem_.batch * problem_.heads_kv * width_ * size;
+  }
+  void pack_pairs(AnyTensor const& k, AnyTensor const& v, void* data) {
+    AnyTensor const pairs = pairs_at(data, shards_.kv.rows(comm_.rank()));
+    copy_rows<T, T>(exec_, operation_, k, keys_of(pairs));
+    copy_rows<T, T>(exec_, operation_, v, values_of(pairs));
+  }
+
+  /// All keys and values, in the order of positions, in ordered_pairs_.
+  void prepare_gather() {
+    std::int64_t const total = shards_.kv.total();
+    message_rows(operation_, total * problem_.batch * problem_.heads_kv);
+    own_ = message(0, pair_bytes(shards_.kv.rows(comm_.rank())));
+    gathered_ = message(1, pair_bytes(total));
+    ordered_pairs_ = pairs_at(plain(0, pair_bytes(total)), total);
+  }
+  void gather_pairs(AnyTensor const& k, AnyTensor const& v) {
+    int const n = comm_.size();
+    std::int64_t const own = shards_.kv.rows(comm_.rank());
+    RowType const row(comm_, width_ * element);
+    pack_pairs(k, v, own_.data);
+    own_.to_wire(exec_, pair_bytes(own));
+    exec_.fence("attikos::distributed: keys and values are packed");
+    std::vector<int> counts, places;
+    int place = 0;
+    for (int r = 0; r < n; ++r) {
+      counts.push_back(pair_count(shards_.kv.rows(r)));
+      places.push_back(place);
+      place += counts.back();
+    }
+    comm_.check("MPI_Allgatherv",
+                MPI_Allgatherv(own_.wire, pair_count(own), row.get(), gathered_.wire, counts.data(),
+                               places.data(), row.get(), comm_.handle()));
+    gathered_.from_wire(exec_, pair_bytes(shards_.kv.total()));
+    std::int64_t before = 0;
+    for (int r = 0; r < n; ++r) {
+      std::int64_t const rows = shards_.kv.rows(r);
+      put_in_order<T>(shards_.kv, r,
+                      pairs_at(static_cast<char*>(gathered_.data) + pair_bytes(before), rows),
+                      ordered_pairs_);
+      before += rows;
+    }
+  }
+
+  /// Calls f(rows of the rank, the same rows in the order of positions) for each piece of a rank.
+  template <class F>
+  static void for_each_piece(Shards const& shards, int rank, AnyTensor const& rows,
+                             AnyTensor const& all, F const& f) {
+    for (Piece const& piece : shards.pieces(rank)) {
+      std::int64_t const at = shards.offset(piece.sequence) + piece.begin;
+      std::int64_t const b = all.extent[0], h = all.extent[1];
+      f(part_of(rows, {{0, 0, piece.local}, {b, h, piece.rows()}}),
+        part_of(all, {{0, 0, at}, {b, h, piece.rows()}}));
+    }
+  }
+  template <class E>
+  void put_in_order(Shards const& shards, int rank, AnyTensor const& rows, AnyTensor const& all) {
+    for_each_piece(shards, rank, rows, all, [&](AnyTensor const& from, AnyTensor const& to) {
+      copy_rows<E, E>(exec_, operation_, from, to);
+    });
+  }
+  template <class E>
+  void take_from_order(Shards const& shards, int rank, AnyTensor const& all,
+                       AnyTensor const& rows) {
+    for_each_piece(shards, rank, rows, all, [&](AnyTensor const& to, AnyTensor const& from) {
+      copy_rows<E, E>(exec_, operation_, from, to);
+    });
+  }
+
+  HeadShare share_of(int rank) const {
+    return head_share(problem_.heads_q, problem_.heads_kv, rank, comm_.size());
+  }
+  static std::int64_t heads_of(HeadShare const& share, bool kv) {
+    return kv ? share.kv_count : share.q_count;
+  }
+
+  /// Memory of an exchange. \param number of its first message and its plain buffer
+  HeadExchange<Exec> exchange_of(int number, bool kv, std::int64_t features, DType type) {
+    HeadExchange<Exec> x;
+    x.shards = kv ? &shards_.kv : &shards_.q;
+    x.kv = kv;
+    x.features = features;
+    x.element_bytes = dtype_size(type);
+    std::int64_t copies = 0;
+    for (int r = 0; r < comm_.size(); ++r) copies += heads_of(share_of(r), kv);
+    std::int64_t const heads = heads_of(share_of(comm_.rank()), kv), batch = problem_.batch;
+    std::int64_t const row = features * x.element_bytes;
+    std::int64_t const rows_out = batch * copies * x.shards->rows(comm_.rank());
+    std::int64_t const rows_in = batch * heads * x.shards->total();
+    message_rows(operation_, std::max(rows_out, rows_in));
+    x.by_rows = message(2 * number, rows_out * row);
+    x.by_heads = message(2 * number + 1, rows_in * row);
+    x.ordered = dense_rows(plain(number, rows_in * row), type, batch, heads, x.shards->total(),
+                           features, features);
+    return x;
+  }
+
+  /// The parts of the two messages that this rank has with rank r, as tensors.
+  AnyTensor part_by_rows(HeadExchange<Exec> const& x, int rank, DType type) const {
+    std::int64_t const rows = x.shards->rows(comm_.rank());
+    std::int64_t before = 0;
+    for (int r = 0; r < rank; ++r) before += heads_of(share_of(r), x.kv);
+    return dense_rows(static_cast<char*>(x.by_rows.data) +
+                          before * problem_.batch * rows * x.features * x.element_bytes,
+                      type, problem_.batch, heads_of(share_of(rank), x.kv), rows, x.features,
+                      x.features);
+  }
+  AnyTensor part_by_heads(HeadExchange<Exec> const& x, int rank, DType type) const {
+    std::int64_t const heads = heads_of(share_of(comm_.rank()), x.kv);
+    std::int64_t before = 0;
+    for (int r = 0; r < rank; ++r) before += x.shards->rows(r);
+    return dense_rows(static_cast<char*>(x.by_heads.data) +
+                          before * problem_.batch * heads * x.features * x.element_bytes,
+                      type, problem_.batch, heads, x.shards->rows(rank), x.features, x.features);
+  }
+  Box head_box(HeadExchange<Exec> const& x, int rank) const {
+    HeadShare const share = share_of(rank);
+    return {{0, x.kv ? share.kv_first : share.q_first, 0},
+            {problem_.batch, heads_of(share, x.kv), x.shards->rows(comm_.rank())}};
+  }
+
+  /// One MPI_Alltoallv, to heads or back to rows.
+  void exchange(HeadExchange<Exec> const& x, bool to_heads) {
+    std::int64_t const row_bytes = x.features * x.element_bytes;
+    RowType const row(comm_, row_bytes);
+    std::vector<int> of_rows, of_heads, row_places, head_places;
+    std::int64_t all_rows = 0, all_heads = 0;
+    HeadShare const mine = share_of(comm_.rank());
+    for (int r = 0; r < comm_.size(); ++r) {
+      row_places.push_back(static_cast<int>(all_rows));
+      head_places.push_back(static_cast<int>(all_heads));
+      std::int64_t const rows =
+          problem_.batch * heads_of(share_of(r), x.kv) * x.shards->rows(comm_.rank());
+      std::int64_t const heads = problem_.batch * heads_of(mine, x.kv) * x.shards->rows(r);
+      of_rows.push_back(static_cast<int>(rows));
+      of_heads.push_back(static_cast<int>(heads));
+      all_rows += rows;
+      all_heads += heads;
+    }
+    auto const &from = to_heads ? x.by_rows : x.by_heads, &to = to_heads ? x.by_heads : x.by_rows;
+    from.to_wire(exec_, (to_heads ? all_rows : all_heads) * row_bytes);
+    exec_.fence("attikos::distributed: rows are packed");
+    auto const &sent = to_heads ? of_rows : of_heads, &got = to_heads ? of_heads : of_rows;
+    auto const &sent_at = to_heads ? row_places : head_places,
+               &got_at = to_heads ? head_places : row_places;
+    comm_.check("MPI_Alltoallv",
+                MPI_Alltoallv(from.wire, sent.data(), sent_at.data(), row.get(), to.wire,
+                              got.data(), got_at.data(), row.get(), comm_.handle()));
+    to.from_wire(exec_, (to_heads ? all_heads : all_rows) * row_bytes);
+  }
+
+  /// This rank's rows of all heads become all rows of its heads, in x.ordered.
+  template <class E>
+  void to_heads(HeadExchange<Exec> const& x, AnyTensor const& mine) {
+    for (int r = 0; r < comm_.size(); ++r)
+      copy_rows<E, E>(exec_, operation_, part_of(mine, head_box(x, r)),
+                      part_by_rows(x, r, mine.type));
+    exchange(x, true);
+    for (int r = 0; r < comm_.size(); ++r)
+      put_in_order<E>(*x.shards, r, part_by_heads(x, r, mine.type), x.ordered);
+  }
+
+  /// The way back. `put(part, place)`: what rank r's heads have for this rank's rows, in the order
+  /// of ranks; key heads come from each rank that has them.
+  template <class E, class Put>
+  void to_rows(HeadExchange<Exec> const& x, AnyTensor const& mine, Put const& put) {
+    for (int r = 0; r < comm_.size(); ++r)
+      take_from_order<E>(*x.shards, r, x.ordered, part_by_heads(x, r, x.ordered.type));
+    exchange(x, false);
+    for (int r = 0; r < comm_.size(); ++r)
+      put(part_by_rows(x, r, x.ordered.type), part_of(mine, head_box(x, r)));
+  }
+
+  /// The problem that a rank has of its heads.
+  ContextProblem problem_of_heads() const {
+    if (problem_.heads_q == 0 || problem_.heads_kv == 0)
+      raise<UnsupportedError>(operation_, ": all_to_all deals out heads, and there are none");
+    HeadShare const mine = share_of(comm_.rank());
+    ContextProblem own = problem_;
+    own.heads_q = mine.q_count;
+    own.heads_kv = mine.kv_count;
+    if (own.sinks.data != nullptr)
+      own.sinks.data = own.sinks.template as<char>() +
+                       mine.q_first * own.sinks.stride[0] * dtype_size(own.sinks.type);
+    return own;
+  }
+  std::vector<HeadRun> own_head_runs() const {
+    return head_runs(share_of(comm_.rank()), problem_.heads_q / problem_.heads_kv);
+  }
+
+  char const* operation_;
+  Exec const& exec_;
+  distributed::Communicator& comm_;
+  distributed::ContextShards const& shards_;
+  ContextProblem problem_;
+  std::int64_t width_ = 0;
+  MessageBuffer<Exec> own_, gathered_;
+  AnyTensor ordered_pairs_;
+  std::exception_ptr failure_;
+};
+
+/// An lse as rows of one number.
+inline AnyTensor as_rows_of_one(AnyTensor lse) {
+  lse.rank = 4;
+  lse.extent[3] = lse.stride[3] = 1;
+  return lse;
+}
+inline AnyTensor as_lse(AnyTensor rows) {
+  rows.rank = 3;
+  return rows;
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
