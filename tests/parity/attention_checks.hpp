@@ -92,32 +92,39 @@ struct AttentionOperands {
   }
 };
 
+/// `run` of the arguments of the call.
+template <class O, class Run>
+auto with_attention_arguments(AttentionCase const& p, O const& o, Run const& run) {
+  bool const padded = !p.lengths_q.empty();
+  auto const given = [&](auto const& q, auto const& k, auto const& v, auto const& out,
+                         auto const& lse) {
+    auto const extra = lengths(o.lengths_q.const_view(), o.lengths_kv.const_view());
+    if (p.lse && padded) return run(q, k, v, out, lse, p.options, extra);
+    if (p.lse) return run(q, k, v, out, lse, p.options);
+    if (padded) return run(q, k, v, out, p.options, extra);
+    return run(q, k, v, out, p.options);
+  };
+  if (p.joined)
+    return given(o.q.const_front(), o.k.const_front(), o.v.const_front(), o.out.front(),
+                 o.lse.front());
+  return given(o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.view(), o.lse.view());
+}
+
 template <class Exec, class O>
 void call_attention(Exec const& exec, AttentionCase const& p, O& o) {
-  bool const padded = !p.lengths_q.empty();
-  auto const run = [&](auto const& q, auto const& k, auto const& v, auto const& out,
-                       auto const& lse) {
-    auto const extra = lengths(o.lengths_q.const_view(), o.lengths_kv.const_view());
-    if (p.lse && padded) {
-      attention(exec, q, k, v, out, lse, p.options, extra);
-    } else if (p.lse) {
-      attention(exec, q, k, v, out, lse, p.options);
-    } else if (padded) {
-      attention(exec, q, k, v, out, p.options, extra);
-    } else {
-      attention(exec, q, k, v, out, p.options);
-    }
-  };
-  if (p.joined) {
-    run(o.q.const_front(), o.k.const_front(), o.v.const_front(), o.out.front(), o.lse.front());
-  } else {
-    run(o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.view(), o.lse.view());
-  }
+  with_attention_arguments(p, o, [&](auto const&... given) { attention(exec, given...); });
+}
+
+template <class Exec, class O>
+Explanation explain_attention(Exec const& exec, AttentionCase const& p, O const& o) {
+  return with_attention_arguments(
+      p, o, [&](auto const&... given) { return explain(op::attention, exec, given...); });
 }
 
 /// Compares what is in o.out and o.lse with the oracle.
 template <class Exec, class T>
 void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const& o) {
+  bool const rounded_weights = rounds_weights<Exec>(explain_attention(Exec(), p, o));
   constexpr char const* names[] = {"flash", "tiled", "naive"};
   std::string const name = std::string("attention/") +
                            names[static_cast<int>(p.options.algorithm)] + "/" + type_name<T>() +
@@ -144,13 +151,7 @@ void compare_attention(AttentionCase const& p, AttentionOperands<Exec, T> const&
             [&](std::int64_t j, std::int64_t c) { return o.v.value(b, g, j, c); });
         using Bound =
             std::conditional_t<is_host_space<Exec>, HostAttentionBound<T>, AttentionBound<T>>;
-        Bound const bound = [&] {
-          if constexpr (is_host_space<Exec>) {
-            return Bound(row, s.d);
-          } else {
-            return Bound(row, s.d, true);
-          }
-        }();
+        Bound const bound(row, s.d, rounded_weights);
         for (std::int64_t c = 0; c < s.dv; ++c) {
           out.add(o.out.value(b, h, i, c), row.out[sz(c)],
                   bound.out(sz(c), [&](std::int64_t j) { return o.v.value(b, g, j, c); }),

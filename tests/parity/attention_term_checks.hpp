@@ -104,7 +104,8 @@ struct SequenceCheck {
   AttentionOptions options;
   Terms terms;
   double value_scale = 1;
-  double score_scale = 1;  ///< of float8 factors
+  double score_scale = 1;        ///< of float8 factors
+  bool rounded_weights = false;  ///< rounds_weights() of the call
 
   template <class Out, class In = Out, class Operands, class Q, class K, class V, class O, class L>
   void operator()(Operands const& operands, std::int64_t b, std::int64_t rows, std::int64_t len_q,
@@ -133,9 +134,9 @@ struct SequenceCheck {
         };
         // Factors of weights are not in what the maximum is taken of.
         if (Operands::on_device || terms.weight || !std::is_same_v<Out, In>)
-          compare(AttentionBound<Out, In>(row, shape.d, Operands::on_device));
+          compare(AttentionBound<Out, In>(row, shape.d, Operands::on_device || rounded_weights));
         else
-          compare(HostAttentionBound<Out>(row, shape.d));
+          compare(HostAttentionBound<Out>(row, shape.d, rounded_weights));
       }
     }
   }

@@ -56,9 +56,14 @@ void check_packed(std::vector<int> const& lengths_q, std::vector<int> const& len
   TermOperands<Exec, float> terms({static_cast<std::int64_t>(lengths_q.size()), heads_q, heads_kv,
                                    q.x.extent(1), k.x.extent(1), d, dv},
                                   0, 0, random);
-  attention(Exec(), q.x.const_view(), k.x.const_view(), v.x.const_view(), out.view(), lse.view(),
-            options, cu_seqlens(q.template cu<Integer>(), k.template cu<Integer>()),
-            alibi(terms.slopes.const_view()), bias(terms.bias.const_view()));
+  auto const with_arguments = [&](auto const& run) {
+    return run(q.x.const_view(), k.x.const_view(), v.x.const_view(), out.view(), lse.view(),
+               options, cu_seqlens(q.template cu<Integer>(), k.template cu<Integer>()),
+               alibi(terms.slopes.const_view()), bias(terms.bias.const_view()));
+  };
+  with_arguments([](auto const&... given) { attention(Exec(), given...); });
+  bool const rounded = rounds_weights<Exec>(with_arguments(
+      [](auto const&... given) { return explain(op::attention, Exec(), given...); }));
   out.download();
   lse.download();
   EXPECT_EQ(out.writes_outside(), 0u);
@@ -72,6 +77,7 @@ void check_packed(std::vector<int> const& lengths_q, std::vector<int> const& len
                         {1, heads_q, heads_kv, 0, 0, d, dv},
                         options,
                         Terms{.bias = true, .alibi = true}};
+  compare.rounded_weights = rounded;
   for (std::size_t b = 0; b < lengths_q.size(); ++b) {
     std::int64_t const rows = lengths_q[b];
     compare.template operator()<T>(
@@ -177,14 +183,18 @@ void check_paged(std::vector<int> const& lengths_kv, std::int64_t page, std::int
   auto const v = [&](std::int64_t b) {
     return [&cache, b](auto h, auto j, auto c) { return cache.at(cache.v, cache, b, h, j, c); };
   };
+  auto const call = [&](auto const&... given) {
+    compare.rounded_weights = rounds_weights<Exec>(explain(op::attention, Exec(), given...));
+    attention(Exec(), given...);
+  };
   if (packed_q) {
     std::vector<int> const lengths_q(sz(batch), static_cast<int>(seqlen_q));
     Packed<T, Exec> q(heads_q, lengths_q, d, 1, 1, random);
     Tensor<T, 3, Exec> out({heads_q, q.x.extent(1), dv});
     Tensor<Accumulator<T>, 2, Exec> lse({heads_q, q.x.extent(1)});
-    attention(Exec(), q.x.const_view(), cache.k.const_view(), cache.v.const_view(), out.view(),
-              lse.view(), options, pages, cu_seqlens(q.template cu<std::int32_t>(), none),
-              lengths(none, length.const_view()));
+    call(q.x.const_view(), cache.k.const_view(), cache.v.const_view(), out.view(), lse.view(),
+         options, pages, cu_seqlens(q.template cu<std::int32_t>(), none),
+         lengths(none, length.const_view()));
     out.download();
     lse.download();
     for (std::int64_t b = 0; b < batch; ++b)
@@ -197,8 +207,8 @@ void check_paged(std::vector<int> const& lengths_kv, std::int64_t page, std::int
     Tensor<T, 4, Exec> q({batch, heads_q, seqlen_q, d}), out({batch, heads_q, seqlen_q, dv});
     Tensor<Accumulator<T>, 3, Exec> lse({batch, heads_q, seqlen_q});
     q.fill_uniform(random);
-    attention(Exec(), q.const_view(), cache.k.const_view(), cache.v.const_view(), out.view(),
-              lse.view(), options, lengths(none, length.const_view()), pages);
+    call(q.const_view(), cache.k.const_view(), cache.v.const_view(), out.view(), lse.view(),
+         options, lengths(none, length.const_view()), pages);
     out.download();
     lse.download();
     for (std::int64_t b = 0; b < batch; ++b)

@@ -38,7 +38,11 @@ void check_terms(TermCase const& p) {
   Random random(static_cast<std::uint64_t>(p.shape.seqlen_q * 31 + p.shape.seqlen_kv));
   o.fill(AttentionCase{.shape = p.shape}, random);
   TermOperands<Exec, T> const x(p.shape, p.bias_broadcast, p.mask_broadcast, random);
+  bool rounded = false;
   auto const call = [&](auto const&... extras) {
+    rounded = rounds_weights<Exec>(explain(op::attention, Exec(), o.q.const_view(),
+                                           o.k.const_view(), o.v.const_view(), o.out.view(),
+                                           o.lse.view(), p.options, extras...));
     attention(Exec(), o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.view(),
               o.lse.view(), p.options, extras...);
   };
@@ -71,6 +75,7 @@ void check_terms(TermCase const& p) {
   std::string const name = std::string("attention/terms/") + type_name<T>() + "/" + Exec::name();
   Comparison out(name, describe(p), stored_as<T>()), lse(name + "/lse", describe(p));
   SequenceCheck compare{out, lse, p.shape, p.options, t};
+  compare.rounded_weights = rounded;
   for (std::int64_t b = 0; b < p.shape.batch; ++b)
     compare.template operator()<T>(
         x, b, p.shape.seqlen_q, p.shape.seqlen_q, p.shape.seqlen_kv,

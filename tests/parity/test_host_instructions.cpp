@@ -3,13 +3,17 @@
 // this machine has, on small integers, whose sums are exact in any order.
 #include <gtest/gtest.h>
 
+#include <attikos/attention/attention.hpp>
 #include <attikos/core/dtypes.hpp>
 #include <attikos/core/host_isa.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/host/amx.hpp>
+#include <attikos/host/attention_rows.hpp>
 #include <attikos/host/dot_product.hpp>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <vector>
 
 #include "../support/messages.hpp"
@@ -70,6 +74,24 @@ TEST(HostIsa, IsWhatExplainNames) {
   EXPECT_EQ((instructions_of<float16, float16>(64)), "");
   EXPECT_EQ((instructions_of<bfloat16, double>(64)), "") << "sums are double";
   EXPECT_EQ((instructions_of<bfloat16, bfloat16>(32)), "") << "small products have no blocks";
+}
+
+/// The same of attention over 64 positions.
+template <class T>
+std::string attention_instructions_of(AttentionOptions const& options) {
+  using Tensor = Kokkos::View<T****, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  Tensor x("x", 1, 1, 64, 16), out("out", 1, 1, 64, 16);
+  return explain(op::attention, Kokkos::DefaultHostExecutionSpace(), x, x, x, out, options)
+      .instructions;
+}
+
+TEST(HostIsa, IsWhatExplainNamesOfAttention) {
+  char const* const isa = host_isa() >= HostIsa::avx512_bf16 ? host_isa_name(host_isa()) : "";
+  EXPECT_EQ(attention_instructions_of<bfloat16>({}), isa);
+  EXPECT_EQ(attention_instructions_of<bfloat16>({.causal = true, .window_left = 3}), isa);
+  EXPECT_EQ(attention_instructions_of<bfloat16>({.algorithm = AttentionAlgorithm::tiled}), "");
+  EXPECT_EQ(attention_instructions_of<float16>({}), "");
+  EXPECT_EQ(attention_instructions_of<float>({}), "");
 }
 
 #if defined(ATTIKOS_HOST_X86)
@@ -262,6 +284,152 @@ TEST(HostTiles, AreExact) {
 TEST(HostTiles, AreExactInEmulation) {
   check_shapes<Bfloat16Pairs, EmulatedTiles>(HostIsa::avx512_vnni);
   check_shapes<Int8Quads, EmulatedTiles>(HostIsa::avx512_vnni);
+}
+
+/// A row of scores among others that nobody may see, in two parts, as blocks of keys come.
+struct SoftmaxRow {
+  std::vector<float> scores;
+  std::vector<std::uint16_t> weights;
+  std::vector<float> sums = std::vector<float>(16, 0.0f), out = std::vector<float>(32, 0.0f);
+  float maximum = -std::numeric_limits<float>::infinity();
+
+  void take(int first, int last, int cols, float scale) {
+    weights.assign(static_cast<std::size_t>(cols + 32), 0x7fc0);
+    softmax_row(scores.data(), weights.data(), first, last, cols, WeightScale(scale),
+                {&maximum, sums.data(), out.data(), 32});
+  }
+  double sum() const {
+    double total = 0;
+    for (float s : sums) total += s;
+    return total;
+  }
+  double weight(int j) const { return bfloat16::from_bits(weights[static_cast<std::size_t>(j)]); }
+};
+
+TEST(HostAttentionRows, AreWeightsRelativeToTheLargestScore) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  Random random(3);
+  float const nan = std::numeric_limits<float>::quiet_NaN();
+  for (int cols : {32, 64, 256})
+    for (int first : {0, 1, 17, 31, 40})
+      for (int last : {0, 1, 16, 33, 63, 250, 256})
+        for (float scale : {1.0f, 0.125f, 30.0f}) {
+          if (last > cols || first > cols) continue;
+          SCOPED_TRACE(testing::Message() << first << " to " << last << " of " << cols);
+          SoftmaxRow row;
+          row.scores.assign(static_cast<std::size_t>(cols + 32), nan);
+          for (int j = first; j < last; ++j)
+            row.scores[static_cast<std::size_t>(j)] = static_cast<float>(random.uniform(-9, 9));
+          std::vector<float> const scores = row.scores;
+          row.maximum = -20;
+          row.sums[5] = 2;
+          row.out[31] = 3;
+          row.take(first, last, cols, scale);
+          double largest = -20;
+          for (int j = first; j < last; ++j)
+            largest = std::max<double>(largest, scores[static_cast<std::size_t>(j)]);
+          EXPECT_EQ(row.maximum, largest);
+          double const before = std::exp(scale * (-20 - largest));
+          double sum = 2 * before;
+          for (int j = 0; j < cols; ++j) {
+            double exact = 0;
+            if (j >= first && j < last)
+              exact = std::exp(scale * (scores[static_cast<std::size_t>(j)] - largest));
+            sum += exact;
+            // 2^-8 of rounding to bfloat16; the exponent's error is 3 roundings of it.
+            double const bound = exact * (0x1p-8 + 3 * 0x1p-24 * scale * 40 + 0x1p-21) + 0x1p-126;
+            ASSERT_NEAR(row.weight(j), exact, bound) << j;
+          }
+          EXPECT_NEAR(row.sum(), sum, sum * (3 * 0x1p-24 * scale * 40 + 0x1p-20) + 256 * 0x1p-126);
+          EXPECT_NEAR(row.out[31], 3 * before,
+                      3 * (before * (scale * 40 * 0x1p-22 + 0x1p-20) + 0x1p-126));
+          EXPECT_EQ(row.weights[static_cast<std::size_t>(cols)], 0x7fc0) << "behind the row";
+        }
+}
+
+TEST(HostAttentionRows, ExponentialIsOffByThreeRoundings) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  double worst = 0;
+  for (int i = 0; i < 200000; ++i) {
+    float const x = -static_cast<float>(i) / 200000 * 2;  // 2^x: exponents are not rounded much
+    SoftmaxRow row;
+    row.scores.assign(32, 0.0f);
+    row.scores[1] = x;
+    row.maximum = 0;
+    row.take(1, 2, 32, 1);
+    double const exact = std::exp2(static_cast<double>(x) * WeightScale(1).factor);
+    worst = std::max(worst, std::abs(row.sum() / exact - 1));
+  }
+  EXPECT_LE(worst, 3 * 0x1p-24);
+}
+
+TEST(HostAttentionRows, KeepNansAndIgnoreInfinitelyLowScores) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  float const infinity = std::numeric_limits<float>::infinity();
+  SoftmaxRow row;
+  row.scores.assign(64, -infinity);
+  row.take(0, 64, 64, 1);
+  EXPECT_EQ(row.maximum, -infinity);
+  EXPECT_EQ(row.sum(), 0);
+  for (int j = 0; j < 64; ++j) EXPECT_EQ(row.weight(j), 0);
+  row.scores[40] = 7;
+  row.take(0, 64, 64, 1);
+  EXPECT_EQ(row.maximum, 7);
+  EXPECT_EQ(row.sum(), 1);
+  EXPECT_EQ(row.weight(40), 1);
+  for (std::uint32_t bits : {0x7fc00000u, 0xffc00001u, 0x7fffffffu}) {
+    SoftmaxRow with_nan;
+    with_nan.scores.assign(32, 1.0f);
+    with_nan.scores[3] = __builtin_bit_cast(float, bits);
+    with_nan.take(0, 32, 32, 1);
+    EXPECT_EQ(with_nan.maximum, 1);
+    EXPECT_TRUE(std::isnan(with_nan.weight(3)));
+    EXPECT_EQ(with_nan.weight(4), 1);
+    EXPECT_TRUE(std::isnan(with_nan.sum()));
+  }
+}
+
+TEST(HostAttentionRows, ClearWhatIsNotFinite) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  std::vector<std::uint32_t> packed(64, 0x7f7fff7fu);  // the largest finite numbers
+  EXPECT_FALSE(clear_not_finite(packed.data(), 64));
+  packed[17] = 0x3f80ff80u;
+  packed[63] = 0x7fc00001u;
+  EXPECT_TRUE(clear_not_finite(packed.data(), 64));
+  for (std::size_t i = 0; i < 64; ++i)
+    EXPECT_EQ(packed[i], i == 17 ? 0x3f800000u : i == 63 ? 0x00000001u : 0x7f7fff7fu) << i;
+}
+
+/// Values that rows must not see change no bit of theirs, and those that they see come through, in
+/// whatever tile a row is.
+TEST(HostAttention, ValuesThatAreNotFiniteReachThoseThatSeeThem) {
+  using Space = Kokkos::DefaultHostExecutionSpace;
+  using Tensor = Kokkos::View<bfloat16****, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  std::int64_t const length = 300, d = 40;
+  Tensor q("q", 1, 2, length, d), k("k", 1, 1, length, d), v("v", 1, 1, length, d),
+      out("out", 1, 2, length, d), clean("clean", 1, 2, length, d);
+  Random random(1);
+  for (auto const& x : {q, k, v})
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x.data()[i] = bfloat16(static_cast<float>(random.uniform(-1, 1)));
+  AttentionOptions const options{.causal = true, .kernel = "portable/flash"};
+  attention(Space(), q, k, v, clean, options);
+  float const infinity = std::numeric_limits<float>::infinity();
+  v(0, 0, 70, 3) = bfloat16(infinity);
+  v(0, 0, 90, 3) = bfloat16(-infinity);
+  v(0, 0, 280, 7) = bfloat16(std::numeric_limits<float>::quiet_NaN());
+  attention(Space(), q, k, v, out, options);
+  for (std::int64_t h = 0; h < 2; ++h)
+    for (std::int64_t i = 0; i < length; ++i)
+      for (std::int64_t c = 0; c < d; ++c) {
+        float const x = out(0, h, i, c);
+        if ((c == 3 && i >= 90) || (c == 7 && i >= 280))
+          ASSERT_TRUE(std::isnan(x)) << i << ", " << c;
+        else if (c == 3 && i >= 70)
+          ASSERT_EQ(x, infinity) << i;
+        else
+          ASSERT_EQ(x, static_cast<float>(clean(0, h, i, c))) << i << ", " << c;
+      }
 }
 
 #endif  // ATTIKOS_HOST_X86

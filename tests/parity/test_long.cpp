@@ -7,6 +7,7 @@
 #include "../support/backends.hpp"
 #include "../support/comparison.hpp"
 #include "../support/tensors.hpp"
+#include "../support/tolerance_attention.hpp"
 #include "../support/tolerance_attention_backward.hpp"
 #include "../support/tolerance_decode.hpp"
 #include "../support/tolerance_norms.hpp"
@@ -36,7 +37,8 @@ struct Head {
   double scale = 1 / std::sqrt(static_cast<double>(d));
   Tensor<T, 4, Exec> q, k, v, out, dout, dq, dk, dv;
   Tensor<Accumulator<T>, 3, Exec> lse;
-  PairRounding rounded = {};  ///< by the kernel of the gradients
+  PairRounding rounded = {};     ///< by the kernel of the gradients
+  bool rounded_weights = false;  ///< by that of forward()
 
   Head(std::int64_t n, bool is_causal)
       : queries(n),
@@ -60,6 +62,9 @@ struct Head {
   void forward(AttentionAlgorithm algorithm) {
     attention(Exec(), q.view(), k.view(), v.view(), out.view(), lse.view(),
               AttentionOptions{.causal = causal, .algorithm = algorithm});
+    rounded_weights = rounds_weights<Exec>(
+        explain(op::attention, Exec(), q.view(), k.view(), v.view(), out.view(), lse.view(),
+                AttentionOptions{.causal = causal, .algorithm = algorithm}));
     out.download();
     lse.download();
   }
@@ -72,7 +77,7 @@ struct Head {
         [&](std::int64_t c) { return q.value(0, 0, i, c); },
         [&](std::int64_t j, std::int64_t c) { return k.value(0, 0, j, c); },
         [&](std::int64_t j, std::int64_t c) { return v.value(0, 0, j, c); });
-    AttentionBound<T> const bound(row, d, !is_host_space<Exec>);
+    AttentionBound<T> const bound(row, d, rounded_weights);
     for (std::int64_t c = 0; c < d; ++c)
       values.add(out.value(0, 0, i, c), row.out[sz(c)],
                  bound.out(sz(c), [&](std::int64_t j) { return v.value(0, 0, j, c); }), {i, c});

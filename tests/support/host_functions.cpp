@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Calls of everything that uses instructions chosen at run time, compiled for any processor of the
 // family: check_host_objects.py reads the object.
+#include <attikos/attention/attention.hpp>
 #include <attikos/gemm/gemm.hpp>
 
 namespace {
@@ -14,9 +15,18 @@ void multiply(void* a, void* b, void* c) {
                 View<C**, LayoutRight, HostSpace>(static_cast<C*>(c), 64, 64));
 }
 
+template <class T>
+void attend(void* a, void* b, void* c) {
+  using Tensor = Kokkos::View<T***, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  Tensor const q(static_cast<T*>(a), 1, 64, 64), k(static_cast<T*>(b), 1, 64, 64),
+      out(static_cast<T*>(c), 1, 64, 64);
+  attikos::attention(Kokkos::DefaultHostExecutionSpace(), q, k, k, out);
+}
+
 }  // namespace
 
 void attikos_host_functions(void* a, void* b, void* c) {
+  attend<attikos::bfloat16>(a, b, c);
   multiply<attikos::bfloat16, attikos::bfloat16>(a, b, c);
   multiply<std::int8_t, std::int32_t>(a, b, c);
 }

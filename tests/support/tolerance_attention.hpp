@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <attikos/core/dispatch.hpp>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -33,11 +34,27 @@ namespace attikos::test {
 ///   sink       One weight more in the sum of weights, whose exponent and that of the others are
 ///              rounded: expm1(u (2 (|sink| + M) + 6)).
 ///   lse        E; the sum of weights as above; log, 4 u log n; the sum with the maximum, u |lse|.
+///
+/// On bfloat16's dot-product instructions (`rounded_weights`; attention_dot.hpp):
+///   weights    are rounded to bfloat16 for their product with values, as AttentionBound has it:
+///   u_T
+///              sum_j p_j |v_j| and n max|v| half its smallest number. Their sum is that of the
+///              weights before.
+///   e_j        The exponent is a difference, rounded, times a rounded factor: 2 u times itself
+///              where it was u.
+///   sums       Two products at a time, even and odd ones apart: the size of a sum so far is known
+///              no better than sum_j p_j |v_j|.
+///   subnormal  numbers count as 0: products below the smallest normal float, and numbers of T
+///   below
+///              its smallest normal one, which is as small: for each key max|v| of it, which the
+///              weights that may be lost have anyway, and as much again, and 1 of it for the value.
 template <class T>
 class HostAttentionBound {
  public:
   using Acc = Accumulator<T>;
-  HostAttentionBound(reference::AttentionRow const& row, std::int64_t head_dim) : row_(row) {
+  HostAttentionBound(reference::AttentionRow const& row, std::int64_t head_dim,
+                     bool rounded_weights = false)
+      : row_(row), rounded_weights_(rounded_weights) {
     double largest = 0, seen = 0, rises = 0;
     for (double p : row.probability) {
       if (p > seen) seen = p, rises += 1;
@@ -46,9 +63,9 @@ class HostAttentionBound {
     for (std::size_t j = 0; j < row.probability.size(); ++j) {
       double const p = row.probability[j];
       double const exponent = p > 0 ? std::log(largest / p) : 0;
-      error_.push_back(
-          std::expm1(u * ((growth(static_cast<double>(head_dim)) + 4) * row.score_magnitude[j] +
-                          2 * exponent + 6 + 5 * growth(std::max(rises - 1, 0.0)))));
+      error_.push_back(std::expm1(
+          u * ((growth(static_cast<double>(head_dim)) + 4) * row.score_magnitude[j] +
+               (rounded_weights ? 4 : 2) * exponent + 6 + 5 * growth(std::max(rises - 1, 0.0)))));
       if (p > 0) mean_error_ += p * error_.back();
     }
     n_ = static_cast<double>(row.probability.size());
@@ -64,7 +81,7 @@ class HostAttentionBound {
   template <class Column>
   double out(std::size_t c, Column const& v) const {
     double const y = row_.out[c];
-    double error = 0, sum = 0, low = 0, high = 0, largest = 0;
+    double error = 0, sum = 0, size = 0, low = 0, high = 0, largest = 0;
     for (std::size_t j = 0; j < error_.size(); ++j) {
       double const p = row_.probability[j];
       double const value = v(static_cast<std::int64_t>(j));
@@ -72,11 +89,16 @@ class HostAttentionBound {
       if (p == 0) continue;
       error += p * error_[j] * std::abs(value - y);
       sum += p * value;
+      size += p * std::abs(value);
       low = std::min(low, sum), high = std::max(high, sum);
     }
     error = mean_error_ < 1 ? error / (1 - mean_error_) : std::numeric_limits<double>::infinity();
-    error += growth(n_) * u * (high - low) + (sum_error_ + 3 * u) * std::abs(y) +
+    double const sums = rounded_weights_ ? size : high - low;
+    error += growth(n_) * u * sums + (sum_error_ + 3 * u) * std::abs(y) +
              n_ * precision<Acc>().smallest_normal * largest;
+    if (rounded_weights_)
+      error += precision<T>().roundoff * size + n_ / 2 * precision<T>().smallest * largest +
+               n_ * precision<Acc>().smallest_normal * (largest + 1);
     return oracle_factor<Acc>() * error + rounding<T>(std::abs(y) + error);
   }
 
@@ -90,9 +112,17 @@ class HostAttentionBound {
   static constexpr double u = precision<Acc>().roundoff;
 
   reference::AttentionRow const& row_;
+  bool rounded_weights_;
   std::vector<double> error_;
   double mean_error_ = 0, sum_error_ = 0, n_ = 0;
 };
+
+/// Whether the kernel that a call goes to rounds weights to the type before their product with
+/// values: those of devices, and on hosts those of instructions that are chosen at run time.
+template <class Exec>
+bool rounds_weights(Explanation const& call) {
+  return !is_host_space<Exec> || !call.instructions.empty();
+}
 
 /// The parts of AttentionBound<T>::out(c, v), of which `unrounded` is the bound of kernels that
 /// keep weights as they are.

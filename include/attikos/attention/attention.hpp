@@ -52,6 +52,7 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
             : choose_kernel("attention", KernelList<>{}, wanted, args, exec, log, visit);
   if (done) return;
   if (log != nullptr) log->kernel = portable;
+  if (log != nullptr && flash) log->instructions = attention_instructions<Exec, T, Functors>(args);
   if (flash) {
     if (log == nullptr) attention_flash<T, O>(exec, args, functors);
     return;
@@ -123,14 +124,14 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the
 /// caller's, or the instance's pool). Which kernel a call goes to, and why not to the others, is
 /// what explain() tells; docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
-/// types round weights to the type of q before the product with values (`attention/sm80_mma_e4m3`:
-/// to float16). Range: scores and sums of the formula as it stands must fit into the accumulator;
-/// compiled kernels, which keep scores as exponents of 2 relative to one that the largest may
-/// exceed, take scores up to 2^29 (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64)
-/// times the values must fit. Determinism: run to run, and for any number of host threads. Throws
-/// ShapeError, StrideError, Error, UnsupportedError, ResourceError before anything is launched or
-/// written. Source: T. Dao et al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al.,
-/// arXiv:1706.03762.
+/// types, and `flash` of bfloat16 on instructions that host_isa() chose, round weights to the type
+/// of q before the product with values (`attention/sm80_mma_e4m3`: to float16). Range: scores and
+/// sums of the formula as it stands must fit into the accumulator; compiled kernels, which keep
+/// scores as exponents of 2 relative to one that the largest may exceed, take scores up to 2^29
+/// (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must fit.
+/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
+/// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
+/// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,

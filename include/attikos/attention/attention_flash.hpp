@@ -7,7 +7,9 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
+#include <attikos/attention/attention_dot.hpp>
 #include <attikos/attention/attention_scores.hpp>
+#include <attikos/attention/attention_store.hpp>
 #include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
 
@@ -19,51 +21,6 @@ namespace detail {
 struct AttentionTile {
   int q, kv, scratch_level;
 };
-
-/// Writes out = accumulated/sum and the log-sum-exp of one finished tile of rows. A row that saw no
-/// key gets 0 and −∞. A sink joins the denominator only.
-template <class Traits, class Team, class Head, class Out, class Acc>
-KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::AttentionArgs const& g,
-                                                 Head const& head, Block<Out> const& out, Acc* lse,
-                                                 std::int64_t row0, int rows,
-                                                 SoftmaxState<Acc> const& state) {
-  int const cols = static_cast<int>(g.head_dim_v);
-  bool const has_sink = g.sinks != nullptr;
-  Acc const sink =
-      has_sink ? load_any<Acc>(g.type_sinks, g.sinks, head.head * g.sinks_stride) : Acc(0);
-  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
-    Acc sum = state.sum[i];
-    Acc maximum = state.maximum[i];
-    bool const empty = sum == Acc(0);
-    Acc factor = head.value_scale;
-    if (has_sink && !empty) {
-      Acc const top = sink > maximum ? sink : maximum;
-      Acc const correction = Kokkos::exp(maximum - top);
-      sum = sum * correction + Kokkos::exp(sink - top);
-      factor *= correction;
-      maximum = top;
-    }
-    factor = empty ? Acc(0) : factor / sum;
-    Acc const* const from = state.out + i * state.ldo;
-    if constexpr (Traits::host) {
-      KOKKOS_IF_ON_HOST(
-          (host::for_each_vector<Acc>(
-               from, 1, cols, Acc(0), [&](std::int64_t j, host::Vec<Acc> x, int count) {
-                 if (empty) x = host::Vec<Acc>{};
-                 host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * factor);
-               });))
-    } else {
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
-        *out.at(row0 + i, j) = static_cast<Out>(empty ? Acc(0) : from[j] * factor);
-      });
-    }
-    if (lse != nullptr)
-      Kokkos::single(Kokkos::PerThread(team), [&] {
-        lse[(row0 + i) * g.lse_stride[2]] =
-            empty ? negative_infinity<Acc>() : maximum + Kokkos::log(sum);
-      });
-  });
-}
 
 /// The weight functor as online_softmax() asks for it: by row and column of a tile.
 template <class Head, class Functors>
@@ -133,12 +90,6 @@ struct AttentionFlash {
     Head const head(g, where.sequence, group % g.heads_q);
     if (row0 >= head.rows) return;  // a slot that no packed sequence needs
     int const rows = static_cast<int>(head.rows - row0 < tile.q ? head.rows - row0 : tile.q);
-    Acc* const lse = g.lse == nullptr
-                         ? nullptr
-                         : static_cast<Acc*>(g.lse) +
-                               (head.batch < 0 ? 0 : head.batch) * g.lse_stride[0] +
-                               head.head * g.lse_stride[1] + head.begin_q * g.lse_stride[2];
-
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int i) {
       state.maximum[i] = negative_infinity<Acc>();
       state.sum[i] = Acc(0);
@@ -198,7 +149,7 @@ struct AttentionFlash {
       }
     }
     team.team_barrier();
-    store_attention_rows<Traits>(team, g, head, head.out, lse, row0, rows, state);
+    store_attention_rows<Traits>(team, g, head, row0, rows, state);
   }
 };
 
@@ -245,6 +196,10 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors 
   if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
                             "; expected at most 67108864");
+  if constexpr (uses_attention_dot<Exec, T, Functors>) {
+    if (takes_attention_dot<Exec, T, Functors>(args))
+      return attention_dot<Out>(exec, args, functors);
+  }
   Kernel kernel{args, functors, {}, 0};
   choose_attention_tile(kernel, exec);
   kernel.tiles_q = query_tiles(args, kernel.tile.q);

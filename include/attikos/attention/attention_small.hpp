@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <attikos/abi/verdict.hpp>
 #include <attikos/attention/attention_arguments.hpp>
+#include <attikos/attention/attention_dot.hpp>
 #include <attikos/attention/team_attention_problem.hpp>
 #include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
@@ -21,6 +22,8 @@ namespace detail {
 /// flash kernel is as fast.
 inline constexpr int small_attention_seqlen = 32;
 inline constexpr int small_attention_head_dim = 128;
+/// The same where flash attention has a host's dot products (attention_dot.hpp).
+inline constexpr int small_attention_seqlen_of_dot = 16;
 
 /// The head as team_attention() takes it.
 template <class T, class Out>
@@ -65,6 +68,11 @@ struct AttentionSmall {
         Option::descale_k, Option::descale_v, Option::attention_chunk);
     if (g.seqlen_q > small_attention_seqlen) return abi::refused("seqlen_q is above 32");
     if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
+    if constexpr (uses_attention_dot<Exec, T, NoFunctors>) {
+      if (std::max(g.seqlen_q, g.seqlen_kv) > small_attention_seqlen_of_dot &&
+          takes_attention_dot<Exec, T, NoFunctors>(g))
+        return abi::refused("a sequence of bfloat16 is above 16");
+    }
     if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)
       return abi::refused("head_dim is above 128");
     char const* const reason = abi::beyond(g, takes);

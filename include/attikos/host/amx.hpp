@@ -20,6 +20,7 @@ using avx512::Bfloat16Pairs;
 using avx512::Int8Quads;
 using avx512::panel_columns;
 using avx512::panel_words;
+using avx512::PanelPart;
 using avx512::row_words;
 
 /// What the right factor of dot_product.hpp is packed with.
@@ -108,27 +109,39 @@ inline void multiply_block(Engine& tiles, std::uint32_t const* left, std::uint32
 /// for whole tiles of 16 rows: `sums` has room for them, and its rows behind `rows` get numbers of
 /// no meaning. Kept out of line, since its instructions are for those alone who chose them.
 template <class Kind, class Engine>
-__attribute__((noinline)) void multiply(std::uint32_t const* left, std::uint32_t const* right,
-                                        typename Kind::Sum* sums, std::int64_t ld, int rows,
-                                        int cols, int k, bool accumulate) {
-  Engine tiles;
+__attribute__((noinline)) void multiply(Engine& tiles, std::uint32_t const* left,
+                                        std::uint32_t const* right, typename Kind::Sum* sums,
+                                        std::int64_t ld, int rows, int cols, int k, bool accumulate,
+                                        PanelPart const& part) {
   int const units = (k + Kind::values - 1) / Kind::values;
-  for (int j = 0; j < cols; j += panel_columns, right += panel_words<Kind>(k)) {
+  for (int j = 0; j < cols; j += panel_columns, right += part.words) {
     bool const wide = cols - j > tile_words;
+    std::uint32_t const* const panel =
+        right + std::int64_t{part.unit} * (wide ? panel_columns : tile_words);
     for (int i = 0; i < rows; i += 2 * tile_rows) {
       std::uint32_t const* const row = left + static_cast<std::int64_t>(i) * row_words;
       typename Kind::Sum* const to = sums + i * ld + j;
       bool const tall = rows - i > tile_rows;
       if (wide && tall)
-        multiply_block<Kind, 2, 2>(tiles, row, right, to, ld, units, accumulate);
+        multiply_block<Kind, 2, 2>(tiles, row, panel, to, ld, units, accumulate);
       else if (wide)
-        multiply_block<Kind, 1, 2>(tiles, row, right, to, ld, units, accumulate);
+        multiply_block<Kind, 1, 2>(tiles, row, panel, to, ld, units, accumulate);
       else if (tall)
-        multiply_block<Kind, 2, 1>(tiles, row, right, to, ld, units, accumulate);
+        multiply_block<Kind, 2, 1>(tiles, row, panel, to, ld, units, accumulate);
       else
-        multiply_block<Kind, 1, 1>(tiles, row, right, to, ld, units, accumulate);
+        multiply_block<Kind, 1, 1>(tiles, row, panel, to, ld, units, accumulate);
     }
   }
+}
+
+/// The same with tiles of its own.
+template <class Kind, class Engine>
+__attribute__((noinline)) void multiply(std::uint32_t const* left, std::uint32_t const* right,
+                                        typename Kind::Sum* sums, std::int64_t ld, int rows,
+                                        int cols, int k, bool accumulate) {
+  Engine tiles;
+  multiply<Kind, Engine>(tiles, left, right, sums, ld, rows, cols, k, accumulate,
+                         PanelPart{panel_words<Kind>(k)});
 }
 
 }  // namespace detail::host::amx

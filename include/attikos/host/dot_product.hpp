@@ -3,8 +3,6 @@
 /// Products of bfloat16 and int8 on the dot-product instructions of AVX-512: vdpbf16ps adds two
 /// products to each lane of a sum, vpdpbusd four.
 ///
-/// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16 or four int8.
-///
 /// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16, four int8 or a
 /// float32. The
 /// left factor is packed by rows of units, the right one by panels of 32 columns, in each of which
@@ -318,19 +316,33 @@ ATTIKOS_AVX512 inline void multiply_rows(std::uint32_t const* left, std::uint32_
   }
 }
 
+/// Which part of a packed right factor a product takes, where it is not all of it.
+struct PanelPart {
+  std::int64_t words;  ///< from a panel to the next
+  int unit = 0;        ///< the first along k: that of the left factor's first
+};
+
 /// sums (+)= left · right for packed factors of `k` ≤ most_units·values. `sums` has room for whole
 /// vectors of 16 columns.
 template <class Kind>
 ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t const* right,
                                     typename Kind::Sum* sums, std::int64_t ld, int rows, int cols,
-                                    int k, bool accumulate) {
+                                    int k, bool accumulate, PanelPart const& part) {
   int const units = (k + Kind::values - 1) / Kind::values;
-  for (int j = 0; j < cols; j += panel_columns, right += panel_words<Kind>(k)) {
+  for (int j = 0; j < cols; j += panel_columns, right += part.words) {
     if (cols - j > vector_columns)
-      multiply_rows<Kind, 2>(left, right, sums + j, ld, rows, units, accumulate);
+      multiply_rows<Kind, 2>(left, right + std::int64_t{part.unit} * panel_columns, sums + j, ld,
+                             rows, units, accumulate);
     else
-      multiply_rows<Kind, 1>(left, right, sums + j, ld, rows, units, accumulate);
+      multiply_rows<Kind, 1>(left, right + std::int64_t{part.unit} * vector_columns, sums + j, ld,
+                             rows, units, accumulate);
   }
+}
+template <class Kind>
+ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t const* right,
+                                    typename Kind::Sum* sums, std::int64_t ld, int rows, int cols,
+                                    int k, bool accumulate) {
+  multiply<Kind>(left, right, sums, ld, rows, cols, k, accumulate, PanelPart{panel_words<Kind>(k)});
 }
 
 /// Sums over k of each column of the right factor: `to` has room for whole vectors of 16 columns.
