@@ -8,6 +8,7 @@ work is queued on the caller's stream.
 
 from __future__ import annotations
 
+import importlib as _importlib
 import sys as _sys
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,7 @@ __version__: str = _loaded.attikos_version_string().decode()
 
 # Modules are torch.nn.Modules where PyTorch is installed; it is imported when one of them is first asked for.
 if TYPE_CHECKING:
+    from . import nn as nn
     from .nn import FP8Linear, FusedGatedMLP, FusedRMSNormRoPE
 
 __all__ = [
@@ -162,6 +164,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "nn":
+        return _importlib.import_module(".nn", __name__)
     if name in ("FP8Linear", "FusedGatedMLP", "FusedRMSNormRoPE"):
         from . import nn
 

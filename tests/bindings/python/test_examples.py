@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""examples/python: each program in a process of its own, on the CPU, with warnings as errors; each checks itself."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+FOLDER = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
+NEEDS = {"2": ["torch"], "4": ["ml_dtypes"], "5": ["torch", "matplotlib"]}
+
+
+def run(program, *arguments):
+    environment = {**os.environ, "OMP_PROC_BIND": "false"}
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(program), *arguments], capture_output=True, text=True, env=environment
+    )
+
+
+class Examples(unittest.TestCase):
+    def test_programs(self):
+        programs = sorted(FOLDER.glob("*.py"))
+        self.assertEqual([program.name[:2] for program in programs], [f"{i}_" for i in range(1, 6)])
+        for program in programs:
+            with self.subTest(program.name), tempfile.TemporaryDirectory() as folder:
+                self.assertLess(len(program.read_text().splitlines()), 60)
+                if not all(importlib.util.find_spec(name) for name in NEEDS.get(program.name[0], [])):
+                    continue
+                picture = pathlib.Path(folder) / "times.png"
+                done = run(program, *(["--png", str(picture), "--longest", "256"] if program.name[0] == "5" else []))
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertTrue(done.stdout)
+                if program.name[0] == "5":
+                    self.assertTrue(picture.read_bytes().startswith(b"\x89PNG"))
+
+
+if __name__ == "__main__":
+    unittest.main()
