@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What guide/concepts.md and guide/dispatch.md show, part by part; a test runs it.
+// What guide/concepts.md and guide/dispatch.md show, part
+// by part; a test runs it.
 #include <attikos/attikos.hpp>
 #include <cstdio>
 #include <cstdlib>
@@ -13,16 +14,20 @@ void expect(bool truth, char const* what) {
 }
 
 void calls(Space const& exec) {
-  Kokkos::View<float****> q("q", 2, 8, 64, 64), out("out", 2, 8, 64, 64);
+  Kokkos::View<float****> q("q", 2, 8, 64, 64),
+      out("out", 2, 8, 64, 64);
   Kokkos::View<float***> lse("lse", 2, 8, 64);
   Kokkos::View<int*> lengths("lengths", 2);
   Kokkos::View<float**> mask("bias", 64, 64);
   Kokkos::deep_copy(lengths, 50);
 
   // [call]
-  attikos::attention(exec, q, q, q, out);       // inputs, then outputs
-  attikos::attention(exec, q, q, q, out, lse);  // one output more
-  attikos::attention(q, q, q, out);             // on the default execution space
+  attikos::attention(exec, q, q, q,
+                     out);  // inputs, then outputs
+  attikos::attention(exec, q, q, q, out,
+                     lse);  // one output more
+  attikos::attention(
+      q, q, q, out);  // on the default execution space
   // [call]
 
   // [options]
@@ -30,37 +35,51 @@ void calls(Space const& exec) {
   options.causal = true;
   options.window_left = 16;
   attikos::attention(exec, q, q, q, out, options);
-  attikos::attention(exec, q, q, q, out, {.causal = true, .window_left = 16});  // the same
+  attikos::attention(
+      exec, q, q, q, out,
+      {.causal = true, .window_left = 16});  // the same
   // [options]
 
   // [extras]
-  attikos::attention(exec, q, q, q, out, {.causal = true}, attikos::lengths(lengths),
+  attikos::attention(exec, q, q, q, out, {.causal = true},
+                     attikos::lengths(lengths),
                      attikos::bias(mask));
-  attikos::attention(exec, q, q, q, out, {}, attikos::lengths(attikos::none, lengths));  // of keys
+  attikos::attention(
+      exec, q, q, q, out, {},
+      attikos::lengths(attikos::none,
+                       lengths));  // of keys
   // [extras]
   exec.fence();
 }
 
 void strides(Space const& exec) {
   // [strides]
-  Kokkos::View<float****, Kokkos::LayoutLeft> left("left", 2, 8, 64, 64);
-  Kokkos::View<float****> heads_last("heads_last", 2, 64, 8,
-                                     64);                     // [batch, seqlen, heads, head_dim]
-  auto const heads_first = attikos::heads_first(heads_last);  // the same memory, no copy
-  auto const some =
-      Kokkos::subview(left, Kokkos::ALL, Kokkos::ALL, std::pair(0, 32), Kokkos::ALL);  // 32 queries
+  Kokkos::View<float****, Kokkos::LayoutLeft> left(
+      "left", 2, 8, 64, 64);
+  Kokkos::View<float****> heads_last(
+      "heads_last", 2, 64, 8,
+      64);  // [batch, seqlen, heads, head_dim]
+  auto const heads_first = attikos::heads_first(
+      heads_last);  // the same memory, no copy
+  auto const some = Kokkos::subview(
+      left, Kokkos::ALL, Kokkos::ALL, std::pair(0, 32),
+      Kokkos::ALL);  // 32 queries
   Kokkos::View<float****> out("out", 2, 8, 32, 64);
-  attikos::attention(exec, some, heads_first, heads_first, out);
+  attikos::attention(exec, some, heads_first, heads_first,
+                     out);
   // [strides]
   exec.fence();
 }
 
 void errors(Space const& exec) {
   // [errors]
-  Kokkos::View<float**> a("a", 512, 256), b("b", 512, 128), c("c", 512, 128);
+  Kokkos::View<float**> a("a", 512, 256),
+      b("b", 512, 128), c("c", 512, 128);
   try {
     attikos::gemm(exec, a, b, c);
-    expect(false, "a product whose extents do not fit was taken");
+    expect(
+        false,
+        "a product whose extents do not fit was taken");
   } catch (attikos::ShapeError const& error) {
     std::printf("%s\n", error.what());
   }
@@ -68,38 +87,57 @@ void errors(Space const& exec) {
 }
 
 void workspace(Space const& exec) {
-  Kokkos::View<float****> q("q", 1, 4, 64, 32), out("out", 1, 4, 64, 32);
+  Kokkos::View<float****> q("q", 1, 4, 64, 32),
+      out("out", 1, 4, 64, 32);
   // [workspace]
-  attikos::AttentionOptions const stored{.algorithm = attikos::AttentionAlgorithm::tiled};
-  std::size_t const bytes = attikos::attention_workspace_size(q, q, q, stored);
-  Kokkos::View<char*> memory(Kokkos::view_alloc(Kokkos::WithoutInitializing, "memory"), bytes);
-  attikos::attention(exec, q, q, q, out, stored, attikos::workspace(memory));
+  attikos::AttentionOptions const stored{
+      .algorithm = attikos::AttentionAlgorithm::tiled};
+  std::size_t const bytes =
+      attikos::attention_workspace_size(q, q, q, stored);
+  Kokkos::View<char*> memory(
+      Kokkos::view_alloc(Kokkos::WithoutInitializing,
+                         "memory"),
+      bytes);
+  attikos::attention(exec, q, q, q, out, stored,
+                     attikos::workspace(memory));
   // [workspace]
   exec.fence();
 }
 
 void mask_by_functor(Space const& exec) {
-  Kokkos::View<double****> q("q", 1, 2, 20, 8), out("out", 1, 2, 20, 8);
+  Kokkos::View<double****> q("q", 1, 2, 20, 8),
+      out("out", 1, 2, 20, 8);
   // [functor]
-  // A key counts for a query only where both are even or both are odd.
-  auto const parity =
-      KOKKOS_LAMBDA(double score, std::int64_t, std::int64_t, std::int64_t i, std::int64_t j) {
-    return (i + j) % 2 == 0 ? score : -Kokkos::Experimental::infinity_v<double>;
+  // A key counts for a query only where both are even or
+  // both are odd.
+  auto const parity = KOKKOS_LAMBDA(
+      double score, std::int64_t, std::int64_t,
+      std::int64_t i, std::int64_t j) {
+    return (i + j) % 2 == 0
+               ? score
+               : -Kokkos::Experimental::infinity_v<
+                     double>;
   };
-  attikos::attention(exec, q, q, q, out, {}, attikos::score(parity));
+  attikos::attention(exec, q, q, q, out, {},
+                     attikos::score(parity));
   // [functor]
   exec.fence();
 }
 
 void explained(Space const& exec) {
-  Kokkos::View<float****> q("q", 1, 8, 64, 64), out("out", 1, 8, 64, 64);
+  Kokkos::View<float****> q("q", 1, 8, 64, 64),
+      out("out", 1, 8, 64, 64);
   // [explain]
-  attikos::Explanation const told = attikos::explain(attikos::op::attention, exec, q, q, q, out);
+  attikos::Explanation const told = attikos::explain(
+      attikos::op::attention, exec, q, q, q, out);
   std::printf("%s\n", told.to_string().c_str());
   // [explain]
   expect(!told.kernel.empty(), "explain names no kernel");
   // [demand]
-  attikos::attention(exec, q, q, q, out, {.kernel = "portable/flash"});  // this one or an error
+  attikos::attention(
+      exec, q, q, q, out,
+      {.kernel =
+           "portable/flash"});  // this one or an error
   // [demand]
   exec.fence();
 }

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A short example of each operation for the reference
+// pages; a test runs it.
+#include <attikos/attikos.hpp>
+#include <attikos/testing/testing.hpp>
+#include <cstdio>
+#include <cstdlib>
+
+using Space = Kokkos::DefaultExecutionSpace;
+using View4 = Kokkos::View<float****>;
+using Matrix = Kokkos::View<float**>;
+using Vector = Kokkos::View<float*>;
+using Indices = Kokkos::View<int*>;
+
+void attention(Space const& exec) {
+  // [attention]
+  // Padded sequences, a window, the log-sum-exp, and
+  // their gradients.
+  View4 q("q", 2, 8, 100, 64), k("k", 2, 2, 100, 64),
+      v("v", 2, 2, 100, 64), out("out", 2, 8, 100, 64);
+  Kokkos::View<float***> lse("lse", 2, 8, 100);
+  Indices lengths("lengths", 2);
+  Kokkos::deep_copy(lengths, 90);
+  attikos::AttentionOptions const options{
+      .causal = true, .window_left = 32};
+  attikos::attention(exec, q, k, v, out, lse, options,
+                     attikos::lengths(lengths));
+
+  View4 dq("dq", 2, 8, 100, 64), dk("dk", 2, 2, 100, 64),
+      dv("dv", 2, 2, 100, 64);
+  attikos::attention_backward(exec, q, k, v, out, lse,
+                              out, dq, dk, dv, options,
+                              attikos::lengths(lengths));
+  // [attention]
+  exec.fence();
+}
+
+void decode(Space const& exec) {
+  constexpr int pages = 12, page_size = 16, heads = 2,
+                features = 64;
+  // [decode]
+  // A paged cache of three sequences: append a token to
+  // each, then attend to all.
+  View4 k_cache("k", pages, heads, page_size, features),
+      v_cache("v", pages, heads, page_size, features);
+  Kokkos::View<int**> table("table", 3,
+                            4);  // pages of each sequence
+  Kokkos::parallel_for(
+      Kokkos::RangePolicy<Space>(exec, 0, pages),
+      KOKKOS_LAMBDA(int i) { table(i / 4, i % 4) = i; });
+  Indices used("used", 3), after("after", 3);
+  Kokkos::deep_copy(used, 17);
+  Kokkos::deep_copy(after, 18);
+  View4 k_new("k_new", 3, heads, 1, features),
+      v_new("v_new", 3, heads, 1, features);
+  attikos::append_kv(exec, k_new, v_new, k_cache, v_cache,
+                     {}, attikos::cache_lengths(used),
+                     attikos::paged(table, page_size));
+
+  View4 q("q", 3, 8, 1, features),
+      out("out", 3, 8, 1, features);
+  attikos::decode(exec, q, k_cache, v_cache, out, {},
+                  attikos::paged(table, page_size),
+                  attikos::lengths(attikos::none, after));
+  // [decode]
+  exec.fence();
+}
+
+void gemm(Space const& exec) {
+  // [gemm]
+  // D = gelu(A·Bᵀ + bias) + residual, then the same with
+  // a function of one's own.
+  Matrix a("a", 64, 96), b("b", 80, 96), d("d", 64, 80),
+      r("r", 64, 80);
+  Vector bias("bias", 80);
+  attikos::gemm(exec, a, b, d,
+                {.trans_b = true,
+                 .activation = attikos::Activation::gelu},
+                attikos::bias(bias),
+                attikos::residual(r));
+  attikos::gemm(
+      exec, a, b, d, {.trans_b = true},
+      attikos::epilogue(KOKKOS_LAMBDA(
+          float x, std::int64_t, std::int64_t,
+          std::int64_t) { return x > 6 ? 6 : x; }));
+
+  Matrix da("da", 64, 96), db("db", 80, 96);
+  attikos::gemm_backward(exec, a, b, d, da, db,
+                         {.trans_b = true});
+  // [gemm]
+  exec.fence();
+}
+
+void rows(Space const& exec) {
+  // [rows]
+  Matrix x("x", 128, 512), y("y", 128, 512);
+  Vector weight("weight", 512);
+  attikos::rms_norm(exec, x, weight, y, {.eps = 1e-6});
+  attikos::softmax(exec, y, y);  // in place
+
+  View4 q("q", 2, 8, 100, 64);
+  Matrix cos("cos", 100, 64), sin("sin", 100, 64);
+  attikos::rope(exec, q, cos, sin, q);
+  // [rows]
+  exec.fence();
+}
+
+void quantize(Space const& exec) {
+  // [quantize]
+  Matrix x("x", 256, 512),
+      scale("scale", 256,
+            4);  // a factor for 1 × 128 elements
+  Kokkos::View<attikos::float8_e4m3**> codes("codes", 256,
+                                             512);
+  attikos::quantize(exec, x, codes, scale);
+  attikos::dequantize(exec, codes, scale, x);
+  // [quantize]
+  exec.fence();
+}
+
+void testing(Space const& exec) {
+  // [testing]
+  // Compares any kernel with the float64 oracle, within
+  // the derived bound.
+  auto const product = [](auto const& on, auto const& a,
+                          auto const& b, auto const& c) {
+    attikos::gemm(on, a, b, c);
+  };
+  auto const found =
+      attikos::testing::validate_gemm<float>(
+          exec, product, 33, 17, 65);
+  std::printf("%s\n", found.message.c_str());
+  // [testing]
+  if (!found) std::abort();
+}
+
+int main(int argc, char** argv) {
+  Kokkos::ScopeGuard const guard(argc, argv);
+  Space const exec;
+  attention(exec);
+  decode(exec);
+  gemm(exec);
+  rows(exec);
+  quantize(exec);
+  testing(exec);
+  std::printf("all parts ran\n");
+}
