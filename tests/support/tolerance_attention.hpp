@@ -3,7 +3,7 @@
 #pragma once
 
 #include <algorithm>
-#include <attikos/core/dispatch.hpp>
+#include <attikos/core/dispatch/dispatch.hpp>
 #include <cmath>
 #include <limits>
 #include <type_traits>

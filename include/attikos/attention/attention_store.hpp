@@ -7,7 +7,7 @@
 #include <Kokkos_Core.hpp>
 #include <attikos/attention/attention_head.hpp>
 #include <attikos/attention/online_softmax.hpp>
-#include <attikos/core/row.hpp>
+#include <attikos/core/rows/row.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
