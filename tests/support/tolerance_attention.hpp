@@ -37,17 +37,16 @@ namespace attikos::test {
 ///
 /// On bfloat16's dot-product instructions (`rounded_weights`; attention_dot.hpp):
 ///   weights    are rounded to bfloat16 for their product with values, as AttentionBound has it:
-///   u_T
-///              sum_j p_j |v_j| and n max|v| half its smallest number. Their sum is that of the
-///              weights before.
+///              u_T sum_j p_j |v_j| and n max|v| half its smallest number. Their sum is that of
+///              the weights before.
 ///   e_j        The exponent is a difference, rounded, times a rounded factor: 2 u times itself
 ///              where it was u.
 ///   sums       Two products at a time, even and odd ones apart: the size of a sum so far is known
 ///              no better than sum_j p_j |v_j|.
 ///   subnormal  numbers count as 0: products below the smallest normal float, and numbers of T
-///   below
-///              its smallest normal one, which is as small: for each key max|v| of it, which the
-///              weights that may be lost have anyway, and as much again, and 1 of it for the value.
+///              below its smallest normal one, which is as small: for each key max|v| of it, which
+///              the weights that may be lost have anyway, and as much again, and 1 of it for the
+///              value.
 template <class T>
 class HostAttentionBound {
  public:
