@@ -22,12 +22,12 @@ void calls(Space const& exec) {
   Kokkos::deep_copy(lengths, 50);
 
   // [call]
-  attikos::attention(exec, q, q, q,
-                     out);  // inputs, then outputs
-  attikos::attention(exec, q, q, q, out,
-                     lse);  // one output more
-  attikos::attention(
-      q, q, q, out);  // on the default execution space
+  // Inputs, then outputs.
+  attikos::attention(exec, q, q, q, out);
+  // One output more.
+  attikos::attention(exec, q, q, q, out, lse);
+  // On the default execution space.
+  attikos::attention(q, q, q, out);
   // [call]
 
   // [options]
@@ -35,38 +35,38 @@ void calls(Space const& exec) {
   options.causal = true;
   options.window_left = 16;
   attikos::attention(exec, q, q, q, out, options);
-  attikos::attention(
-      exec, q, q, q, out,
-      {.causal = true, .window_left = 16});  // the same
+  // The same:
+  attikos::attention(exec, q, q, q, out,
+                     {.causal = true, .window_left = 16});
   // [options]
 
   // [extras]
   attikos::attention(exec, q, q, q, out, {.causal = true},
                      attikos::lengths(lengths),
                      attikos::bias(mask));
+  // Lengths of the keys alone:
   attikos::attention(
       exec, q, q, q, out, {},
-      attikos::lengths(attikos::none,
-                       lengths));  // of keys
+      attikos::lengths(attikos::none, lengths));
   // [extras]
   exec.fence();
 }
 
 void strides(Space const& exec) {
   // [strides]
-  Kokkos::View<float****, Kokkos::LayoutLeft> left(
-      "left", 2, 8, 64, 64);
-  Kokkos::View<float****> heads_last(
-      "heads_last", 2, 64, 8,
-      64);  // [batch, seqlen, heads, head_dim]
-  auto const heads_first = attikos::heads_first(
-      heads_last);  // the same memory, no copy
-  auto const some = Kokkos::subview(
-      left, Kokkos::ALL, Kokkos::ALL, std::pair(0, 32),
-      Kokkos::ALL);  // 32 queries
+  using Left =
+      Kokkos::View<float****, Kokkos::LayoutLeft>;
+  Left q("q", 2, 8, 64, 64);
+  // The first 32 queries of each sequence.
+  auto const all = Kokkos::ALL;
+  auto const some =
+      Kokkos::subview(q, all, all, std::pair(0, 32), all);
+  // [batch, seqlen, heads, head_dim] with heads first:
+  // the same memory.
+  Kokkos::View<float****> heads_last("k", 2, 64, 8, 64);
+  auto const k = attikos::heads_first(heads_last);
   Kokkos::View<float****> out("out", 2, 8, 32, 64);
-  attikos::attention(exec, some, heads_first, heads_first,
-                     out);
+  attikos::attention(exec, some, k, k, out);
   // [strides]
   exec.fence();
 }
@@ -92,12 +92,9 @@ void workspace(Space const& exec) {
   // [workspace]
   attikos::AttentionOptions const stored{
       .algorithm = attikos::AttentionAlgorithm::tiled};
-  std::size_t const bytes =
+  auto const bytes =
       attikos::attention_workspace_size(q, q, q, stored);
-  Kokkos::View<char*> memory(
-      Kokkos::view_alloc(Kokkos::WithoutInitializing,
-                         "memory"),
-      bytes);
+  Kokkos::View<char*> memory("memory", bytes);
   attikos::attention(exec, q, q, q, out, stored,
                      attikos::workspace(memory));
   // [workspace]
@@ -110,13 +107,12 @@ void mask_by_functor(Space const& exec) {
   // [functor]
   // A key counts for a query only where both are even or
   // both are odd.
+  using Index = std::int64_t;
+  double const never =
+      -Kokkos::Experimental::infinity_v<double>;
   auto const parity = KOKKOS_LAMBDA(
-      double score, std::int64_t, std::int64_t,
-      std::int64_t i, std::int64_t j) {
-    return (i + j) % 2 == 0
-               ? score
-               : -Kokkos::Experimental::infinity_v<
-                     double>;
+      double score, Index, Index, Index i, Index j) {
+    return (i + j) % 2 == 0 ? score : never;
   };
   attikos::attention(exec, q, q, q, out, {},
                      attikos::score(parity));
@@ -134,10 +130,9 @@ void explained(Space const& exec) {
   // [explain]
   expect(!told.kernel.empty(), "explain names no kernel");
   // [demand]
-  attikos::attention(
-      exec, q, q, q, out,
-      {.kernel =
-           "portable/flash"});  // this one or an error
+  // This kernel or an error:
+  attikos::attention(exec, q, q, q, out,
+                     {.kernel = "portable/flash"});
   // [demand]
   exec.fence();
 }

@@ -21,10 +21,10 @@ void cublas(Space const& exec) {
   // [cublas-sgemm]
 
   // [cublas-columns]
-  // Column-major operands keep their storage: LayoutLeft.
-  Kokkos::View<float**, Kokkos::LayoutLeft> at("at", m,
-                                               k),
-      bt("bt", k, n), ct("ct", m, n);
+  // Column-major operands keep their storage.
+  using Columns =
+      Kokkos::View<float**, Kokkos::LayoutLeft>;
+  Columns at("at", m, k), bt("bt", k, n), ct("ct", m, n);
   attikos::gemm(exec, at, bt, ct);
   // [cublas-columns]
 
@@ -55,22 +55,20 @@ void kokkos_kernels(Space const& exec) {
   // [kokkos-kernels-gemm]
 
   // [kokkos-kernels-team]
-  Kokkos::View<double***> as("as", 100, 8, 8),
-      bs("bs", 100, 8, 8), cs("cs", 100, 8, 8);
-  using Team = Kokkos::TeamPolicy<Space>::member_type;
+  using Batch = Kokkos::View<double***>;
+  Batch as("as", 100, 8, 8), bs("bs", 100, 8, 8),
+      cs("cs", 100, 8, 8);
+  using Policy = Kokkos::TeamPolicy<Space>;
   Kokkos::parallel_for(
-      "small products",
-      Kokkos::TeamPolicy<Space>(exec, 100, Kokkos::AUTO),
-      KOKKOS_LAMBDA(Team const& team) {
-        auto const i = team.league_rank();
-        attikos::team_gemm(
-            team,
-            Kokkos::subview(as, i, Kokkos::ALL,
-                            Kokkos::ALL),
-            Kokkos::subview(bs, i, Kokkos::ALL,
-                            Kokkos::ALL),
-            Kokkos::subview(cs, i, Kokkos::ALL,
-                            Kokkos::ALL));
+      "small products", Policy(exec, 100, Kokkos::AUTO),
+      KOKKOS_LAMBDA(Policy::member_type const& team) {
+        auto const matrix = [&](Batch const& of) {
+          return Kokkos::subview(of, team.league_rank(),
+                                 Kokkos::ALL,
+                                 Kokkos::ALL);
+        };
+        attikos::team_gemm(team, matrix(as), matrix(bs),
+                           matrix(cs));
       });
   // [kokkos-kernels-team]
   exec.fence();
