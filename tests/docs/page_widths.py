@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pages of the built site that are wider than the window, at the width of a screen and at that of a telephone, by headless
+"""Pages of the built site that are wider than the window, of the width of a screen and of a telephone, by headless
 Chromium; and pictures of all pages for people to look at.
 
   page_widths.py HTML              names pages that would have to be scrolled sideways
@@ -54,8 +54,10 @@ def main() -> int:
         start = pathlib.Path(folder, "widths.html")
         uris = json.dumps([page.as_uri() for page in pages])
         start.write_text(MEASURE.replace("PAGES", uris).replace("WIDTHS", str(list(WIDTHS))), encoding="utf-8")
-        command = [*CHROMIUM, "--allow-file-access-from-files", f"--virtual-time-budget={2000 * len(pages)}", "--dump-dom"]
-        done = subprocess.run([*command, start.as_uri()], capture_output=True, text=True, check=True, timeout=600)
+        how = ["--allow-file-access-from-files", f"--virtual-time-budget={2000 * len(pages)}", "--dump-dom"]
+        done = subprocess.run(
+            [*CHROMIUM, *how, start.as_uri()], capture_output=True, text=True, check=True, timeout=600
+        )
     match = re.search(r'<pre id="found">(.*?)</pre>', done.stdout, re.S)
     if match is None:
         print("Chromium did not get through the pages")
