@@ -209,6 +209,20 @@ void check_context(ContextCase const& p) {
   run.compare(std::string("distributed/attention/") + type_name<T>());
 }
 
+/// While it lives kernels on this thread get no workspace.
+class NoWorkspace {
+ public:
+  NoWorkspace() : use_(source()) {}
+
+ private:
+  static detail::MemorySource const& source() {
+    static detail::MemorySource const none{[](void*, std::size_t) -> void* { return nullptr; },
+                                           [](void*, void*) {}, nullptr};
+    return none;
+  }
+  detail::UseMemoryOf use_;
+};
+
 /// The same with every strategy that the shape allows.
 template <class T>
 void check_all_strategies(ContextCase p) {

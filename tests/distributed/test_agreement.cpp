@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Ranks that disagree, and ranks that cannot go on: all throw the same, and go on together.
+#include <optional>
+
 #include "context_checks.hpp"
 
 namespace attikos::test {
@@ -113,6 +115,47 @@ TEST_F(Agreement, OneRankCannotGoOn) {
                    }),
                    "output out shares memory with q");
   check_context<float>(usual);
+}
+
+// Kernels that split the keys want memory in the middle of the call. Others get the keys and values
+// that they wait for, and their results.
+TEST_F(Agreement, OneRankFailsInTheMiddle) {
+  int const n = ranks().size();
+  ContextCase few{1,
+                  4,
+                  4,
+                  8,
+                  8,
+                  {Shards::contiguous(2 * n, n), Shards::contiguous(130 * n, n)},
+                  {.strategy = Strategy::ring}};
+  ContextRun<float> run(few);
+  {
+    std::optional<NoWorkspace> none;
+    if (odd_one) none.emplace();
+    if (odd_one)
+      EXPECT_NE(thrown<ResourceError>([&] { run.call(); }).find("allocator did not give"),
+                std::string::npos);
+    else
+      run.call();
+  }
+  if (!odd_one) run.compare("distributed/attention/float32");
+  // Where others get results of the rank, all throw.
+  few.options.strategy = Strategy::all_to_all;
+  if (n > 4) return;  // ranks without heads do not fail
+  few.shards = {Shards::contiguous(2, n), few.shards.kv};
+  ContextRun<float> all(few);
+  {
+    std::optional<NoWorkspace> none;
+    if (odd_one) none.emplace();
+    if (odd_one)
+      EXPECT_NE(thrown<ResourceError>([&] { all.call(); }).find("did not give"), std::string::npos);
+    else
+      EXPECT_NE(thrown<Error>([&] { all.call(); })
+                    .find("rank " + std::to_string(last) + " of " + std::to_string(n) +
+                          " failed in the middle of the call"),
+                std::string::npos);
+  }
+  check_all_strategies<float>(usual);
 }
 
 TEST_F(Agreement, KernelsAreAskedBeforeAnythingIsSent) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Gradients of context-parallel attention: strategies × masks × shards against float64.
 #include <attikos/distributed/attention_backward.hpp>
+#include <optional>
 
 #include "distributed/context_checks.hpp"
 #include "support/tolerance_attention_backward.hpp"
@@ -234,6 +235,22 @@ TEST(ContextBackward, RepeatsItsBits) {
     run.call();
     EXPECT_TRUE(same_bits(run.dq.elements(), dq) && same_bits(run.dk.elements(), dk) &&
                 same_bits(run.dv.elements(), dv));
+  }
+}
+
+// A rank whose products fail still passes on what others wait for, and all of them throw.
+TEST(ContextBackward, AllThrowWhereOneFailsInTheMiddle) {
+  int const last = ranks().size() - 1;
+  for (Strategy strategy : all_strategies) {
+    ContextCase p{1, 8, 8, 8, 8, zigzag(40), {.causal = true, .strategy = strategy}};
+    GradientRun<float> run(p);
+    {
+      std::optional<NoWorkspace> none;
+      if (ranks().rank() == last) none.emplace();
+      EXPECT_THROW(run.call(), Error) << describe(p);
+    }
+    run.call();
+    run.compare();
   }
 }
 

@@ -219,6 +219,40 @@ class Agreement {
   }
 };
 
+/// What a failure of one rank in the middle of a call comes to: it goes on sending what others wait
+/// for, and throws at the end.
+class CallFailure {
+ public:
+  template <class F>
+  void unless_failed(F const& f) {
+    if (failure_) return;
+    try {
+      f();
+    } catch (CommunicationError const&) {
+      throw;
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  /// Where others got inputs of this rank alone, which are right.
+  void rethrow() const {
+    if (failure_) std::rethrow_exception(failure_);
+  }
+  /// Where others got results of this rank: all throw.
+  void throw_if_one_failed(char const* operation, distributed::Communicator& comm) const {
+    int const mine = failure_ ? comm.rank() : comm.size();
+    int first = 0;
+    comm.check("MPI_Allreduce", MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm.handle()));
+    rethrow();
+    if (first != comm.size())
+      raise<Error>(operation, ": rank ", first, " of ", comm.size(),
+                   " failed in the middle of the call; outputs hold nothing of use");
+  }
+
+ private:
+  std::exception_ptr failure_;
+};
+
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

@@ -17,6 +17,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
   using Base = ContextTransfers<T, Exec>;
   using Base::comm_;
   using Base::exec_;
+  using Base::failure_;
   using Base::operation_;
   using Base::problem_;
   using Base::shards_;
@@ -115,14 +116,14 @@ class ContextCall : private ContextTransfers<T, Exec> {
         comm_.check("MPI_Isend", MPI_Isend(here.wire, this->pair_count(shards_.kv.rows(s.block)),
                                            row.get(), s.to, 0, comm_.handle(), &requests[1]));
       }
-      this->unless_failed(
+      failure_.unless_failed(
           [&] { add_block(s.block, here.data, [&] { this->progress(2, requests); }); });
       if (s.transfers) {
         comm_.check("MPI_Waitall", MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
         next.from_wire(exec_, this->pair_bytes(rows_next));
       }
     }
-    this->rethrow();
+    failure_.rethrow();
     parts_->finish(out_, lse_);
   }
 
@@ -143,7 +144,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
     this->template to_heads<T>(q_by_heads_, q_);
     this->template to_heads<T>(k_by_heads_, k_);
     this->template to_heads<T>(v_by_heads_, v_);
-    this->unless_failed([&] {
+    failure_.unless_failed([&] {
       add_all(k_by_heads_.ordered, v_by_heads_.ordered);
       parts_->finish(out_by_heads_.ordered, as_lse(lse_by_heads_.ordered));
     });
@@ -156,7 +157,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
                                   if (lse_.given())
                                     copy_rows<Acc, Acc>(exec_, operation_, part, to);
                                 });
-    this->throw_if_one_failed();
+    failure_.throw_if_one_failed(operation_, comm_);
   }
 
   AnyTensor q_, k_, v_, out_, lse_;

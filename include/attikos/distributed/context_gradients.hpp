@@ -117,6 +117,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
   using Base = ContextTransfers<T, Exec>;
   using Base::comm_;
   using Base::exec_;
+  using Base::failure_;
   using Base::operation_;
   using Base::problem_;
   using Base::shards_;
@@ -284,7 +285,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
       if (step > 0)
         comm_.check("MPI_Irecv", MPI_Irecv(sums.wire, this->pair_count(rows), sum_row.get(), s.from,
                                            1, comm_.handle(), &requests[2]));
-      this->unless_failed([&] {
+      failure_.unless_failed([&] {
         add_block(s.block, here.data, step == 0 ? sums.data : mine_, false,
                   [&] { this->progress(2, requests); });
       });
@@ -315,7 +316,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
       home.from_wire(exec_, this->pair_bytes(own, acc));
       wait(sending[(n + 1) % 2]);
     }
-    this->throw_if_one_failed();
+    failure_.throw_if_one_failed(operation_, comm_);
     write(gradients_at(home.data, own));
   }
 
@@ -340,7 +341,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     int const n = comm_.size();
     this->gather_pairs(k_, v_);
     begin();
-    this->unless_failed([&] { add_all_pairs(false); });
+    failure_.unless_failed([&] { add_all_pairs(false); });
     // Each rank gets what all have for its rows, and adds it in the order of ranks.
     std::int64_t const total = shards_.kv.total(), own = shards_.kv.rows(comm_.rank());
     auto const at = [&](MessageBuffer<Exec> const& x, std::int64_t rows) {
@@ -368,7 +369,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     AnyTensor const sum = gradients_at(sums_[1].data, own);
     for (int r = 1; r < n; ++r)
       copy_rows<Acc, Acc, true>(exec_, operation_, gradients_at(at(sums_[1], own * r), own), sum);
-    this->throw_if_one_failed();
+    failure_.throw_if_one_failed(operation_, comm_);
     write(sum);
   }
 
@@ -411,7 +412,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     this->template to_heads<T>(x_out_, out_);
     this->template to_heads<Acc>(x_lse_, as_rows_of_one(lse_));
     this->template to_heads<T>(x_dout_, dout_);
-    this->unless_failed([&] {
+    failure_.unless_failed([&] {
       for (auto const& [from, to] : {std::pair{x_q_.ordered, work_q_},
                                      {x_k_.ordered, work_k_},
                                      {x_v_.ordered, work_v_},
@@ -429,7 +430,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     this->template to_rows<Acc>(x_dk_, this->keys_of(sums), add);
     this->template to_rows<Acc>(x_dv_, this->values_of(sums), add);
     exchange_dq();
-    this->throw_if_one_failed();
+    failure_.throw_if_one_failed(operation_, comm_);
     for (int r = 0; r < comm_.size(); ++r)
       copy_rows<Acc, T>(exec_, operation_, this->part_by_rows(x_dq_, r, dtype_of<Acc>),
                         part_of(dq_, this->head_box(x_dq_, r)));

@@ -73,34 +73,6 @@ class ContextTransfers {
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
   static constexpr int first_plain = 40;  ///< numbers of buffers that no message uses
 
-  /// What a failure of one rank in the middle of a call comes to: it goes on sending what others
-  /// wait for, and throws at the end.
-  template <class F>
-  void unless_failed(F const& f) {
-    if (failure_) return;
-    try {
-      f();
-    } catch (CommunicationError const&) {
-      throw;
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }
-  /// Where others got inputs of this rank alone, which are right.
-  void rethrow() const {
-    if (failure_) std::rethrow_exception(failure_);
-  }
-  /// Where others got results of this rank.
-  void throw_if_one_failed() {
-    int const mine = failure_ ? comm_.rank() : comm_.size();
-    int first = 0;
-    comm_.check("MPI_Allreduce", MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm_.handle()));
-    rethrow();
-    if (first != comm_.size())
-      raise<Error>(operation_, ": rank ", first, " of ", comm_.size(),
-                   " failed in the middle of the call; outputs hold nothing of use");
-  }
-
   /// Most MPIs move large messages only while they are called.
   void progress(int count, MPI_Request* requests) {
     int done = 0;
@@ -331,7 +303,7 @@ class ContextTransfers {
   std::int64_t width_ = 0;
   MessageBuffer<Exec> own_, gathered_;
   AnyTensor ordered_pairs_;
-  std::exception_ptr failure_;
+  CallFailure failure_;
 };
 
 /// An lse as rows of one number.

@@ -138,9 +138,13 @@ class MessageBuffer {
   }
 
   /// Before it is sent: what kernels wrote goes to where MPI reads it. Asynchronous; fence then.
-  void to_wire(Exec const& exec, std::int64_t bytes) const { copy<true>(exec, bytes); }
+  void to_wire(Exec const& exec, std::int64_t bytes) const { copy<true>(exec, 0, bytes); }
   /// After it has come, for kernels. Asynchronous.
-  void from_wire(Exec const& exec, std::int64_t bytes) const { copy<false>(exec, bytes); }
+  void from_wire(Exec const& exec, std::int64_t bytes) const { copy<false>(exec, 0, bytes); }
+  /// The same of a part of it.
+  void from_wire_at(Exec const& exec, std::int64_t first, std::int64_t bytes) const {
+    copy<false>(exec, first, bytes);
+  }
 
   void* data = nullptr;
   void* wire = nullptr;
@@ -152,14 +156,15 @@ class MessageBuffer {
   };
 
   template <bool ToWire>
-  void copy([[maybe_unused]] Exec const& exec, [[maybe_unused]] std::int64_t bytes) const {
+  void copy([[maybe_unused]] Exec const& exec, [[maybe_unused]] std::int64_t first,
+            [[maybe_unused]] std::int64_t bytes) const {
     if constexpr (!host) {
       if (data == wire) return;
       using Traits = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
       auto const size = static_cast<std::size_t>(bytes);
-      Kokkos::View<char*, Space, Traits> const here(static_cast<char*>(data), size);
-      Kokkos::View<char*, typename Pinned<Exec>::type, Traits> const there(static_cast<char*>(wire),
-                                                                           size);
+      Kokkos::View<char*, Space, Traits> const here(static_cast<char*>(data) + first, size);
+      Kokkos::View<char*, typename Pinned<Exec>::type, Traits> const there(
+          static_cast<char*>(wire) + first, size);
       if constexpr (ToWire)
         Kokkos::deep_copy(exec, there, here);
       else
