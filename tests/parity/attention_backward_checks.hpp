@@ -355,8 +355,9 @@ using BackwardOperands = BackwardOperandsIn<TensorSpace<Exec>, T>;
 /// Calls attention_backward() and notes what the kernel that takes the call rounds.
 template <class Space, class T, class... Arguments>
 void run_attention_backward(BackwardOperandsIn<Space, T>& o, Arguments const&... arguments) {
-  bool const portable = explain(op::attention_backward, arguments...).kernel == "portable";
-  o.rounded = portable ? PairRounding{} : PairRounding::to<T>();
+  auto const call = explain(op::attention_backward, arguments...);
+  bool const rounds = call.kernel != "portable" || !call.instructions.empty();
+  o.rounded = rounds ? PairRounding::to<T>() : PairRounding{};
   attention_backward(arguments...);
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <attikos/attention/attention.hpp>
+#include <attikos/attention/attention_backward.hpp>
 #include <attikos/core/dtypes.hpp>
 #include <attikos/core/host_isa.hpp>
 #include <attikos/gemm/gemm.hpp>
@@ -85,6 +86,18 @@ std::string attention_instructions_of(AttentionOptions const& options) {
       .instructions;
 }
 
+/// And of its gradients.
+template <class T>
+std::string gradient_instructions_of() {
+  using Tensor = Kokkos::View<T****, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  Tensor x("x", 1, 1, 64, 16), y("y", 1, 1, 64, 16), dq("dq", 1, 1, 64, 16), dk("dk", 1, 1, 64, 16),
+      dv("dv", 1, 1, 64, 16);
+  Kokkos::View<float***, Kokkos::LayoutRight, Kokkos::HostSpace> lse("lse", 1, 1, 64);
+  return explain(op::attention_backward, Kokkos::DefaultHostExecutionSpace(), x, x, x, y, lse, y,
+                 dq, dk, dv)
+      .instructions;
+}
+
 TEST(HostIsa, IsWhatExplainNamesOfAttention) {
   char const* const isa = host_isa() >= HostIsa::avx512_bf16 ? host_isa_name(host_isa()) : "";
   EXPECT_EQ(attention_instructions_of<bfloat16>({}), isa);
@@ -92,6 +105,8 @@ TEST(HostIsa, IsWhatExplainNamesOfAttention) {
   EXPECT_EQ(attention_instructions_of<bfloat16>({.algorithm = AttentionAlgorithm::tiled}), "");
   EXPECT_EQ(attention_instructions_of<float16>({}), "");
   EXPECT_EQ(attention_instructions_of<float>({}), "");
+  EXPECT_EQ(gradient_instructions_of<bfloat16>(), isa);
+  EXPECT_EQ(gradient_instructions_of<float>(), "");
 }
 
 #if defined(ATTIKOS_HOST_X86)
@@ -387,6 +402,59 @@ TEST(HostAttentionRows, KeepNansAndIgnoreInfinitelyLowScores) {
     EXPECT_EQ(with_nan.weight(4), 1);
     EXPECT_TRUE(std::isnan(with_nan.sum()));
   }
+}
+
+template <bool ByKey>
+void check_gradient_rows() {
+  Random random(4);
+  float const nan = std::numeric_limits<float>::quiet_NaN();
+  int const cols = 96;
+  for (int first : {0, 5, 33})
+    for (int last : {0, 31, 34, 64, 90, 96}) {
+      SCOPED_TRACE(testing::Message() << first << " to " << last);
+      std::vector<float> x(96, nan), y(96, nan), lse(96, nan), delta(96, nan);
+      for (int j = first; j < last; ++j) {
+        auto const at = static_cast<std::size_t>(j);
+        x[at] = static_cast<float>(random.uniform(-9, 9));
+        y[at] = static_cast<float>(random.uniform(-2, 2));
+        lse[at] = static_cast<float>(random.uniform(0, 3));
+        delta[at] = static_cast<float>(random.uniform(-1, 1));
+      }
+      if constexpr (!ByKey) lse[0] = 1.5f, delta[0] = -0.25f;
+      std::vector<std::uint16_t> weights(128, 0x7fc0), gradients(128, 0x7fc0);
+      gradient_row<ByKey>(x.data(), y.data(), weights.data(), gradients.data(), first, last, cols,
+                          {lse.data(), delta.data(), 0.5f});
+      for (int j = 0; j < 128; ++j) {
+        auto const at = static_cast<std::size_t>(j);
+        float const weight = bfloat16::from_bits(weights[at]);
+        float const gradient = bfloat16::from_bits(gradients[at]);
+        if (j >= cols) {
+          ASSERT_TRUE(std::isnan(weight) && std::isnan(gradient)) << j;
+        } else if (j < first || j >= last) {
+          ASSERT_TRUE(weight == 0 && gradient == 0) << j;
+        } else {
+          std::size_t const of = ByKey ? at : 0;
+          double const exact = std::exp(0.5 * x[at] - lse[of]);
+          double const slope = exact * (static_cast<double>(y[at]) - delta[of]) * 0.5;
+          // 2^-8 of rounding to bfloat16, the exponent's roundings, and those of the difference.
+          ASSERT_NEAR(weight, exact, exact * (0x1p-8 + 0x1p-20)) << j;
+          ASSERT_NEAR(gradient, slope, std::abs(slope) * (0x1p-8 + 0x1p-20) + exact * 0x1p-22) << j;
+        }
+      }
+    }
+}
+
+TEST(HostAttentionRows, GradientsAreThoseOfPairs) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  check_gradient_rows<true>();
+  check_gradient_rows<false>();
+  // Rows that see nothing, and numbers behind weights of 0.
+  float const infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> x(32, 1), y(32, infinity), lse(32, infinity), delta(32, 0);
+  std::vector<std::uint16_t> weights(32, 1), gradients(32, 1);
+  gradient_row<true>(x.data(), y.data(), weights.data(), gradients.data(), 0, 32, 32,
+                     {lse.data(), delta.data(), 1});
+  for (std::size_t j = 0; j < 32; ++j) EXPECT_TRUE(weights[j] == 0 && gradients[j] == 0) << j;
 }
 
 TEST(HostAttentionRows, ClearWhatIsNotFinite) {

@@ -2,6 +2,7 @@
 // Calls of everything that uses instructions chosen at run time, compiled for any processor of the
 // family: check_host_objects.py reads the object.
 #include <attikos/attention/attention.hpp>
+#include <attikos/attention/attention_backward.hpp>
 #include <attikos/gemm/gemm.hpp>
 
 namespace {
@@ -21,6 +22,9 @@ void attend(void* a, void* b, void* c) {
   Tensor const q(static_cast<T*>(a), 1, 64, 64), k(static_cast<T*>(b), 1, 64, 64),
       out(static_cast<T*>(c), 1, 64, 64);
   attikos::attention(Kokkos::DefaultHostExecutionSpace(), q, k, k, out);
+  Kokkos::View<float**, Kokkos::LayoutRight, Kokkos::HostSpace> const lse(static_cast<float*>(a), 1,
+                                                                          64);
+  attikos::attention_backward(Kokkos::DefaultHostExecutionSpace(), q, k, k, out, lse, out, q, k, k);
 }
 
 }  // namespace

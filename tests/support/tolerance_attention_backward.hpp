@@ -18,8 +18,8 @@
 // product of these; Approximate carries errors through differences and products without dropping
 // second-order terms. dq, dk, dv, d_bias and d_sinks are sums of such numbers times exact ones.
 //
-// Kernels on tensor cores (`PairRounding`) multiply 16-bit numbers, and in units of the base-2
-// exponent:
+// Kernels on tensor cores, and of hosts on dot-product instructions (`PairRounding`), multiply
+// 16-bit numbers, and in units of the base-2 exponent:
 //   p            rounded to T before it goes into dv and into the gradient of the score
 //   that         rounded to T before it goes into dq and dk; the scale is applied to their sums
 //   lse·log2(e)  the constant and a product: 2u|lse| more in the exponent

@@ -58,7 +58,11 @@ void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
                       args.workspace = lease.data;
                       Kernel::run(args, exec);
                     });
-  if (done || log != nullptr) return;
+  if (done) return;
+  if (log != nullptr) {
+    log->instructions = attention_instructions<Exec, T, Functors>(args.forward);
+    return;
+  }
   WorkspaceLease const lease =
       get_workspace(operation, exec, attention_backward_portable_bytes<T>(args.forward), memory...);
   attention_backward_portable<T>(exec, args, functors, lease.data);
@@ -110,9 +114,10 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// inputs.
 ///
 /// Which kernel a call goes to, and why not to the others, is what explain() tells;
-/// docs/kernels.md has their conditions. Compiled kernels round weights and gradients of scores to
-/// the element type, whose range holds for them too, and keep scores as exponents of 2, as those of
-/// attention() do. They take tiles of up to 128 queries and 128 keys as a whole: a NaN or an
+/// docs/kernels.md has their conditions. Compiled kernels, and those of bfloat16 on instructions
+/// that host_isa() chose, round weights and gradients of scores to the element type, whose range
+/// holds for them too. Compiled kernels keep scores as exponents of 2, as those of attention() do.
+/// They take tiles of up to 128 queries and 128 keys as a whole: a NaN or an
 /// infinity within a sequence also reaches gradients of positions that do not see it, where its
 /// tile has pairs that are seen.
 ///

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <attikos/attention/attention_backward_arguments.hpp>
+#include <attikos/attention/attention_backward_dot.hpp>
 #include <attikos/attention/attention_backward_terms.hpp>
 #include <attikos/attention/attention_backward_tile.hpp>
 #include <limits>
@@ -60,13 +61,14 @@ struct AttentionBackwardDelta {
   }
 };
 
-/// What both walks share: arguments, tile, and sums of the team's rows.
-template <class Exec, class T, class Functors>
+/// What both walks share: arguments, tile, and sums of the team's rows. `Dots`: on a host's
+/// dot-product instructions.
+template <class Exec, class T, class Functors, bool Dots>
 struct AttentionBackwardKernel {
   using Acc = AttentionAccumulator<T>;
   using Head = BackwardHead<T>;
   using Traits = TileTraits<Exec, Acc>;
-  using Scratch = BackwardScratch<Traits, Acc>;
+  using Scratch = BackwardScratchOf<Traits, Acc, Dots>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
 
@@ -80,7 +82,7 @@ struct AttentionBackwardKernel {
     return {tile, static_cast<int>(a.forward.head_dim), static_cast<int>(a.forward.head_dim_v)};
   }
   KOKKOS_INLINE_FUNCTION std::int64_t sum_size(int width) const {
-    return std::int64_t{tile.rows} * Scratch::ld_sum(width);
+    return std::int64_t{Scratch::whole_rows(tile.rows)} * Scratch::ld_sum(width);
   }
   KOKKOS_INLINE_FUNCTION static Acc* zeros(Team const& team, int level, std::int64_t count) {
     Acc* const result = scratch<Acc>(team, level, count);
@@ -95,9 +97,9 @@ struct AttentionBackwardKernel {
 
 /// dk and dv of a tile of keys: over the query heads they serve, and over the queries of each, in
 /// ascending order.
-template <class Exec, class T, class Functors>
-struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors> {
-  using Base = AttentionBackwardKernel<Exec, T, Functors>;
+template <class Exec, class T, class Functors, bool Dots = false>
+struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors, Dots> {
+  using Base = AttentionBackwardKernel<Exec, T, Functors, Dots>;
   using typename Base::Acc;
   using typename Base::Head;
   using typename Base::Scratch;
@@ -142,16 +144,15 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors> {
         s.load_rows(team, Block<T const>{head.k.at(row0, 0), head.k.row_stride, head.k.col_stride},
                     Block<T const>{head.v.at(row0, 0), head.v.row_stride, head.v.col_stride}, live);
       std::int64_t const last = head.last_query(row0 + live - 1);
-      for (std::int64_t i0 = head.first_query(row0); i0 < last; i0 += tile.cols) {
+      for (std::int64_t i0 = Scratch::aligned(head.first_query(row0)); i0 < last; i0 += tile.cols) {
         int const cols = this->clip(last - i0, tile.cols);
         Block<T const> const q{head.q.at(i0, 0), head.q.row_stride, head.q.col_stride};
         Block<T const> const dout{head.dout.at(i0, 0), head.dout.row_stride, head.dout.col_stride};
         s.load_queries(team, head, this->delta, i0, cols);
-        s.multiply_columns(team, q, dout, live, cols);
-        gradient_tile<Traits, true>(team, g, this->functors, head, false, row0, live, i0, cols,
-                                    s.weights, s.gradients, s.ld_pairs(), s.lse, s.delta);
-        s.add_columns(team, s.gradients, q, s.d, sum_k, live, cols);
-        s.add_columns(team, s.weights, dout, s.dv, sum_v, live, cols);
+        s.template differentiate<true>(team, g, this->functors, head, q, dout, row0, live, i0,
+                                       cols);
+        s.add_columns(team, s.pair_gradients(), q, s.d, sum_k, live, cols);
+        s.add_columns(team, s.pair_weights(), dout, s.dv, sum_v, live, cols);
       }
     }
     team.team_barrier();
@@ -169,9 +170,9 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors> {
 };
 
 /// dq of a tile of queries, over the keys in ascending order.
-template <class Exec, class T, class Functors>
-struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors> {
-  using Base = AttentionBackwardKernel<Exec, T, Functors>;
+template <class Exec, class T, class Functors, bool Dots = false>
+struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors, Dots> {
+  using Base = AttentionBackwardKernel<Exec, T, Functors, Dots>;
   using typename Base::Acc;
   using typename Base::Head;
   using typename Base::Scratch;
@@ -204,7 +205,7 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors> {
     Acc* const sum_q = this->zeros(team, tile.scratch_level, this->sum_size(s.d));
 
     std::int64_t const last = live > 0 ? head.last(row0 + live - 1) : 0;
-    std::int64_t const begin = live > 0 ? head.first(row0) : 0;
+    std::int64_t const begin = live > 0 ? Scratch::aligned(head.first(row0)) : 0;
     if (begin < last) {
       s.load_rows(team, Block<T const>{head.q.at(row0, 0), head.q.row_stride, head.q.col_stride},
                   Block<T const>{head.dout.at(row0, 0), head.dout.row_stride, head.dout.col_stride},
@@ -215,10 +216,8 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors> {
       int const cols = this->clip(last - j0, tile.cols);
       Block<T const> const k{head.k.at(j0, 0), head.k.row_stride, head.k.col_stride};
       Block<T const> const v{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride};
-      s.multiply_columns(team, k, v, live, cols);
-      gradient_tile<Traits, false>(team, g, this->functors, head, false, row0, live, j0, cols,
-                                   s.weights, s.gradients, s.ld_pairs(), s.lse, s.delta);
-      s.add_columns(team, s.gradients, k, s.d, sum_q, live, cols);
+      s.template differentiate<false>(team, g, this->functors, head, k, v, row0, live, j0, cols);
+      s.add_columns(team, s.pair_gradients(), k, s.d, sum_q, live, cols);
     }
     team.team_barrier();
     std::int64_t const b = head.batch < 0 ? 0 : head.batch;
@@ -234,15 +233,14 @@ inline std::int64_t attention_backward_rows(abi::AttentionArgs const& g) {
   return query_groups(g) * g.seqlen_q;
 }
 
-/// Launches what the call asks for. Asynchronous on `exec`. `delta` has attention_backward_rows()
-/// entries.
-template <class T, class Exec, class Functors>
-void attention_backward_portable(Exec const& exec, abi::AttentionBackwardArgs const& a,
+/// attention_backward_portable() with or without dot products.
+template <class T, bool Dots, class Exec, class Functors>
+void attention_backward_launches(Exec const& exec, abi::AttentionBackwardArgs const& a,
                                  Functors const& functors, void* workspace) {
   using Acc = AttentionAccumulator<T>;
   using Delta = AttentionBackwardDelta<Exec, T>;
-  using Keys = AttentionBackwardKeys<Exec, T, Functors>;
-  using Queries = AttentionBackwardQueries<Exec, T, Functors>;
+  using Keys = AttentionBackwardKeys<Exec, T, Functors, Dots>;
+  using Queries = AttentionBackwardQueries<Exec, T, Functors, Dots>;
   using TermBias = AttentionBackwardBias<Exec, T, Functors>;
   using TermSinks = AttentionBackwardSinks<Exec, T>;
   constexpr char const* operation = "attention_backward";
@@ -290,6 +288,18 @@ void attention_backward_portable(Exec const& exec, abi::AttentionBackwardArgs co
            typename TermSinks::Policy(exec, checked_league(operation, g.heads_q), Traits::team_size,
                                       Traits::vector_length),
            TermSinks{a, delta});
+}
+
+/// Launches what the call asks for. Asynchronous on `exec`. `delta` has attention_backward_rows()
+/// entries.
+template <class T, class Exec, class Functors>
+void attention_backward_portable(Exec const& exec, abi::AttentionBackwardArgs const& a,
+                                 Functors const& functors, void* workspace) {
+  if constexpr (uses_attention_dot<Exec, T, Functors>) {
+    if (takes_attention_dot(a.forward))
+      return attention_backward_launches<T, true>(exec, a, functors, workspace);
+  }
+  attention_backward_launches<T, false>(exec, a, functors, workspace);
 }
 
 }  // namespace detail

@@ -27,6 +27,9 @@ struct BackwardScratch {
   static constexpr int padding =
       Traits::host ? 16 : 1;  // keeps rows out of one another's cache sets or banks
 
+  using Pairs = Acc const*;
+  static constexpr bool dots = false;
+
   BackwardTile tile;
   int d, dv;
   Acc *first = nullptr, *second = nullptr;       // rows, packed once
@@ -41,6 +44,9 @@ struct BackwardScratch {
   }
   /// Leading dimension of a result of `width` columns.
   KOKKOS_INLINE_FUNCTION static int ld_sum(int width) { return round_up(width, Traits::cols); }
+  KOKKOS_INLINE_FUNCTION static int whole_rows(int rows) { return rows; }
+  /// Sums run in one order wherever their columns begin.
+  KOKKOS_INLINE_FUNCTION static std::int64_t aligned(std::int64_t column) { return column; }
   KOKKOS_INLINE_FUNCTION std::int64_t packed_size() const {
     int const widest = d > dv ? d : dv;
     std::int64_t const across = std::int64_t{widest} * round_up(tile.cols, Traits::cols);
@@ -110,6 +116,21 @@ struct BackwardScratch {
     team.team_barrier();
   }
 
+  /// Weights and gradients of the pairs of rows from row0 and the columns x, y from m0 on. `ByKey`:
+  /// rows are keys.
+  template <bool ByKey, class Team, class T, class Functors, class Head>
+  KOKKOS_INLINE_FUNCTION void differentiate(Team const& team, abi::AttentionArgs const& g,
+                                            Functors const& functors, Head const& head,
+                                            Block<T const> const& x, Block<T const> const& y,
+                                            std::int64_t row0, int rows, std::int64_t m0,
+                                            int cols) const {
+    multiply_columns(team, x, y, rows, cols);
+    gradient_tile<Traits, ByKey>(team, g, functors, head, false, row0, rows, m0, cols, weights,
+                                 gradients, ld_pairs(), lse, delta);
+  }
+  KOKKOS_INLINE_FUNCTION Pairs pair_weights() const { return weights; }
+  KOKKOS_INLINE_FUNCTION Pairs pair_gradients() const { return gradients; }
+
   /// sum += pairs·columns, left out where a pair's number is 0: what the pair does not see must not
   /// reach it as 0·NaN. `packed` is free on entry; everyone is done on return.
   template <class Team, class T>
@@ -163,6 +184,15 @@ void choose_backward_tile(Kernel& kernel, Exec const& exec, std::int64_t rows, s
                               (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
     std::int64_t const most = std::min<std::int64_t>(
         128, std::max<std::int64_t>(round_up<std::int64_t>(cols, Traits::cols), Traits::cols));
+    if constexpr (Kernel::Scratch::dots) {
+      kernel.tile = {256, 256, Traits::scratch_level};
+      constexpr int least = 32;
+      while (kernel.tile.rows > least &&
+             (teams(kernel.tile.rows) < 4 * concurrency_of(exec) || kernel.tile.rows / 2 >= rows ||
+              kernel.bytes() > (std::size_t{3} << 19)))
+        kernel.tile.rows /= 2;
+      return;
+    }
     kernel.tile = {Traits::rows * 8,
                    static_cast<int>(std::clamp<std::int64_t>(room / Traits::cols * Traits::cols,
                                                              Traits::cols, most)),

@@ -11,39 +11,27 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <attikos/attention/attention_dot_blocks.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/attention_store.hpp>
-#include <attikos/core/host_isa.hpp>
 #include <attikos/core/launch.hpp>
-#include <attikos/host/amx.hpp>
-#include <attikos/host/attention_rows.hpp>
-#include <attikos/host/dot_product.hpp>
 #include <string>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// The largest head_dim whose blocks of keys fit a share of the last-level cache.
-inline constexpr std::int64_t attention_dot_head_dim = 4096;
-
 #if defined(ATTIKOS_HOST_X86)
 
 template <class Exec, class Out, class Functors>
-struct AttentionDot {
-  using T = bfloat16;
-  using Acc = float;
-  using Kind = host::avx512::Bfloat16Pairs;
+struct AttentionDot : AttentionDotBlocks {
   using Head = AttentionHead<T, Out>;
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
-  using Words = std::uint32_t;
-  /// Features of a pass and keys of a block: what a row of a packed left factor holds at most.
-  static constexpr int features = host::avx512::most_units * Kind::values;
-  static constexpr int keys = features;
+  static constexpr int features = most, keys = most;  ///< of a pass, of a block
   /// Rows that are multiplied at once: two tiles of AMX, three register blocks of AVX-512.
-  static constexpr int tile_rows = 32, most_rows = 36;
+  static constexpr int few_rows = 2 * tile_rows, most_rows = 3 * host::avx512::block_rows;
   static constexpr int score_stride = keys + 16;  ///< keeps rows out of one another's cache sets
 
   abi::AttentionArgs g;
@@ -53,29 +41,24 @@ struct AttentionDot {
   int heads = 1;  ///< that share keys and that a team takes
   std::int64_t tiles_q = 0;
 
-  int step() const { return isa >= HostIsa::amx ? tile_rows : most_rows; }
+  int step() const { return isa >= HostIsa::amx ? few_rows : most_rows; }
   int d() const { return static_cast<int>(g.head_dim); }
   int dv() const { return static_cast<int>(g.head_dim_v); }
   int passes() const { return (d() + features - 1) / features; }
-  int out_stride() const { return round_up(dv(), host::avx512::panel_columns); }
+  int out_stride() const { return round_up(dv(), panel); }
   /// Rows of a team, of which tiles of 16 may write the last whole.
   std::int64_t all_rows() const { return std::int64_t{heads} * rows; }
 
-  std::int64_t query_words() const {
-    return (all_rows() + 16) * host::avx512::row_words * passes();
-  }
-  std::int64_t key_words() const {
-    return std::int64_t{keys} * round_up(d(), 2 * host::avx512::vector_columns) / Kind::values;
-  }
-  std::int64_t value_words() const { return std::int64_t{out_stride()} * keys / Kind::values; }
+  std::int64_t query_words() const { return (all_rows() + 16) * row_words * passes(); }
+  std::int64_t key_words() const { return right_words(keys, d()); }
+  std::int64_t value_words() const { return right_words(dv(), keys); }
   std::int64_t gathered_elements() const {
     return g.page_table == nullptr ? 0 : std::int64_t{keys} * std::max(d(), dv());
   }
   std::size_t bytes() const {
     return scratch_bytes<Words>(query_words()) + scratch_bytes<Words>(key_words()) +
            scratch_bytes<Words>(value_words()) + scratch_bytes<T>(gathered_elements()) +
-           scratch_bytes<Words>(48 * host::avx512::row_words) +
-           scratch_bytes<Acc>(48 * score_stride) +
+           scratch_bytes<Words>(48 * row_words) + scratch_bytes<Acc>(48 * score_stride) +
            scratch_bytes<Acc>((all_rows() + 16) * out_stride()) +
            scratch_bytes<Acc>(all_rows() * 16) + 2 * scratch_bytes<Acc>(all_rows());
   }
@@ -110,7 +93,7 @@ struct AttentionDot {
     m.keys = scratch<Words>(team, level, key_words());
     m.values = scratch<Words>(team, level, value_words());
     m.gathered = scratch<T>(team, level, gathered_elements());
-    m.weights = scratch<Words>(team, level, 48 * host::avx512::row_words);
+    m.weights = scratch<Words>(team, level, 48 * row_words);
     m.scores = scratch<Acc>(team, level, 48 * score_stride);
     m.out = scratch<Acc>(team, level, (all_rows() + 16) * out_stride());
     m.sums = scratch<Acc>(team, level, all_rows() * 16);
@@ -160,17 +143,7 @@ struct AttentionDot {
   }
 
   Words* queries(Memory const& m, int pass, std::int64_t row) const {
-    return m.queries + ((all_rows() + 16) * pass + row) * host::avx512::row_words;
-  }
-
-  static host::avx512::Factor<std::uint16_t> factor(T const* data, std::int64_t neighbor_stride,
-                                                    std::int64_t k_stride) {
-    return {reinterpret_cast<std::uint16_t const*>(data), neighbor_stride, k_stride};
-  }
-
-  /// Words from a panel of packed keys to the next, in the pass that begins at feature p.
-  std::int64_t key_panel(int p) const {
-    return host::avx512::panel_words<Kind>(std::min(features, d() - p));
+    return m.queries + ((all_rows() + 16) * pass + row) * row_words;
   }
 
   /// Rows of a block, side by side: where they lie, or a copy of those that pages scatter.
@@ -189,36 +162,16 @@ struct AttentionDot {
     KeyBlock block{first, count, true};
     Block<T const> const k =
         gather(m, head, head.k, d(), block, [&](std::int64_t j) { return head.key(j); });
-    Words* to = m.keys;
-    for (int p = 0; p < d(); p += features) {
-      host::avx512::pack_right<Kind>(to, factor(k.at(0, p), k.row_stride, k.col_stride),
-                                     std::min(features, d() - p), count);
-      to += key_panel(p) * (keys / host::avx512::panel_columns);
-    }
+    pack_rows_right(m.keys, k, count, d(), keys);
     Block<T const> const v =
         gather(m, head, head.v, dv(), block, [&](std::int64_t j) { return head.value(j); });
-    host::avx512::pack_right<Kind>(m.values, factor(v.data, v.col_stride, v.row_stride), count,
-                                   dv());
-    std::int64_t const packed = host::avx512::panel_words<Kind>(count) /
-                                host::avx512::panel_columns *
-                                round_up(dv(), host::avx512::vector_columns);
-    block.all_finite = !host::avx512::clear_not_finite(m.values, packed);
+    block.all_finite = pack_features_right(m.values, v, count, dv());
     return block;
-  }
-
-  static void multiply(host::amx::Tiles* tiles, Words const* left, Words const* right, Acc* sums,
-                       int ld, int rows, int cols, int k, bool accumulate,
-                       host::avx512::PanelPart const& part) {
-    if (tiles != nullptr)
-      host::amx::multiply<Kind>(*tiles, left, right, sums, ld, rows, cols, k, accumulate, part);
-    else
-      host::avx512::multiply<Kind>(left, right, sums, ld, rows, cols, k, accumulate, part);
   }
 
   /// What a block of keys gives rows [row, row + count) of a head, which are the team's from `at`.
   void add_block(Team const& team, host::amx::Tiles* tiles, Memory const& m, Head const& head,
                  KeyBlock const& block, std::int64_t row, std::int64_t at, int count) const {
-    constexpr int panel = host::avx512::panel_columns;
     // Columns of the block that any of the rows sees, from a whole panel on.
     auto const column = [&](std::int64_t j) {
       return static_cast<int>(clamp_index(j - block.first, 0, block.count));
@@ -229,10 +182,10 @@ struct AttentionDot {
     int const whole = round_up(high, panel);
     Words const* right = m.keys;
     for (int p = 0; p < d(); p += features) {
-      multiply(tiles, queries(m, p / features, at), right + low / panel * key_panel(p), m.scores,
-               score_stride, count, std::min(whole, block.count) - low, std::min(features, d() - p),
-               p > 0, {key_panel(p)});
-      right += key_panel(p) * (keys / panel);
+      multiply(tiles, queries(m, p / features, at), right + low / panel * pass_panel(p, d()),
+               m.scores, score_stride, count, std::min(whole, block.count) - low,
+               std::min(features, d() - p), p > 0, {pass_panel(p, d())});
+      right += pass_panel(p, d()) * (keys / panel);
     }
     if (d() == 0)
       for (int i = 0; i < count; ++i) std::fill_n(m.scores + i * score_stride, whole - low, Acc(0));
@@ -252,30 +205,14 @@ struct AttentionDot {
     bool const begun = head.first(row) < block.first;  // in a block before this one
     multiply(tiles, m.weights, m.values, out, out_stride(), count, dv(), whole - low, begun,
              {host::avx512::panel_words<Kind>(block.count), low / Kind::values});
-    if (!block.all_finite) add_not_finite(m, head, block, low, high, out, count);
+    if (!block.all_finite)
+      add_not_finite(
+          m.weights, count, [&](int j) { return head.value(block.first + low + j); }, high - low,
+          head.v.col_stride, dv(), out, out_stride());
   }
 
   /// What weights are taken from scores with, as they come out of the product.
   static bool is_plain_scale(Acc scale) { return scale > Acc(1e-30) && scale < Acc(1e30); }
-
-  /// out += weight·value of values that are infinite or NaN, where the weight is not 0. What they
-  /// make of a sum does not depend on the order.
-  void add_not_finite(Memory const& m, Head const& head, KeyBlock const& block, int low, int high,
-                      Acc* out, int count) const {
-    for (int j = low; j < high; ++j) {
-      T const* const value = head.value(block.first + j);
-      for (int c = 0; c < dv(); ++c) {
-        Acc const v = static_cast<Acc>(value[c * head.v.col_stride]);
-        if (v - v == Acc(0)) continue;
-        for (int i = 0; i < count; ++i) {
-          auto const* const weights =
-              reinterpret_cast<T const*>(m.weights + std::int64_t{i} * host::avx512::row_words);
-          Acc const w = static_cast<Acc>(weights[j - low]);
-          if (w != Acc(0)) out[std::int64_t{i} * out_stride() + c] += w * v;
-        }
-      }
-    }
-  }
 
   void store(Team const& team, Memory const& m, Head const& head, std::int64_t row0,
              std::int64_t at) const {
@@ -332,7 +269,7 @@ void choose_attention_dot_tile(Kernel& kernel, Exec const& exec) {
 template <class Out, class Exec, class Functors>
 void attention_dot(Exec const& exec, abi::AttentionArgs const& args, Functors const& functors) {
   using Kernel = AttentionDot<Exec, Out, Functors>;
-  Kernel kernel{args, functors, host_isa()};
+  Kernel kernel{{}, args, functors, host_isa()};
   choose_attention_dot_tile(kernel, exec);
   kernel.tiles_q = query_tiles(args, kernel.rows);
   typename Kernel::Policy policy(
@@ -343,31 +280,7 @@ void attention_dot(Exec const& exec, abi::AttentionArgs const& args, Functors co
   launch("attention", portable_name(AttentionAlgorithm::flash), policy, kernel);
 }
 
-/// Whether flash attention has dot products, on hosts that have the instructions. Weight functors
-/// change weights after the exponential, where these kernels have none.
-template <class Exec, class T, class Functors>
-inline constexpr bool uses_attention_dot =
-    is_host_space<Exec>&& std::is_same_v<T, bfloat16> && !Functors::has_weight;
-#else
-template <class Exec, class T, class Functors>
-inline constexpr bool uses_attention_dot = false;
 #endif
-
-/// Whether flash attention takes this call to dot products. Throws what host_isa() throws.
-template <class Exec, class T, class Functors>
-bool takes_attention_dot([[maybe_unused]] abi::AttentionArgs const& g) {
-  if constexpr (uses_attention_dot<Exec, T, Functors>)
-    return host_isa() >= HostIsa::avx512_bf16 &&
-           std::max(g.head_dim, g.head_dim_v) <= attention_dot_head_dim;
-  return false;
-}
-
-/// What flash attention uses of a host's instructions that are chosen at run time, by name; empty:
-/// nothing.
-template <class Exec, class T, class Functors>
-std::string attention_instructions(abi::AttentionArgs const& g) {
-  return takes_attention_dot<Exec, T, Functors>(g) ? host_isa_name(host_isa()) : "";
-}
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE

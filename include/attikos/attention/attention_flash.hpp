@@ -197,8 +197,7 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors 
     raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
                             "; expected at most 67108864");
   if constexpr (uses_attention_dot<Exec, T, Functors>) {
-    if (takes_attention_dot<Exec, T, Functors>(args))
-      return attention_dot<Out>(exec, args, functors);
+    if (takes_attention_dot(args)) return attention_dot<Out>(exec, args, functors);
   }
   Kernel kernel{args, functors, {}, 0};
   choose_attention_tile(kernel, exec);

@@ -70,7 +70,7 @@ struct AttentionSmall {
     if (g.seqlen_kv > small_attention_seqlen) return abi::refused("seqlen_kv is above 32");
     if constexpr (uses_attention_dot<Exec, T, NoFunctors>) {
       if (std::max(g.seqlen_q, g.seqlen_kv) > small_attention_seqlen_of_dot &&
-          takes_attention_dot<Exec, T, NoFunctors>(g))
+          takes_attention_dot(g))
         return abi::refused("a sequence of bfloat16 is above 16");
     }
     if (std::max(g.head_dim, g.head_dim_v) > small_attention_head_dim)

@@ -61,6 +61,14 @@ ATTIKOS_AVX512_INLINE Floats keep_between(Floats v, int first, int last) {
   return v;
 }
 
+/// The first `count` floats at p, 0 behind them; reads nothing else.
+ATTIKOS_AVX512_INLINE Floats load_floats(float const* p, int count) {
+  Words const bits = load_bytes(p, count <= 0 ? 0 : count >= 16 ? 64 : 4 * count);
+  Floats v;
+  std::memcpy(&v, &bits, sizeof v);
+  return v;
+}
+
 /// x[j, j + weight_step) where it is in [first, last), −∞ elsewhere.
 ATTIKOS_AVX512_INLINE void hide_scores(float* x, int j, int first, int last) {
   for (int half = j; half < j + weight_step; half += 16)
@@ -176,6 +184,67 @@ ATTIKOS_AVX512 inline void softmax_rows(float* x, std::int64_t ld, std::uint32_t
     row.sums += 16;
     row.out += ldo;
   }
+}
+
+/// What a row of pairs has in common, or each of its columns, on the way back.
+struct GradientRow {
+  float const *lse, *delta;  ///< lse +∞ where no key is seen
+  float scale;
+};
+
+/// 32 pairs of columns from j on; see gradient_row(). `Hides` where some are outside [first, last).
+template <bool ByKey, bool Hides>
+ATTIKOS_AVX512_INLINE void gradient_step(float const* x, float const* y, std::uint16_t* weights,
+                                         std::uint16_t* gradients, int j, int first, int last,
+                                         GradientRow const& row) {
+  Floats const factor = broadcast(1.44269504f), least = broadcast(-126.0f / 1.44269504f);
+  Floats const scale = broadcast(row.scale), zero{};
+  Floats p[2], slope[2];
+  for (int half = 0; half < 2; ++half) {
+    int const at = j + 16 * half;
+    Floats const lse = ByKey ? load_as<Floats>(row.lse + at) : broadcast(*row.lse);
+    Floats const delta = ByKey ? load_as<Floats>(row.delta + at) : broadcast(*row.delta);
+    Floats exponent = multiply_subtract(load_as<Floats>(x + at), scale, lse);
+    if constexpr (Hides) exponent = keep_between(exponent, first - at, last - at);
+    p[half] = weight_of(exponent, factor, least);
+    Floats const product = (load_as<Floats>(y + at) - delta) * scale;
+    std::uint16_t some;
+    asm("vcmpps $4, %2, %1, %0" : "=Yk"(some) : "v"(p[half]), "v"(zero));
+    asm("vmulps %2, %1, %0%{%3%}%{z%}"
+        : "=v"(slope[half])
+        : "v"(p[half]), "v"(product), "Yk"(some));
+  }
+  store(weights + j, to_bfloat16(p[0], p[1]));
+  store(gradients + j, to_bfloat16(slope[0], slope[1]));
+}
+
+/// A row of pairs on the way back, of one key (`ByKey`, `row` has an entry for each column) or one
+/// query: from dot products x and y = dout·v to weights e^(scale·x − lse) and the gradients of dot
+/// products, weight·(y − delta)·scale, in bfloat16. Both are 0 outside [first, last) of [0, cols),
+/// and the gradient is where the weight is. `cols` is a multiple of weight_step.
+template <bool ByKey>
+ATTIKOS_AVX512 inline void gradient_row(float const* x, float const* y, std::uint16_t* weights,
+                                        std::uint16_t* gradients, int first, int last, int cols,
+                                        GradientRow const& row) {
+  int const begin = first / weight_step * weight_step;
+  int const end = last > first ? (last + weight_step - 1) / weight_step * weight_step : begin;
+  for (int j = 0; j < cols; j += weight_step) {
+    if (j < begin || j >= end) {
+      store(weights + j, Words{});
+      store(gradients + j, Words{});
+    } else if (j < first || j + weight_step > last) {
+      gradient_step<ByKey, true>(x, y, weights, gradients, j, first, last, row);
+    } else {
+      gradient_step<ByKey, false>(x, y, weights, gradients, j, first, last, row);
+    }
+  }
+}
+
+/// The first `count` floats as bfloat16, 0 behind them up to a multiple of weight_step.
+ATTIKOS_AVX512 inline void round_row(float const* x, std::uint16_t* to, int count) {
+  for (int j = 0; j < count; j += weight_step)
+    store(to + j,
+          to_bfloat16(load_floats(x + j, count - j), load_floats(x + j + 16, count - j - 16)));
 }
 
 /// Puts 0 where a packed factor of bfloat16 has NaN or an infinity; whether it had any.
