@@ -453,6 +453,11 @@ class Refusals(unittest.TestCase):
         with self.assertRaisesRegex(attikos.UnsupportedError, "cu_seq_lens_q is given beside a dense attention_mask"):
             integration.attention(None, q, q, q, torch.ones(1, 1, 4, 4).bool(), cu_seq_lens_q=torch.tensor([0, 4]))
 
+    def test_older_transformers(self):
+        with mock.patch.object(masking_utils, "sdpa_mask", lambda cache_position: None):
+            with self.assertRaisesRegex(attikos.UnsupportedError, "transformers is .*; expected one that makes masks from"):
+                integration.register()
+
     def test_offsets_of_the_caller(self):
         """cu_seq_lens_q and cu_seq_lens_k without a mask, as encoders of images have it."""
         q = torch.randn(1, 2, 9, 8)
