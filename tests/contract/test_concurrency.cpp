@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Eight host threads on instances of their own, each in another operation, whose scratch has
 // another size, at the same time: every operation gives the bits that it gives alone. Kokkos's
-// Threads back end has one instance, which one host thread may use.
+// Threads back end has one instance, which one host thread may use. And which threads a call
+// takes.
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>
@@ -10,6 +11,9 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+#if defined(_OPENMP)
+#include <omp.h>
+#endif
 
 #include "../support/backends.hpp"
 #include "operations.hpp"
@@ -86,6 +90,30 @@ TYPED_TEST(Concurrency, EightThreadsOnTheirInstances) {
   }
   for (auto& thread : threads) thread.join();
 }
+
+#if defined(KOKKOS_ENABLE_OPENMP)
+/// An epilogue that counts the elements that threads of OpenMP's take.
+struct CountElements {
+  int* of_threads;
+  KOKKOS_INLINE_FUNCTION float operator()(float value, std::int64_t, std::int64_t,
+                                          std::int64_t) const {
+    KOKKOS_IF_ON_HOST((if (omp_in_parallel() != 0) Kokkos::atomic_inc(of_threads);))
+    return value;
+  }
+};
+
+// A call of few operations wakes no thread; the same products in large numbers do.
+TEST(CallingThread, DoesSmallProblemsItself) {
+  if (Kokkos::OpenMP().concurrency() == 1) GTEST_SKIP() << "OpenMP has one thread";
+  using Matrices = Kokkos::View<float***, Kokkos::LayoutRight, Kokkos::HostSpace>;
+  for (std::int64_t batch : {1, 20, 4096}) {
+    Matrices a("a", batch, 8, 8), b("b", batch, 8, 8), c("c", batch, 8, 8);
+    int of_threads = 0;
+    gemm(Kokkos::OpenMP(), a, b, c, GemmOptions{}, epilogue(CountElements{&of_threads}));
+    EXPECT_EQ(of_threads, batch == 4096 ? batch * 64 : 0) << batch;
+  }
+}
+#endif
 
 }  // namespace
 }  // namespace attikos::test

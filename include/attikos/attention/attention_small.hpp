@@ -13,6 +13,7 @@
 #include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/launch.hpp>
+#include <attikos/core/run_here.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -79,6 +80,14 @@ struct AttentionSmall {
     return reason == nullptr ? abi::accepted() : abi::refused(reason);
   }
 
+  /// With ten for each pair's exponential and what is around it.
+  static double operations(abi::AttentionArgs const& g) {
+    auto const number = [](std::int64_t n) { return static_cast<double>(n); };
+    return number(query_groups(g)) * number(g.seqlen_q) *
+           (number(g.seqlen_kv) * (2 * number(g.head_dim + g.head_dim_v) + 10) +
+            10 * number(g.head_dim_v));
+  }
+
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     KOKKOS_IF_ON_HOST((std::int64_t const groups = query_groups(g);
                        std::int64_t const first = std::int64_t{team.league_rank()} * per_team;
@@ -91,6 +100,13 @@ struct AttentionSmall {
   static void run(abi::AttentionArgs const& args, Exec const& exec) {
     std::int64_t const groups = query_groups(args);
     if (groups == 0 || args.seqlen_q == 0) return;
+    if constexpr (runs_at_once<Exec>) {
+      if (operations(args) <= few_operations)
+        return run_here("attention", name, exec, [&] {
+          for (std::int64_t group = 0; group < groups; ++group)
+            host::team_attention_all(small_attention_problem<T, Out>(args, group));
+        });
+    }
     std::int64_t const share = groups / (8 * concurrency_of(exec));
     AttentionSmall const kernel{args, static_cast<int>(std::clamp<std::int64_t>(share, 1, 64))};
     Policy const policy(

@@ -6,6 +6,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/core/launch.hpp>
+#include <attikos/core/run_here.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/gemm/gemm_arguments.hpp>
 #include <attikos/gemm/gemm_dot.hpp>
@@ -417,6 +418,14 @@ template <class A, class B, class C, class Exec, class Function = Absent>
 void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& function = {}) {
   using Kernel = GemmPortable<Exec, A, B, C, Function>;
   using Traits = typename Kernel::Traits;
+  if constexpr (Traits::host && runs_at_once<Exec>) {
+    if (is_small_gemm(args) && small_gemm_operations(args) <= few_operations) {
+      if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+      return run_here("gemm", "portable", exec, [&] {
+        for (std::int64_t s = 0; s < args.batch; ++s) host::small_gemm<A, B, C>(args, function, s);
+      });
+    }
+  }
   Kernel kernel{args, function, {}, 0, 0};
   set_gemm_tile(kernel, exec);
   if (args.m == 0 || args.n == 0 || args.batch == 0) return;

@@ -26,6 +26,12 @@ inline bool is_small_gemm(abi::GemmArgs const& g) {
          g.offsets == nullptr && g.counts == nullptr && !has_tile(g);
 }
 
+/// Operations of small products, an element of C counted as ten.
+inline double small_gemm_operations(abi::GemmArgs const& g) {
+  auto const number = [](std::int64_t n) { return static_cast<double>(n); };
+  return number(g.batch) * number(g.m) * number(g.n) * (2 * number(g.k) * number(g.outer) + 10);
+}
+
 /// Whether there is anything to sum; without, scales in blocks along k have no entries to read.
 KOKKOS_INLINE_FUNCTION bool has_products(abi::GemmArgs const& g) { return g.k > 0 && g.outer > 0; }
 

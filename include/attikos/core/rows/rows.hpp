@@ -9,6 +9,7 @@
 #include <attikos/core/extras.hpp>
 #include <attikos/core/launch.hpp>
 #include <attikos/core/rows/row.hpp>
+#include <attikos/core/run_here.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -137,13 +138,20 @@ inline std::int64_t rows_per_block(std::int64_t rows, std::int64_t size, int thr
   return std::clamp<std::int64_t>(rows / (4 * std::max(threads, 1)), 1, long_enough);
 }
 
-/// `size`: elements of a row, about. `Lanes`: of a device, which share a row.
+/// `size`: elements of a row, about; 0: not known. `Lanes`: of a device, which share a row.
 template <int Lanes = 32, class Exec, class Op>
 void launch_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
-                 std::int64_t size = 256) {
+                 std::int64_t size = 0) {
   if (rows == 0) return;
   if constexpr (is_host_space<Exec>) {
-    std::int64_t const per_block = rows_per_block(rows, size, concurrency_of(exec));
+    if constexpr (runs_at_once<Exec>) {
+      // An element counts as ten operations.
+      if (size > 0 &&
+          10.0 * static_cast<double>(rows) * static_cast<double>(size) <= few_operations)
+        return run_here(operation, "portable", exec, [&] { RowBlocks<Op>{op, rows, rows}.run(0); });
+    }
+    std::int64_t const per_block =
+        rows_per_block(rows, size > 0 ? size : 256, concurrency_of(exec));
     launch(operation, "portable", range_policy(exec, (rows + per_block - 1) / per_block),
            RowBlocks<Op>{op, rows, per_block});
   } else {
