@@ -73,7 +73,9 @@ _BATCHED = {
 
 def _compute(call: Any, arrays: dict[str, Any], results: Any) -> None:
     found = _KERNELS[call["operation"]](arrays, call["settings"], results)
-    for result, value in zip(results, found if isinstance(found, tuple) else (found,)):
+    found = found if isinstance(found, tuple) else (found,)
+    assert len(found) == len(results), "results that nobody writes"
+    for result, value in zip(results, found):
         if result is not value:
             result[...] = value
 
