@@ -9,17 +9,17 @@ Shards zigzag(std::int64_t length) { return Shards::zigzag(length, ranks().size(
 Shards contiguous(std::int64_t length) { return Shards::contiguous(length, ranks().size()); }
 
 TEST(ContextAttention, SeesAllKeys) {
-  for (auto const& shards : {zigzag(64), contiguous(61), uneven(67)})
+  for (auto const& shards : {zigzag(40), contiguous(37), uneven(43)})
     check_all_strategies<float>({2, 8, 4, 16, 24, shards});
 }
 
 TEST(ContextAttention, IsCausalInBothAlignments) {
   for (auto alignment : {CausalAlignment::bottom_right, CausalAlignment::top_left}) {
-    for (auto const& shards : {zigzag(64), contiguous(61), uneven(67)})
+    for (auto const& shards : {zigzag(40), contiguous(37), uneven(43)})
       check_all_strategies<float>(
           {1, 8, 2, 16, 16, shards, {.causal = true, .causal_alignment = alignment}});
     // More keys than queries, and fewer.
-    for (auto [nq, nk] : {std::pair{40, 75}, {75, 40}})
+    for (auto [nq, nk] : {std::pair{24, 45}, {45, 24}})
       check_all_strategies<float>({1,
                                    8,
                                    8,
@@ -31,12 +31,12 @@ TEST(ContextAttention, IsCausalInBothAlignments) {
 }
 
 TEST(ContextAttention, KeepsWindows) {
-  for (auto [left, right] : {std::pair{5, 3}, {0, 0}, {20, -1}, {-1, 7}, {1, 40}})
-    for (auto const& shards : {zigzag(64), uneven(67)})
+  for (auto [left, right] : {std::pair{5, 3}, {0, 0}, {-1, 7}})
+    for (auto const& shards : {zigzag(40), uneven(43)})
       check_all_strategies<float>(
           {1, 8, 4, 16, 16, shards, {.window_left = left, .window_right = right}});
   check_all_strategies<float>(
-      {1, 8, 4, 16, 16, {zigzag(33), uneven(90)}, {.causal = true, .window_left = 9}});
+      {1, 8, 4, 16, 16, {zigzag(21), uneven(50)}, {.causal = true, .window_left = 9}});
 }
 
 TEST(ContextAttention, KnowsSoftcapSinksAndLengths) {

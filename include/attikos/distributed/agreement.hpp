@@ -219,6 +219,12 @@ class Agreement {
   }
 };
 
+template <class Prepare>
+void agree(distributed::Communicator& comm, DistributedOperation operation,
+           Prepare const& prepare) {
+  static_cast<void>(Agreement(comm, operation, prepare));
+}
+
 /// What a failure of one rank in the middle of a call comes to: it goes on sending what others wait
 /// for, and throws at the end.
 class CallFailure {

@@ -28,28 +28,27 @@ void context_attention(Exec const& exec, distributed::Communicator& comm,
   using Call = ContextCall<T, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  Agreement const agreement(
-      comm, DistributedOperation::attention, [&](std::vector<CommonArgument>& common) {
-        auto const sinks = find_extra<Sinks>(extras...);
-        auto const given = find_extra<Lengths>(extras...);
-        AttentionTensors const t = [&] {
-          if constexpr (is_present<decltype(sinks)>)
-            return attention_tensors<Exec>(q, k, v, out, lse, sinks);
-          else
-            return attention_tensors<Exec>(q, k, v, out, lse);
-        }();
-        ContextProblem unchecked;
-        unchecked.options = options;
-        attention_forward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
-        ContextProblem const problem = context_problem(operation, comm, shards, t, options, given);
-        distributed::Strategy const strategy =
-            distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
-                                      comm.machine())
-                .strategy;
-        common_context_arguments(common, problem, shards, strategy);
-        call.emplace(exec, comm, shards, problem, t);
-        call->prepare(strategy);
-      });
+  agree(comm, DistributedOperation::attention, [&](std::vector<CommonArgument>& common) {
+    auto const sinks = find_extra<Sinks>(extras...);
+    auto const given = find_extra<Lengths>(extras...);
+    AttentionTensors const t = [&] {
+      if constexpr (is_present<decltype(sinks)>)
+        return attention_tensors<Exec>(q, k, v, out, lse, sinks);
+      else
+        return attention_tensors<Exec>(q, k, v, out, lse);
+    }();
+    ContextProblem unchecked;
+    unchecked.options = options;
+    attention_forward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
+    ContextProblem const problem = context_problem(operation, comm, shards, t, options, given);
+    distributed::Strategy const strategy =
+        distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
+                                  comm.machine())
+            .strategy;
+    common_context_arguments(common, problem, shards, strategy);
+    call.emplace(exec, comm, shards, problem, t);
+    call->prepare(strategy);
+  });
   call->run();
 }
 

@@ -120,36 +120,33 @@ void spread_decode(Exec const& exec, distributed::Communicator& comm,
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
   std::optional<distributed::ContextShards> both;
-  Agreement const agreement(
-      comm, DistributedOperation::decode, [&](std::vector<CommonArgument>& common) {
-        auto const sinks = find_extra<Sinks>(extras...);
-        auto const given = find_extra<Lengths>(extras...);
-        AttentionTensors const t = [&] {
-          if constexpr (is_present<decltype(sinks)>)
-            return attention_tensors<Exec>(q, k, v, out, lse, sinks);
-          else
-            return attention_tensors<Exec>(q, k, v, out, lse);
-        }();
-        ContextProblem unchecked;
-        unchecked.options = options;
-        attention_forward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
-        if (shards.sequences() != 1)
-          raise<UnsupportedError>(operation, ": the cache has ", shards.sequences(),
-                                  " packed sequences; expected one for each entry of the batch");
-        // Every rank has all queries.
-        std::vector<std::int64_t> const rows{t.q.extent[2]};
-        both.emplace(distributed::Shards::uneven(rows), shards);
-        ContextProblem const problem =
-            context_problem(operation, comm, *both, t, options, given, true);
-        if (problem.invariant() || options.strategy != distributed::Strategy::automatic)
-          raise<UnsupportedError>(
-              operation,
-              ": there is one strategy, which repeats its bits from run to run; "
-              "expected strategy automatic and determinism run_to_run");
-        common_context_arguments(common, problem, *both, options.strategy);
-        call.emplace(exec, comm, *both, problem, t);
-        call->prepare();
-      });
+  agree(comm, DistributedOperation::decode, [&](std::vector<CommonArgument>& common) {
+    auto const sinks = find_extra<Sinks>(extras...);
+    auto const given = find_extra<Lengths>(extras...);
+    AttentionTensors const t = [&] {
+      if constexpr (is_present<decltype(sinks)>)
+        return attention_tensors<Exec>(q, k, v, out, lse, sinks);
+      else
+        return attention_tensors<Exec>(q, k, v, out, lse);
+    }();
+    ContextProblem unchecked;
+    unchecked.options = options;
+    attention_forward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
+    if (shards.sequences() != 1)
+      raise<UnsupportedError>(operation, ": the cache has ", shards.sequences(),
+                              " packed sequences; expected one for each entry of the batch");
+    // Every rank has all queries.
+    std::vector<std::int64_t> const rows{t.q.extent[2]};
+    both.emplace(distributed::Shards::uneven(rows), shards);
+    ContextProblem const problem = context_problem(operation, comm, *both, t, options, given, true);
+    if (problem.invariant() || options.strategy != distributed::Strategy::automatic)
+      raise<UnsupportedError>(operation,
+                              ": there is one strategy, which repeats its bits from run to run; "
+                              "expected strategy automatic and determinism run_to_run");
+    common_context_arguments(common, problem, *both, options.strategy);
+    call.emplace(exec, comm, *both, problem, t);
+    call->prepare();
+  });
   call->run();
 }
 

@@ -231,24 +231,24 @@ void column_parallel_gemm(Exec const& exec, Communicator& comm, Shards const& sh
   using Call = d::ColumnParallel<element_t<A>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::Agreement const agreement(
-      comm, d::DistributedOperation::column_parallel_gemm,
-      [&](std::vector<d::CommonArgument>& common) {
-        auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
-        d::check_row_shards(operation, comm, shards);
-        if (options.trans_a)
-          d::raise<UnsupportedError>(operation, ": trans_a is set; expected rows of a that travel");
-        int const k = options.trans_b ? 1 : 0;
-        d::check_extent(operation, "a", x, 0, shards.rows(comm.rank()),
-                        "the rows that the shards have for this rank");
-        d::check_extent(operation, "b", y, k, x.extent[1], "as a has columns");
-        d::check_extent(operation, "c", z, 0, shards.total(), "all rows of a");
-        d::check_extent(operation, "c", z, 1, y.extent[1 - k], "the columns of op(b)");
-        d::check_outputs(operation, {{"c", z}}, {{"a", x}, {"b", y}});
-        d::common_gemm_arguments(common, x.type, shards, "columns of a", x.extent[1], options);
-        call.emplace(exec, comm, shards, x, y, z, options);
-        call->prepare();
-      });
+  d::agree(comm, d::DistributedOperation::column_parallel_gemm,
+           [&](std::vector<d::CommonArgument>& common) {
+             auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
+             d::check_row_shards(operation, comm, shards);
+             if (options.trans_a)
+               d::raise<UnsupportedError>(operation,
+                                          ": trans_a is set; expected rows of a that travel");
+             int const k = options.trans_b ? 1 : 0;
+             d::check_extent(operation, "a", x, 0, shards.rows(comm.rank()),
+                             "the rows that the shards have for this rank");
+             d::check_extent(operation, "b", y, k, x.extent[1], "as a has columns");
+             d::check_extent(operation, "c", z, 0, shards.total(), "all rows of a");
+             d::check_extent(operation, "c", z, 1, y.extent[1 - k], "the columns of op(b)");
+             d::check_outputs(operation, {{"c", z}}, {{"a", x}, {"b", y}});
+             d::common_gemm_arguments(common, x.type, shards, "columns of a", x.extent[1], options);
+             call.emplace(exec, comm, shards, x, y, z, options);
+             call->prepare();
+           });
   call->run();
 }
 
@@ -275,27 +275,26 @@ void row_parallel_gemm(Exec const& exec, Communicator& comm, Shards const& shard
   using Call = d::RowParallel<element_t<A>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::Agreement const agreement(
-      comm, d::DistributedOperation::row_parallel_gemm,
-      [&](std::vector<d::CommonArgument>& common) {
-        auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
-        d::check_row_shards(operation, comm, shards);
-        if (options.trans_a || options.beta != 0 || options.activation != Activation::none)
-          d::raise<UnsupportedError>(
-              operation,
-              ": trans_a, beta or activation is set; expected neither, since partial "
-              "results are summed");
-        int const k = options.trans_b ? 1 : 0;
-        d::check_extent(operation, "a", x, 0, shards.total(), "the rows of the shards");
-        d::check_extent(operation, "b", y, k, x.extent[1], "as a has columns");
-        d::check_extent(operation, "c", z, 0, shards.rows(comm.rank()),
-                        "the rows that the shards have for this rank");
-        d::check_extent(operation, "c", z, 1, y.extent[1 - k], "the columns of op(b)");
-        d::check_outputs(operation, {{"c", z}}, {{"a", x}, {"b", y}});
-        d::common_gemm_arguments(common, x.type, shards, "columns of c", z.extent[1], options);
-        call.emplace(exec, comm, shards, x, y, z, options);
-        call->prepare();
-      });
+  d::agree(comm, d::DistributedOperation::row_parallel_gemm,
+           [&](std::vector<d::CommonArgument>& common) {
+             auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
+             d::check_row_shards(operation, comm, shards);
+             if (options.trans_a || options.beta != 0 || options.activation != Activation::none)
+               d::raise<UnsupportedError>(
+                   operation,
+                   ": trans_a, beta or activation is set; expected neither, since partial "
+                   "results are summed");
+             int const k = options.trans_b ? 1 : 0;
+             d::check_extent(operation, "a", x, 0, shards.total(), "the rows of the shards");
+             d::check_extent(operation, "b", y, k, x.extent[1], "as a has columns");
+             d::check_extent(operation, "c", z, 0, shards.rows(comm.rank()),
+                             "the rows that the shards have for this rank");
+             d::check_extent(operation, "c", z, 1, y.extent[1 - k], "the columns of op(b)");
+             d::check_outputs(operation, {{"c", z}}, {{"a", x}, {"b", y}});
+             d::common_gemm_arguments(common, x.type, shards, "columns of c", z.extent[1], options);
+             call.emplace(exec, comm, shards, x, y, z, options);
+             call->prepare();
+           });
   call->run();
 }
 
@@ -326,34 +325,31 @@ void gated_mlp(Exec const& exec, Communicator& comm, Shards const& shards, X con
   using Call = d::SpreadMlp<element_t<X>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::Agreement const agreement(
-      comm, d::DistributedOperation::gated_mlp, [&](std::vector<d::CommonArgument>& common) {
-        auto const rows = d::any_tensor(x), gate = d::any_tensor(gate_weight),
-                   up = d::any_tensor(up_weight), down = d::any_tensor(down_weight),
-                   result = d::any_tensor(out);
-        d::check_row_shards(operation, comm, shards);
-        std::int64_t const own = shards.rows(comm.rank());
-        d::check_extent(operation, "x", rows, 0, own,
-                        "the rows that the shards have for this rank");
-        d::check_extent(operation, "gate_weight", gate, 1, rows.extent[1], "as x has columns");
-        d::check_extent(operation, "up_weight", up, 0, gate.extent[0], "as gate_weight has rows");
-        d::check_extent(operation, "up_weight", up, 1, rows.extent[1], "as x has columns");
-        d::check_extent(operation, "down_weight", down, 1, gate.extent[0],
-                        "as gate_weight has rows");
-        d::check_extent(operation, "out", result, 0, own,
-                        "the rows that the shards have for this rank");
-        d::check_extent(operation, "out", result, 1, down.extent[0], "as down_weight has rows");
-        d::check_outputs(
-            operation, {{"out", result}},
-            {{"x", rows}, {"gate_weight", gate}, {"up_weight", up}, {"down_weight", down}});
-        GemmOptions shown;
-        shown.activation = options.activation;
-        shown.kernel = options.kernel;
-        d::common_gemm_arguments(common, rows.type, shards, "columns of x", rows.extent[1], shown);
-        common.push_back({"columns of out", result.extent[1]});
-        call.emplace(exec, comm, shards, rows, gate, up, down, result, options);
-        call->prepare();
-      });
+  d::agree(comm, d::DistributedOperation::gated_mlp, [&](std::vector<d::CommonArgument>& common) {
+    auto const rows = d::any_tensor(x), gate = d::any_tensor(gate_weight),
+               up = d::any_tensor(up_weight), down = d::any_tensor(down_weight),
+               result = d::any_tensor(out);
+    d::check_row_shards(operation, comm, shards);
+    std::int64_t const own = shards.rows(comm.rank());
+    d::check_extent(operation, "x", rows, 0, own, "the rows that the shards have for this rank");
+    d::check_extent(operation, "gate_weight", gate, 1, rows.extent[1], "as x has columns");
+    d::check_extent(operation, "up_weight", up, 0, gate.extent[0], "as gate_weight has rows");
+    d::check_extent(operation, "up_weight", up, 1, rows.extent[1], "as x has columns");
+    d::check_extent(operation, "down_weight", down, 1, gate.extent[0], "as gate_weight has rows");
+    d::check_extent(operation, "out", result, 0, own,
+                    "the rows that the shards have for this rank");
+    d::check_extent(operation, "out", result, 1, down.extent[0], "as down_weight has rows");
+    d::check_outputs(
+        operation, {{"out", result}},
+        {{"x", rows}, {"gate_weight", gate}, {"up_weight", up}, {"down_weight", down}});
+    GemmOptions shown;
+    shown.activation = options.activation;
+    shown.kernel = options.kernel;
+    d::common_gemm_arguments(common, rows.type, shards, "columns of x", rows.extent[1], shown);
+    common.push_back({"columns of out", result.extent[1]});
+    call.emplace(exec, comm, shards, rows, gate, up, down, result, options);
+    call->prepare();
+  });
   call->run();
 }
 
