@@ -18,7 +18,7 @@ root_doc = "index"
 language = "en"
 primary_domain = "cpp"
 highlight_language = "none"
-smartquotes = False  # texts quote what programs print
+smartquotes_action = "D"  # dashes alone: texts quote what programs print
 suppress_warnings: list[str] = []
 
 myst_enable_extensions = ["colon_fence", "deflist", "attrs_inline"]

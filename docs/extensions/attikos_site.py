@@ -27,6 +27,7 @@ import python_source
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -113,10 +114,13 @@ class RepositoryPage(Reference):
         self.env.note_dependency(str(file))
         text = relinked(self.env.docname, file, file.read_text(encoding="utf-8"))
         text = re.sub(r"^# .*\n", "", text, count=1)
-        section = nodes.section()
+        before, heading, after = text.partition("\n## ")
+        nodes_before, section = nodes.Element(), nodes.section()
         section.document = self.state.document
-        self.state.nested_parse(StringList(text.splitlines(), str(file)), 0, section, match_titles=True)
-        return section.children
+        self.state.nested_parse(StringList(before.splitlines(), str(file)), 0, nodes_before)
+        if heading:
+            self.state.nested_parse(StringList(f"## {after}".splitlines(), str(file)), 0, section, match_titles=True)
+        return [*nodes_before.children, *section.children]
 
 
 class Measured(Reference):
@@ -145,6 +149,21 @@ class DotPicture(Reference):
         svg = re.sub(r'<text ((?:(?!fill=).)*?)>', r'<text fill="currentColor" \1>', svg)
         svg = re.sub(r"<title>.*?</title>\n?", "", svg)
         return self.inserted(f'<div class="figure-box" role="img" aria-label="{" ".join(words)}">{svg}</div>')
+
+
+class LongNames(SphinxPostTransform):
+    """Lets lists of names in tables break at their commas, which no style sheet can."""
+
+    default_priority = 900
+    formats = ("html",)
+
+    def run(self, **_: Any) -> None:
+        for entry in self.document.findall(nodes.entry):
+            for literal in entry.findall(nodes.literal):
+                text = literal.astext()
+                if len(text) > 36 and "," in text:
+                    literal.children = [nodes.Text(text.replace(",", ",\u200b"))]
+                    literal.children[0].parent = literal
 
 
 # --- links to files of the repository -----------------------------------------------------------------------------
@@ -223,6 +242,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("builder-inited", load)
     app.connect("source-read", read_page)
     app.connect("build-finished", copy_linked)
+    app.add_post_transform(LongNames)
     app.add_directive("cxx-reference", HeaderReference)
     app.add_directive("c-reference", CReference)
     app.add_directive("python-reference", PythonReference)

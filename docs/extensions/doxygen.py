@@ -110,7 +110,8 @@ class Describer:
         plain = "".join(child.itertext())
         if child.tag == "computeroutput" and plain.strip():
             return f"``{plain.strip()}``" if "`" not in plain else escape(plain)
-        if child.tag == "ref" and child.get("refid") in self.targets:
+        # A sentence that begins with "Error" speaks of rounding, not of the class.
+        if child.tag == "ref" and child.get("refid") in self.targets and plain != "Error":
             glued = "\\ " if re.match(r"[\w(\[/]", child.tail or "") else ""  # a role ends at a space or a mark
             return f":cpp:any:`{plain} <{self.targets[child.get('refid', '')]}>`{glued}"
         if child.tag in ("emphasis", "bold"):
