@@ -12,6 +12,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/attention_dot_blocks.hpp>
+#include <attikos/attention/attention_options.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/attention_store.hpp>
 #include <attikos/core/launch.hpp>
