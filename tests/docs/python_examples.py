@@ -42,7 +42,7 @@ def run(page: pathlib.Path, has_torch: bool) -> "tuple[int, int, str]":
             if printed.rstrip() != text.rstrip():
                 return ran, 0, f"{name}:{line}: printed\n{printed}where the page shows\n{text}"
             continue
-        if re.search(r"^\s*(import|from) torch\b", text, re.M) and not has_torch:
+        if re.search(r"^\s*(import|from) (torch|attikos\.integrations)\b", text, re.M) and not has_torch:
             return ran, sum(kind == "python" for kind, *_ in found[i:]), ""
         out = io.StringIO()
         try:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // team_attention inside a kernel of the test's own, on global and on scratch memory; and
 // attention() over many short sequences, which goes the same way on a host.
+#include <algorithm>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/team_attention.hpp>
 #include <attikos/reference/attention_reference.hpp>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <sstream>
 #include <string>
+#include <type_traits>
 
 #include "../support/backends.hpp"
 #include "../support/comparison.hpp"
@@ -277,6 +279,13 @@ TYPED_TEST(TeamAttention, ShortSequencesOfAttentionGoTheSameWay) {
       auto const out = o.out.elements();
       auto const lse = o.lse.elements();
       o.out.fill(3);
+      // Longer ones of bfloat16 go to the host's dot products where there are some.
+      if (!attend(o, "", false).instructions.empty()) {
+        EXPECT_TRUE((std::is_same_v<T, bfloat16>));
+        EXPECT_GT(std::max(shape.rows, shape.keys), 16);
+        EXPECT_EQ(attend(o, "").kernel, "portable/flash");
+        continue;
+      }
       EXPECT_EQ(attend(o, "").kernel, "portable/small");
       EXPECT_TRUE(same_bits(o.out.elements(), out));
       EXPECT_TRUE(same_bits(o.lse.elements(), lse));
@@ -290,8 +299,9 @@ TYPED_TEST(TeamAttention, ShortSequencesOfAttentionGoTheSameWay) {
       TeamOperands<Exec, T> o(refused.first, Layout::right);
       auto const why = attend(o, "", false);
       EXPECT_EQ(why.kernel, "portable/flash");
+      std::string const by = why.instructions.empty() ? "" : " (" + why.instructions + ")";
       EXPECT_EQ(why.to_string(),
-                std::string("runs portable/flash\n  not portable/small: ") + refused.second);
+                "runs portable/flash" + by + "\n  not portable/small: " + refused.second);
       EXPECT_THROW(attend(o, "portable/small"), UnsupportedError);
       EXPECT_TRUE(o.out.unchanged());
     }

@@ -94,7 +94,7 @@ _UNITS = {DType.float64: 2.0**-53, DType.float32: 2.0**-24, DType.float16: 2.0**
 
 
 def _compare(
-    title: str, got: Any, expected: Any, rtol: float, atol: float, verbose: bool
+    title: str, got: Any, expected: Any, rtol: float, atol: float, verbose: bool, weighted: Any = 0.0
 ) -> tuple[bool, float]:
     dtype = dtype_of(got.dtype)
     got = _wide(got)
@@ -103,11 +103,12 @@ def _compare(
             print(f"{title}: shape {got.shape}, expected {expected.shape}")
         return False, math.inf
     # A correct result may be rounded to either neighbour of the exact one.
-    rtol += _UNITS.get(dtype, 0.0)
+    unit = _UNITS.get(dtype, 0.0)
+    rtol += unit
     with np.errstate(invalid="ignore"):
         difference = np.abs(got - expected)
     largest = float(difference.max(initial=0.0)) if not np.isnan(difference).any() else math.inf
-    good = bool(np.all(difference <= atol + rtol * np.abs(expected)))
+    good = bool(np.all(difference <= atol + rtol * np.abs(expected) + unit * weighted))
     if verbose:
         print(f"{title}: {'passed' if good else 'FAILED'}, largest difference {largest:.2e}")
     return good, largest
@@ -145,10 +146,12 @@ def validate_attention(
     verbose: bool = False,
 ) -> tuple[bool, float]:
     """Whether flash_fn(q, k, v, causal=...), or is_causal=... where it says so, is attention within
-    atol + (rtol + u) * |reference| on random arrays, and the largest difference; as validate_matmul()."""
+    atol + (rtol + u) * |reference| + u * sum(p * |v|) on random arrays, and the largest difference; as validate_matmul().
+    The last term, p being the weights, is for kernels that round weights to the type before their product with values."""
     q, k, v = random_arrays([(batch, heads, seq_len, head_dim)] * 3, dtype, device)
     got = flash_fn(q, k, v, **{causal_keyword(flash_fn): causal})
     expected = reference_attention(_wide(q), _wide(k), _wide(v), causal)
     title = f"attention b{batch} h{heads} s{seq_len} d{head_dim}{' causal' if causal else ''}"
-    return _compare(title, got, expected, rtol, atol, verbose)
+    weighted = reference_attention(_wide(q), _wide(k), np.abs(_wide(v)), causal)
+    return _compare(title, got, expected, rtol, atol, verbose, weighted)
 

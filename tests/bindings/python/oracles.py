@@ -5,6 +5,9 @@ min(n, 6 sqrt(n)) u sum|terms|, an elementary function by 8 u. Nothing is tuned 
 
 from __future__ import annotations
 
+import functools
+
+import attikos
 import ml_dtypes
 import numpy as np
 
@@ -49,14 +52,22 @@ def gemm(a, b, out_dtype, alpha=1.0, beta=0.0, c=None):
     return exact, stored(exact, growth(a.shape[-1]) * u * product + 6 * u * terms, out_dtype)
 
 
+@functools.cache
+def host_rounds_weights():
+    """Whether this host has the dot products of bfloat16, for which flash attention rounds weights."""
+    return attikos.detect_host().host_isa in ("avx512_bf16", "amx")
+
+
 def attention(q, k, v, causal=False, scale=None, keep=None, added=None, softcap=0.0, parts=0, out_dtype=None,
-              rounded_weights=False):  # fmt: skip
+              rounded_weights=None):  # fmt: skip
     """Output, log-sum-exp and bounds of both. keep: boolean [.., seqlen_q, seqlen_kv], True where visible; added: a
     term of the scores; parts: at most so many parts of the keys are worked on apart and merged; rounded_weights: for
-    kernels on tensor cores, which round weights to an output's type of 16 bits."""
+    kernels on tensor cores, which round weights to an output's type of 16 bits; None: as this host does."""
     dtype = np.asarray(q).dtype
     u = unit(accumulator(dtype))
     out_dtype = dtype if out_dtype is None else out_dtype
+    if rounded_weights is None:
+        rounded_weights = np.dtype(out_dtype).name == "bfloat16" and host_rounds_weights()
     q, k, v = wide(q), wide(k), wide(v)
     if k.shape[-3] != q.shape[-3]:
         k, v = (np.repeat(x, q.shape[-3] // x.shape[-3], axis=-3) for x in (k, v))
