@@ -95,7 +95,9 @@ class Results(unittest.TestCase):
                 self.assertGreater(now._version, version, what)
             for b, n in enumerate((96, 21)):
                 used = (q[b : b + 1], cache[0][b : b + 1, :n], cache[1][b : b + 1, :n])
-                exact, bound, *_ = oracles.attention(*map(first, used), parts=96, rounded_weights=device == "cuda" or None)
+                exact, bound, *_ = oracles.attention(
+                    *map(first, used), parts=96, rounded_weights=device == "cuda" or None
+                )
                 oracles.check(self, first(out[b : b + 1]), exact, bound, what)
 
     def test_products_and_rows(self):
