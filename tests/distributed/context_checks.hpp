@@ -3,12 +3,14 @@
 // shard in, and compares what it gets with float64.
 #pragma once
 
+#include <attikos/core/host_isa.hpp>
 #include <attikos/distributed/attention.hpp>
 #include <attikos/reference/attention_reference.hpp>
 #include <cmath>
 #include <limits>
 #include <sstream>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "distributed/ranks.hpp"
@@ -150,6 +152,8 @@ struct ContextRun {
   }
 
   void compare(std::string const& name) {
+    // For their product with values: on hosts those of bfloat16's dot products, which serve it.
+    bool const rounded_weights = std::is_same_v<T, bfloat16> && host_isa() >= HostIsa::avx512_bf16;
     Comparison compare_out(name, describe(p), stored_as<T>());
     Comparison compare_lse(name + "/lse", describe(p));
     double const scale =
@@ -183,8 +187,8 @@ struct ContextRun {
                   [&](std::int64_t c) { return all_q.value(b, h, at, c); },
                   [&](std::int64_t j, std::int64_t c) { return all_k.value(b, g, first + j, c); },
                   [&](std::int64_t j, std::int64_t c) { return all_v.value(b, g, first + j, c); });
-              AttentionBound<T> const whole(want, p.d, false);
-              DecodeBound<T> const joined(want, p.d, 2);
+              AttentionBound<T> const whole(want, p.d, rounded_weights);
+              DecodeBound<T> const joined(want, p.d, 2, rounded_weights);
               for (std::int64_t c = 0; c < p.dv; ++c) {
                 auto const column = [&](std::int64_t j) { return all_v.value(b, g, first + j, c); };
                 double const once = whole.out(sz(c), column);

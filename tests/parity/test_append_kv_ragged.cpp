@@ -346,7 +346,7 @@ TEST(ValidateAppendKv, NamesTheFirstSequenceThatDoesNotFit) {
   Tensor<std::int32_t, 2, Exec> table({3, 2});
   auto const refuse = [&](std::string const& what, auto const& x, auto const& to,
                           auto const&... extras) {
-    expect_error<ShapeError>([&] { validate_append_kv(Exec(), x, to, extras...); }, {what.c_str()});
+    expect_error<ShapeError>([&] { validate_append_kv(Exec(), x, to, extras...); }, {what});
   };
   auto const fits = [&](auto const& x, auto const& to, auto const&... extras) {
     EXPECT_NO_THROW(validate_append_kv(Exec(), x, to, extras...));
