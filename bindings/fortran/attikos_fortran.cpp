@@ -149,6 +149,26 @@ struct Terms {
   }
 };
 
+/// Functions of rows that have one number beside their arrays.
+void rows(char const* name,
+          attikos_status (*function)(attikos_context*, attikos_tensor const*, attikos_tensor const*,
+                                     double),
+          Context const* context, Array x, Array out, double number, std::int32_t* stat) {
+  run(stat, [&] {
+    return function(context->handle, Tensor(name, "x", x), Tensor(name, "out", out), number);
+  });
+}
+void row_gradients(char const* name,
+                   attikos_status (*function)(attikos_context*, attikos_tensor const*,
+                                              attikos_tensor const*, attikos_tensor const*, double),
+                   Context const* context, char const* of, Array x, Array dout, Array dx,
+                   double number, std::int32_t* stat) {
+  run(stat, [&] {
+    return function(context->handle, Tensor(name, of, x), Tensor(name, "dout", dout),
+                    Tensor(name, "dx", dx), number);
+  });
+}
+
 }  // namespace
 
 extern "C" {
@@ -319,59 +339,35 @@ void attikos_fortran_layer_norm_backward(Context const* context, Array x, Array 
 
 void attikos_fortran_l2_normalize(Context const* context, Array x, Array out, double const* eps,
                                   std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "l2_normalize";
-    return attikos_l2_normalize(context->handle, Tensor(name, "x", x), Tensor(name, "out", out),
-                                eps != nullptr ? *eps : 1e-12);
-  });
+  rows("l2_normalize", attikos_l2_normalize, context, x, out, eps != nullptr ? *eps : 1e-12, stat);
 }
 
 void attikos_fortran_l2_normalize_backward(Context const* context, Array x, Array dout, Array dx,
                                            double const* eps, std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "l2_normalize_backward";
-    return attikos_l2_normalize_backward(context->handle, Tensor(name, "x", x),
-                                         Tensor(name, "dout", dout), Tensor(name, "dx", dx),
-                                         eps != nullptr ? *eps : 1e-12);
-  });
+  row_gradients("l2_normalize_backward", attikos_l2_normalize_backward, context, "x", x, dout, dx,
+                eps != nullptr ? *eps : 1e-12, stat);
 }
 
 void attikos_fortran_softmax(Context const* context, Array x, Array out, double const* scale,
                              std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "softmax";
-    return attikos_softmax(context->handle, Tensor(name, "x", x), Tensor(name, "out", out),
-                           scale != nullptr ? *scale : 1);
-  });
+  rows("softmax", attikos_softmax, context, x, out, scale != nullptr ? *scale : 1, stat);
 }
 
 void attikos_fortran_softmax_backward(Context const* context, Array out, Array dout, Array dx,
                                       double const* scale, std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "softmax_backward";
-    return attikos_softmax_backward(context->handle, Tensor(name, "out", out),
-                                    Tensor(name, "dout", dout), Tensor(name, "dx", dx),
-                                    scale != nullptr ? *scale : 1);
-  });
+  row_gradients("softmax_backward", attikos_softmax_backward, context, "out", out, dout, dx,
+                scale != nullptr ? *scale : 1, stat);
 }
 
 void attikos_fortran_log_softmax(Context const* context, Array x, Array out, double const* scale,
                                  std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "log_softmax";
-    return attikos_log_softmax(context->handle, Tensor(name, "x", x), Tensor(name, "out", out),
-                               scale != nullptr ? *scale : 1);
-  });
+  rows("log_softmax", attikos_log_softmax, context, x, out, scale != nullptr ? *scale : 1, stat);
 }
 
 void attikos_fortran_log_softmax_backward(Context const* context, Array out, Array dout, Array dx,
                                           double const* scale, std::int32_t* stat) {
-  run(stat, [&] {
-    char const* const name = "log_softmax_backward";
-    return attikos_log_softmax_backward(context->handle, Tensor(name, "out", out),
-                                        Tensor(name, "dout", dout), Tensor(name, "dx", dx),
-                                        scale != nullptr ? *scale : 1);
-  });
+  row_gradients("log_softmax_backward", attikos_log_softmax_backward, context, "out", out, dout, dx,
+                scale != nullptr ? *scale : 1, stat);
 }
 
 }  // extern "C"
