@@ -422,7 +422,9 @@ void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& 
     if (is_small_gemm(args) && small_gemm_operations(args) <= few_operations) {
       if (args.m == 0 || args.n == 0 || args.batch == 0) return;
       return run_here("gemm", "portable", exec, [&] {
-        for (std::int64_t s = 0; s < args.batch; ++s) host::small_gemm<A, B, C>(args, function, s);
+        // CUDA's compiler reads this for devices, too, where vectors of a host do not exist.
+        KOKKOS_IF_ON_HOST((for (std::int64_t s = 0; s < args.batch; ++s)
+                               host::small_gemm<A, B, C>(args, function, s);))
       });
     }
   }
