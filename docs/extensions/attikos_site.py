@@ -101,7 +101,7 @@ class PythonReference(Reference):
             self.env.note_dependency(str(python_source.file_of(PACKAGE, source)))
             if node is None:
                 raise self.error(f"{module} has no {name}")
-            if module != "attikos" and source != module:
+            if module != "attikos" and source != module and not source.startswith(f"{module}._"):
                 lines += python_source.elsewhere(name, source, node)
             else:
                 lines += python_source.describe(name, node, meanings)

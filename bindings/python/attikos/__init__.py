@@ -36,6 +36,7 @@ from .device import (
 )
 from .errors import (
     ArgumentError,
+    CommunicationError,
     DeviceError,
     Error,
     IntegerError,
@@ -91,6 +92,7 @@ __all__ = [
     "BenchmarkResult",
     "BenchmarkRunner",
     "Change",
+    "CommunicationError",
     "DType",
     "DeviceError",
     "Error",

@@ -39,3 +39,7 @@ class UnsupportedError(Error, NotImplementedError):
 
 class ResourceError(Error):
     """Memory that could not be had."""
+
+
+class CommunicationError(Error):
+    """A message between ranks that failed."""

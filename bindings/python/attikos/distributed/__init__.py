@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention over the ranks of a process group of torch.distributed or a communicator of mpi4py.
+
+`from attikos import distributed`: the package itself does not import it, nor it PyTorch before a group of PyTorch's is
+used.
+"""
+
+from __future__ import annotations
+
+from ._attention import attention
+from ._context_parallel import context_parallel, gather
+from ._shards import Piece, Shards
+
+__all__ = ["Piece", "Shards", "attention", "context_parallel", "gather"]

@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Who holds which positions, as a value that all ranks have, and what follows from it: which products a rank computes.
+
+The twin of attikos/distributed/shards.hpp and schedule.hpp. Nothing here knows the arrays that are spread."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+from typing import Iterable, Sequence
+
+import numpy as np
+
+from ..errors import ShapeMismatchError
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """Positions [begin, end) of a sequence, which are the rows of a rank from `local` on."""
+
+    sequence: int
+    begin: int
+    end: int
+    local: int = 0
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.begin
+
+
+class Shards:
+    """Which rank holds which positions of one sequence or of several: immutable, the same value on every rank.
+
+    Rows of a rank are its pieces, one after the other. Made by contiguous(), zigzag(), uneven(), packed() or
+    of_pieces(); a description in which a position has no rank, or two, raises ShapeMismatchError.
+    """
+
+    def __init__(self, lengths: Sequence[int], pieces: Sequence[Sequence[Piece]]) -> None:
+        self._lengths = tuple(int(n) for n in lengths)
+        self._offsets = (0, *itertools.accumulate(self._lengths))
+        placed = []
+        for of_rank in pieces:
+            local, rows = 0, []
+            for piece in of_rank:
+                rows.append(dataclasses.replace(piece, local=local))
+                local += piece.rows
+            placed.append(tuple(rows))
+        self._pieces = tuple(placed)
+        self._expect_each_position_once()
+        numbers = [*self._lengths, *((x.sequence, x.begin, x.end) for rank in placed for x in (*rank, Piece(-1, 0, 0)))]
+        digest = hashlib.sha256(repr(numbers).encode()).digest()
+        self._fingerprint = int.from_bytes(digest[:8], "little") >> 1
+
+    def _expect_each_position_once(self) -> None:
+        if not self._pieces:
+            raise ShapeMismatchError("attikos.distributed.Shards: 0 ranks; expected at least one")
+        everything = sorted((x for rank in self._pieces for x in rank), key=lambda x: (x.sequence, x.begin))
+        for x in everything:
+            if not (0 <= x.sequence < self.sequences and 0 <= x.begin < x.end <= self._lengths[x.sequence]):
+                raise ShapeMismatchError(
+                    f"attikos.distributed.Shards: positions [{x.begin}, {x.end}) of sequence {x.sequence}; expected "
+                    f"some within one of the {self.sequences} sequences"
+                )
+        for a, b in zip(everything, everything[1:]):
+            if a.sequence == b.sequence and b.begin < a.end:
+                raise ShapeMismatchError(
+                    f"attikos.distributed.Shards: position {b.begin} of sequence {b.sequence} is held twice; expected "
+                    "once"
+                )
+        held = sum(x.rows for x in everything)
+        if held != self.total:
+            raise ShapeMismatchError(
+                f"attikos.distributed.Shards: {held} of {self.total} positions are held; expected all"
+            )
+
+    @classmethod
+    def contiguous(cls, length: int, ranks: int, granularity: int = 1) -> Shards:
+        """One sequence in runs of nearly equal length, the first of them on rank 0. Boundaries are multiples of
+        granularity."""
+        return cls.packed((0, length), ranks, "contiguous", granularity)
+
+    @classmethod
+    def zigzag(cls, length: int, ranks: int, granularity: int = 1) -> Shards:
+        """One sequence in 2·ranks runs, of which rank r holds r and 2·ranks - 1 - r: a causal mask leaves all ranks the
+        same work."""
+        return cls.packed((0, length), ranks, "zigzag", granularity)
+
+    @classmethod
+    def uneven(cls, rows: Sequence[int]) -> Shards:
+        """One sequence, of which rank r holds the next rows[r] positions; 0 is allowed."""
+        begin, pieces = 0, []
+        for count in rows:
+            if count < 0:
+                raise ShapeMismatchError(
+                    f"attikos.distributed.Shards: a rank has {count} rows; expected 0 or more"
+                )
+            pieces.append([Piece(0, begin, begin + count)] if count else [])
+            begin += count
+        return cls((begin,), pieces)
+
+    @classmethod
+    def packed(
+        cls, cu_seqlens: Sequence[int], ranks: int, placement: str = "zigzag", granularity: int = 1
+    ) -> Shards:
+        """Several sequences, each dealt out to all ranks: sequence s has positions [cu_seqlens[s], cu_seqlens[s + 1])
+        of the whole. placement is "zigzag" or "contiguous"."""
+        offsets = [int(x) for x in cu_seqlens]
+        if ranks < 1 or granularity < 1 or not offsets or placement not in ("zigzag", "contiguous"):
+            raise ShapeMismatchError(
+                f"attikos.distributed.Shards: {ranks} ranks, granularity {granularity}, {len(offsets)} offsets, "
+                f"placement {placement!r}; expected at least one of each, and zigzag or contiguous"
+            )
+        lengths, pieces = [], [[] for _ in range(ranks)]  # type: list[int], list[list[Piece]]
+        for s, (first, last) in enumerate(zip(offsets, offsets[1:])):
+            if last < first:
+                raise ShapeMismatchError(
+                    f"attikos.distributed.Shards: cu_seqlens goes from {first} to {last}; expected ascending offsets"
+                )
+            length = last - first
+            lengths.append(length)
+            runs = 2 * ranks if placement == "zigzag" else ranks
+            granules = -(-length // granularity)
+            at = [min(granules * run // runs * granularity, length) for run in range(runs + 1)]
+            for r in range(ranks):
+                _add(pieces[r], Piece(s, at[r], at[r + 1]))
+                if placement == "zigzag":
+                    _add(pieces[r], Piece(s, at[runs - 1 - r], at[runs - r]))
+        return cls(lengths, pieces)
+
+    @classmethod
+    def of_pieces(cls, lengths: Sequence[int], pieces: Sequence[Iterable[tuple[int, int, int]]]) -> Shards:
+        """Anything else: the lengths of the sequences and, for each rank, (sequence, begin, end) in the order of its
+        rows."""
+        return cls(lengths, [[Piece(*piece) for piece in rank] for rank in pieces])
+
+    @property
+    def ranks(self) -> int:
+        """How many ranks there are."""
+        return len(self._pieces)
+
+    @property
+    def sequences(self) -> int:
+        """How many sequences there are."""
+        return len(self._lengths)
+
+    @property
+    def total(self) -> int:
+        """Positions of all sequences."""
+        return self._offsets[-1]
+
+    @property
+    def fingerprint(self) -> int:
+        """63 bits that two descriptions have in common if they are the same, and else hardly ever."""
+        return self._fingerprint
+
+    def length(self, sequence: int) -> int:
+        """Positions of a sequence."""
+        return self._lengths[sequence]
+
+    def offset(self, sequence: int) -> int:
+        """Where a sequence begins when all of them lie one after the other."""
+        return self._offsets[sequence]
+
+    def pieces(self, rank: int) -> tuple[Piece, ...]:
+        """What a rank holds, in the order of its rows."""
+        return self._pieces[rank]
+
+    def rows(self, rank: int) -> int:
+        """How many positions a rank holds."""
+        return sum(piece.rows for piece in self._pieces[rank])
+
+    @property
+    def max_rows(self) -> int:
+        """The most positions that a rank holds."""
+        return max(self.rows(rank) for rank in range(self.ranks))
+
+    def positions(self, rank: int) -> np.ndarray:
+        """The position of each row of a rank, where all sequences lie one after the other: x[:, :, positions] is what
+        the rank gets of x [batch, heads, total, features]. int64 [rows]."""
+        runs = [np.arange(x.begin, x.end) + self.offset(x.sequence) for x in self._pieces[rank]]
+        return np.concatenate([np.empty(0, np.int64), *runs])
+
+    def whole(self) -> Shards:
+        """The same sequences on one rank."""
+        return Shards.packed(self._offsets, 1, "contiguous")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Shards) and (self._lengths, self._pieces) == (other._lengths, other._pieces)
+
+    def __hash__(self) -> int:
+        return self._fingerprint
+
+    def __repr__(self) -> str:
+        held = "; ".join(", ".join(f"{x.sequence}:[{x.begin}, {x.end})" for x in rank) for rank in self._pieces)
+        return f"Shards(lengths {list(self._lengths)}, ranks {held})"
+
+
+def _add(pieces: list[Piece], piece: Piece) -> None:
+    """Joined with the piece before it where they meet."""
+    if piece.rows == 0:
+        return
+    if pieces and pieces[-1].sequence == piece.sequence and pieces[-1].end == piece.begin:
+        pieces[-1] = Piece(piece.sequence, pieces[-1].begin, piece.end)
+    else:
+        pieces.append(piece)
+
+
+@dataclasses.dataclass(frozen=True)
+class Product:
+    """Attention of rows [q_row, q_row + q_rows) of a rank over rows of a block of keys, as attention() takes it: with a
+    mask that begins in the top left corner. left, right: the window, -1: open."""
+
+    q_row: int
+    q_rows: int
+    kv_row: int
+    kv_rows: int
+    left: int = -1
+    right: int = -1
+
+    @property
+    def q(self) -> slice:
+        return slice(self.q_row, self.q_row + self.q_rows)
+
+    @property
+    def kv(self) -> slice:
+        return slice(self.kv_row, self.kv_row + self.kv_rows)
+
+
+def product_of(q: Piece, kv: Piece, window: tuple[int, int], offset: int) -> Product | None:
+    """The product of two pieces, cut down to the queries that see something and the keys that are seen, or None.
+    Query i of the sequence sees keys i + offset - window[0] to i + offset + window[1]; -1: open."""
+    if q.sequence != kv.sequence:
+        return None
+    # Row i of the piece sees keys [i + low, i + high] of the piece.
+    shift = q.begin + offset - kv.begin
+    low = -q.rows if window[0] < 0 else shift - window[0]
+    high = kv.rows if window[1] < 0 else shift + window[1]
+    first_q = max(0, -high)
+    first_k = max(0, first_q + low)
+    last_q = min(q.rows, kv.rows - low)
+    last_k = min(kv.rows, last_q + high)
+    if first_q >= last_q or first_k >= last_k:
+        return None
+    q_rows, kv_rows, moved = last_q - first_q, last_k - first_k, first_q - first_k
+    return Product(
+        q.local + first_q, q_rows, kv.local + first_k, kv_rows,
+        -(low + moved) if low + moved > 1 - q_rows else -1, high + moved if high + moved < kv_rows - 1 else -1,
+    )  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadRun:
+    """Neighboring query heads and the key heads that serve them, both counted from what a rank has."""
+
+    q: slice
+    kv: slice
+
+
+@dataclasses.dataclass(frozen=True)
+class Heads:
+    """The query heads that a rank works on when heads are dealt out, the key heads that those need, and runs of them
+    whose groups have one size."""
+
+    q: slice
+    kv: slice
+    runs: tuple[HeadRun, ...]
+
+
+def heads_of(rank: int, ranks: int, heads_q: int, heads_kv: int) -> Heads:
+    """Heads in runs of nearly equal length; a key head may serve several ranks."""
+    first, last = heads_q * rank // ranks, heads_q * (rank + 1) // ranks
+    if first == last:
+        return Heads(slice(first, last), slice(0, 0), ())
+    group = heads_q // heads_kv
+    kv_first, kv_last = first // group, -(-last // group)
+    cuts = sorted({first, last, min(-(-first // group) * group, last), max(last // group * group, first)})
+    runs = []
+    for a, b in zip(cuts, cuts[1:]):
+        kv = slice(a // group - kv_first, -(-b // group) - kv_first)
+        runs.append(HeadRun(slice(a - first, b - first), kv))
+    return Heads(slice(first, last), slice(kv_first, kv_last), tuple(runs))

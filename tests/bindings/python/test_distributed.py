@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""attikos.distributed: descriptions of who holds what, and programs of several ranks (distributed_ranks.py)."""
+
+import importlib.util
+import itertools
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import unittest
+
+import attikos
+import numpy as np
+from attikos.distributed import Shards
+from attikos.distributed import _shards as schedule
+
+PROGRAM = pathlib.Path(__file__).with_name("distributed_ranks.py")
+
+
+class Descriptions(unittest.TestCase):
+    def test_every_position_has_one_rank(self):
+        for length, ranks, granularity in itertools.product((0, 1, 5, 64, 67), (1, 2, 3, 8), (1, 4)):
+            for made in (
+                Shards.contiguous(length, ranks, granularity), Shards.zigzag(length, ranks, granularity),
+                Shards.packed([0, length, length, 2 * length + 1], ranks, granularity=granularity),
+            ):  # fmt: skip
+                rows = [made.positions(r) for r in range(ranks)]
+                self.assertEqual([len(x) for x in rows], [made.rows(r) for r in range(ranks)])
+                np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(made.total))
+                self.assertEqual(made.max_rows, max(map(len, rows)))
+                np.testing.assert_array_equal(made.whole().positions(0), np.arange(made.total))
+
+    def test_values(self):
+        zigzag = Shards.zigzag(16, 2)
+        np.testing.assert_array_equal(zigzag.positions(0), [0, 1, 2, 3, 12, 13, 14, 15])
+        self.assertEqual(zigzag, Shards.of_pieces([16], [[(0, 0, 4), (0, 12, 16)], [(0, 4, 12)]]))
+        self.assertEqual(hash(zigzag), hash(Shards.zigzag(16, 2)))
+        self.assertNotEqual(zigzag, Shards.contiguous(16, 2))
+        self.assertNotEqual(zigzag.fingerprint, Shards.contiguous(16, 2).fingerprint)
+        self.assertNotEqual(Shards.uneven([3, 5]).fingerprint, Shards.uneven([3, 5, 0]).fingerprint)
+        self.assertIn("[12, 16)", repr(zigzag))
+
+    def test_wrong_ones(self):
+        for make, words in (
+            (lambda: Shards.uneven([3, -1]), "-1 rows"), (lambda: Shards.uneven([]), "0 ranks"),
+            (lambda: Shards.zigzag(4, 0), "0 ranks"), (lambda: Shards.packed([0, 4, 2], 2), "from 4 to 2"),
+            (lambda: Shards.packed([0, 4], 2, "spiral"), "spiral"), (lambda: Shards.packed([], 2), "0 offsets"),
+            (lambda: Shards.of_pieces([4], [[(0, 0, 3)], [(0, 2, 4)]]), "position 2 of sequence 0 is held twice"),
+            (lambda: Shards.of_pieces([4], [[(0, 0, 3)]]), "3 of 4 positions"),
+            (lambda: Shards.of_pieces([4], [[(0, 0, 5)]]), "positions [0, 5)"),
+            (lambda: Shards.of_pieces([4], [[(1, 0, 4)]]), "sequence 1"),
+        ):  # fmt: skip
+            with self.assertRaises(attikos.ShapeMismatchError) as raised:
+                make()
+            self.assertIn(words, str(raised.exception))
+
+    def test_products_see_what_the_whole_sees(self):
+        """Every pair (query, key) that the mask shows is in one product of two pieces, and no other is in any."""
+        draw = np.random.default_rng(5)
+        for _ in range(300):
+            nq, nk = (int(x) for x in draw.integers(1, 14, 2))
+            window = tuple(int(x) for x in draw.integers(-1, 6, 2))
+            offset = int(draw.integers(-4, 5))
+            cuts = [sorted({0, n, *map(int, draw.integers(0, n + 1, 2))}) for n in (nq, nk)]
+            pieces = [[schedule.Piece(0, a, b, a) for a, b in zip(c, c[1:])] for c in cuts]
+            found = np.zeros((nq, nk), int)
+            for q, kv in itertools.product(*pieces):
+                product = schedule.product_of(q, kv, window, offset)
+                if product is not None:
+                    i, j = np.ogrid[: product.q_rows, : product.kv_rows]
+                    seen = np.ones((product.q_rows, product.kv_rows), bool)
+                    seen &= (product.left < 0) | (j >= i - product.left)
+                    seen &= (product.right < 0) | (j <= i + product.right)
+                    self.assertTrue(seen.any())
+                    found[product.q, product.kv] += seen
+            i, j = np.ogrid[:nq, :nk]
+            expected = np.ones((nq, nk), bool)
+            expected &= (window[0] < 0) | (j >= i + offset - window[0])
+            expected &= (window[1] < 0) | (j <= i + offset + window[1])
+            np.testing.assert_array_equal(found, expected, f"{nq} {nk} {window} {offset} {cuts}")
+
+    def test_heads_are_dealt_out_once(self):
+        for kv, group, ranks in itertools.product(range(1, 6), range(1, 6), range(1, 9)):
+            dealt = [schedule.heads_of(r, ranks, kv * group, kv) for r in range(ranks)]
+            self.assertEqual([h for x in dealt for h in range(kv * group)[x.q]], list(range(kv * group)))
+            for x in dealt:
+                queries, keys = list(range(kv * group)[x.q]), list(range(kv)[x.kv])
+                runs = [(q, keys[run.kv]) for run in x.runs for q in [queries[run.q]]]
+                self.assertEqual([q for q, _ in runs for q in q], queries)
+                for q, served in runs:  # as attention() pairs them
+                    self.assertEqual(len(q) % len(served), 0)
+                    size = len(q) // len(served)
+                    self.assertEqual([h // group for h in q], [served[i // size] for i in range(len(q))])
+
+
+def launched(command):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+    return done.returncode, done.stdout + done.stderr
+
+
+class Ranks(unittest.TestCase):
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_process_groups(self):
+        for ranks in (1, 2, 4):
+            code, said = launched([sys.executable, str(PROGRAM), "torch", str(ranks)])
+            self.assertEqual(code, 0, said)
+            self.assertIn(f"ranks {ranks}", said)
+
+    @unittest.skipUnless(
+        importlib.util.find_spec("mpi4py") and shutil.which("mpiexec.openmpi"), "mpi4py or Open MPI is not installed"
+    )
+    def test_mpi(self):
+        launch = ["mpiexec.openmpi", "--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
+        for ranks in (2, 3):
+            code, said = launched([*launch, "-n", str(ranks), sys.executable, str(PROGRAM), "mpi"])
+            self.assertEqual(code, 0, said)
+            self.assertIn(f"ranks {ranks}", said)
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+    def test_without_a_group(self):
+        from attikos import distributed
+
+        x = np.ones((1, 1, 4, 8), np.float32)
+        with self.assertRaisesRegex(attikos.ArgumentError, "init_process_group"):
+            distributed.attention(x, x, x, Shards.contiguous(4, 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
