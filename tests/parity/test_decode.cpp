@@ -112,9 +112,10 @@ TYPED_TEST(Decode, Layouts) {
     }
   }
   // Contiguous features of one of keys and values alone.
-  for (auto [of_k, of_v] :
-       {std::array{Layout::strided, Layout::right}, std::array{Layout::right, Layout::strided}})
+  for (Layout of_k : {Layout::strided, Layout::right}) {
+    Layout const of_v = of_k == Layout::right ? Layout::strided : Layout::right;
     check_decode<Exec, T>({{2, 4, 2, 1, 270, 20, 12}, {}, Form::lengths, of_k, 0, 1, of_v});
+  }
 }
 
 /// Scores far apart: parts whose weight underflows, exponents near the edge.
