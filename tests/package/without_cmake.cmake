@@ -32,8 +32,11 @@ set(link ${link} "-Wl,-rpath,${libraries}")
 
 file(WRITE "${WORK}/version.c" "#include <attikos/attikos.h>\n#include <stdio.h>\n"
   "int main(void) { return puts(attikos_version_string()) < 0; }\n")
+if(HAS_CUDA)  # a program of such a build wants the driver, which a machine without a card lacks
+  list(APPEND link "-Wl,--unresolved-symbols=ignore-in-shared-libs")
+endif()
 run("${C_COMPILER}" ${compile} version.c -o version ${link})
-if(HAS_CUDA)  # a program of such a build wants the driver
+if(HAS_CUDA)
   message(STATUS "built, not run")
   return()
 endif()

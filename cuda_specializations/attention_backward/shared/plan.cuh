@@ -54,6 +54,8 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
   abi::AttentionArgs const& g = a.forward;
   if (g.type_out != g.type) return "it takes out in the element type of q only";
   if (char const* reason = abi::beyond(g, known)) return reason;
+  if (a.d_bias != nullptr && g.bias == nullptr) return "the gradient of a bias has no bias";
+  if (a.d_sinks != nullptr && g.sinks == nullptr) return "the gradient of sinks has no sinks";
   if (has_negative_extent(g)) return "an extent is negative";
   // What is left to do is to clear gradients, or nothing.
   if (is_empty(g) || g.seqlen_kv == 0 || g.heads_kv == 0 || g.batch == 0)

@@ -166,6 +166,10 @@ TEST(OptionsRefuse, GradientsOfTerms) {
       test::complete(g, "sinks", at);
       bool const has_sinks = Kernel::takes.has(abi::AttentionOption::sinks);
       EXPECT_STREQ(Kernel::accepts(g, hopper).reason, has_sinks ? "" : "it has no sinks");
+      g.forward.sinks = nullptr;
+      if (g.d_sinks != nullptr) {
+        EXPECT_STREQ(Kernel::accepts(g, hopper).reason, "the gradient of sinks has no sinks");
+      }
     }
   });
 }
