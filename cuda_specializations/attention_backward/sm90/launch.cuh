@@ -38,7 +38,6 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
   if (device.compute_major != 9)
     return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
   if (char const* reason = refuse_any_backward(a, abi::sm90_backward_options)) return reason;
-  if (a.d_bias != nullptr) return "it has no gradient of a bias";
   if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
   BackwardSizes const s = sm90_backward_sizes(g);

@@ -33,7 +33,7 @@ TEST(AttentionBackwardSm90Refuses, WhatItCannotDo) {
             }),
             "");
   EXPECT_NE(with([](Args& g, Back&) { g.descale_q = static_cast<float const*>(g.q); }), "");
-  EXPECT_EQ(with([](Args&, Back& a) { a.d_bias = a.dq; }), "it has no gradient of a bias");
+  EXPECT_EQ(with([](Args&, Back& a) { a.d_bias = a.dq; }), "the gradient of a bias has no bias");
   EXPECT_EQ(with([](Args& g, Back&) { g.softmax_scale = 0; }), "its scale is positive");
   EXPECT_EQ(with([](Args& g, Back&) { g.softmax_scale = -0.3; }), "its scale is positive");
   EXPECT_EQ(with([](Args& g, Back&) { g.softmax_scale = std::nan(""); }), "its scale is positive");
