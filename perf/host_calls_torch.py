@@ -330,6 +330,49 @@ def drawn_rows(dtype, draw):
             yield lambda a=(operation, dtype, rows, size, draw.random() < 0.5): row(*a)
 
 
+# Losses of classifications and language models
+
+
+def losses(dtype, draw):
+    """Log-uniform rows and classes, after those of a language model; forward, and backward over the logits."""
+
+    def case(rows, classes, back):
+        x = 3 * normal(rows, classes, dtype=dtype)
+        labels = torch.randint(classes, (rows,))
+        labels[::7] = -100
+        once = x.numel() * x.element_size()
+        said = {"operation": "cross_entropy" + (" backward" if back else ""), "dtype": name(dtype), "rows": rows,
+                "classes": classes}  # fmt: skip
+
+        def loss(logits):
+            return F.cross_entropy(logits, labels, reduction="none")
+
+        if not back:
+            return Case(
+                said, lambda: attikos.cross_entropy(x, labels, reduction="none"), {"torch": lambda: loss(x)},
+                lambda: loss(x.double()), moved=once, copied=x,
+            )  # fmt: skip
+        lse = torch.logsumexp(x.float(), -1)
+        dloss = torch.randn(rows)
+        with torch.enable_grad():
+            recorded, exact = x.clone().requires_grad_(), x.double().requires_grad_()
+            theirs, wanted = loss(recorded), loss(exact)
+        given = dloss.to(dtype)
+        return Case(
+            said, into(attikos.cross_entropy_backward, x, labels, lse, given.float(), dlogits=x),
+            {"torch": lambda: torch.autograd.grad(theirs, recorded, given, retain_graph=True)},
+            lambda: torch.autograd.grad(wanted, exact, given.double(), retain_graph=True)[0], moved=2 * once, copied=x,
+        )  # fmt: skip
+
+    for back in (False, True):
+        yield lambda b=back: case(256, 32000, b)
+    while True:
+        rows, classes = 1 << 30, 1
+        while rows * classes > 1 << 24:
+            rows, classes = log_uniform(draw, 16, 32768), log_uniform(draw, 4, 131072)
+        yield lambda a=(rows, classes, draw.random() < 0.5): case(*a)
+
+
 # Calls that hardly compute
 
 
@@ -366,6 +409,7 @@ FAMILIES = {
     "decode": ((F32, BF16, F16, I8), decodes),
     "rows": ((F32, BF16), goal_rows),
     "drawn_rows": ((F32, BF16), drawn_rows),
+    "losses": ((F32, BF16), losses),
     "tiny": ((F32, BF16), tiny),
 }
 # Families of which a list is gone through once: how many cases that is.

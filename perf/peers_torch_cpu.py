@@ -19,6 +19,7 @@ that do other work. Families, all of them unless a list is given:
               MiB moves bytes, reads and writes: twice the rate at which it reads
   rows        2048 x 4096, forward and backward, with memory for results given where the function takes it; "of copy" is
               bytes that have to move over time, by that of a copy of x in the same turns
+  losses      cross_entropy and its gradient, log-uniform rows and classes, after 256 x 32000
   drawn_rows  the same operations on log-uniform rows of log-uniform sizes, after two of 20000 x 20
   tiny        one head of 4 positions and 16 features, and calls as small: what Python and the launch cost
   cores       one core against two (all): how much faster ours get, over how much a loop that needs no memory gets; two

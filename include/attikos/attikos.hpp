@@ -24,6 +24,8 @@
 #include <attikos/norm/rms_norm_rope.hpp>
 #include <attikos/norm/rope.hpp>
 #include <attikos/quantize/quantize.hpp>
+#include <attikos/reduce/cross_entropy.hpp>
+#include <attikos/reduce/cross_entropy_backward.hpp>
 #include <attikos/reduce/log_softmax.hpp>
 #include <attikos/reduce/mean_pool.hpp>
 #include <attikos/reduce/softmax.hpp>

@@ -181,6 +181,14 @@ void add_quantize(Operations<Exec>& list) {
        output_of(codes)});
 }
 
+template <class Exec>
+auto labels_of(std::int64_t classes) {
+  auto labels = std::make_shared<Tensor<std::int64_t, 2, Exec>>(std::array<std::int64_t, 2>{2, 70});
+  Random random(23);
+  labels->fill_integers(random, 0, classes - 1);
+  return labels;
+}
+
 template <class Exec, class T>
 void add_rows(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
   auto const len_q = sequences.len_q;
@@ -208,6 +216,14 @@ void add_rows(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
                   output_of(pooled)});
   rows("log_softmax",
        [=](Exec const& exec, auto const& out) { log_softmax(exec, x->const_view(), out); });
+  auto const labels = labels_of<Exec>(385);
+  auto loss = filled<T, 2, Exec>({2, 70}, 20);
+  list.push_back({"cross_entropy",
+                  [=](Exec const& exec) {
+                    cross_entropy(exec, x->const_view(), labels->const_view(), loss->view(),
+                                  CrossEntropyOptions{.label_smoothing = 0.1});
+                  },
+                  output_of(loss)});
 }
 
 template <class Exec, class T>
@@ -229,6 +245,13 @@ void add_rows_backward(Operations<Exec>& list) {
   });
   rows("log_softmax_backward", [=](Exec const& exec, auto const& out) {
     log_softmax_backward(exec, x->const_view(), g->const_view(), out);
+  });
+  auto const labels = labels_of<Exec>(385);
+  auto const lse = filled<LseOf<T>, 2, Exec>({2, 70}, 21);
+  auto const dloss = filled<T, 2, Exec>({2, 70}, 22);
+  rows("cross_entropy_backward", [=](Exec const& exec, auto const& out) {
+    cross_entropy_backward(exec, x->const_view(), labels->const_view(), lse->const_view(),
+                           dloss->const_view(), out);
   });
   auto const dpooled = filled<T, 2, Exec>({2, 385}, 84);
   rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {

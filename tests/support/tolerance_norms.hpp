@@ -9,6 +9,8 @@
 #include <attikos/reference/softmax_reference.hpp>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tolerance.hpp"
@@ -214,6 +216,58 @@ double log_softmax_gradient_bound(std::vector<double> const& y, std::vector<doub
                          precision<Acc>().smallest_normal * std::abs(sum) +
                          3 * u * (std::abs(g[j]) + p * (std::abs(sum) + sum_error)));
   return oracle_factor<Acc>() * error + rounding<T>(std::abs(value) + error);
+}
+
+/// cross_entropy: d = x - m rounds once, u |d| of at most 2 M; the sum and its logarithm err as in
+/// log_softmax. `distances`: sum of |d|; `on_label`: |d| at the label. The other terms are a
+/// product of three roundings each and two differences.
+template <class T, class Out = T>
+struct CrossEntropyBound {
+  double lse, loss;
+
+  CrossEntropyBound(std::vector<double> const& x, std::int64_t label, double smoothing,
+                    double exact_lse, double exact_loss) {
+    using Acc = Accumulator<T, Out>;
+    double const u = precision<Acc>().roundoff;
+    double const n = static_cast<double>(x.size());
+    double top = -std::numeric_limits<double>::infinity(), largest = 0, distances = 0;
+    for (double entry : x) top = std::max(top, entry);
+    for (double entry : x) {
+      if (!std::isfinite(entry)) continue;
+      largest = std::max(largest, std::abs(entry));
+      distances += std::abs(entry - top);
+    }
+    double const log_sum = std::expm1(2 * u * largest + math_ulps * u) + growth(n) * u +
+                           math_ulps * u * (std::log(n) + 1) + n * precision<Acc>().smallest_normal;
+    bool const known = label >= 0 && label < static_cast<std::int64_t>(x.size());
+    double const on_label = known ? std::abs(x[static_cast<std::size_t>(label)] - top) : 0;
+    double const of_label = (1 - smoothing) * on_label, of_all = smoothing / n * distances;
+    double const terms = 4 * u * of_label + (growth(n) + 5) * u * of_all;
+    double const sizes = std::log(n) + of_label + of_all;
+    lse = std::isfinite(exact_lse)
+              ? oracle_factor<Acc>() * (log_sum + 2 * u * (std::abs(exact_lse) + std::log(n)))
+              : 0;
+    double const error = log_sum + terms + 2 * u * sizes;
+    loss = std::isfinite(exact_loss) && exact_loss != 0
+               ? oracle_factor<Acc>() * error + rounding<Out>(std::abs(exact_loss) + error)
+               : 0;
+    if (exact_loss == 0 && known) loss = oracle_factor<Acc>() * error + rounding<Out>(error);
+  }
+};
+
+/// Its gradient, of a given lse: x - lse rounds once, so that p = e^(x - lse) has the relative
+/// error expm1(u |x - lse| + math_ulps u), or is lost below the smallest normal number; 4 u of |p|
+/// + |t| for the target, two differences and the product.
+template <class T, class Out = T>
+double cross_entropy_gradient_bound(double x, double lse, double target, double g, double value) {
+  using Acc = Accumulator<T, Out>;
+  double const u = precision<Acc>().roundoff;
+  double const d = x - lse, p = std::exp(d);
+  double const of_p = std::isfinite(d) ? p * std::expm1(u * std::abs(d) + math_ulps * u) : 0;
+  double const error =
+      std::abs(g) * (of_p + 4 * u * (p + target) + precision<Acc>().smallest_normal) +
+      precision<Acc>().smallest_normal;
+  return oracle_factor<Acc>() * error + rounding<Out>(std::abs(value) + error);
 }
 
 }  // namespace attikos::test

@@ -49,6 +49,7 @@ from .errors import (
 from .explain import explain, list_kernels
 from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
+from .losses import cross_entropy, cross_entropy_backward
 from .matmul import (
     gemm,
     gemm_backward,
@@ -113,6 +114,8 @@ __all__ = [
     "attention_backward",
     "benchmark_fn",
     "check_hopper_features",
+    "cross_entropy",
+    "cross_entropy_backward",
     "decode",
     "dequantize",
     "dequantize_fp8",

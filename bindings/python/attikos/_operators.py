@@ -17,6 +17,7 @@ from . import cache as _cache
 from . import fused as _fused
 from . import matmul as _matmul
 from . import _options
+from . import losses as _losses
 from . import rows as _rows
 from .attention import attention_forward, attention_settings, defaults_beyond, gradients_of
 from .errors import UnsupportedError
@@ -122,6 +123,26 @@ def log_softmax_backward(out: Tensor, dout: Tensor, scale: float) -> Tensor:
     return _rows.log_softmax_backward(out, dout, scale)
 
 
+@_operator(lambda logits, labels, label_smoothing, ignore_index: _of_labels(logits, labels))
+def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float, ignore_index: int) -> Tuple[Tensor, Tensor]:
+    return _losses.losses(logits, labels, label_smoothing, ignore_index)
+
+
+@_operator(_like)
+def cross_entropy_backward(
+    logits: Tensor, labels: Tensor, lse: Tensor, dloss: Tensor, label_smoothing: float, ignore_index: int
+) -> Tensor:
+    return _losses.cross_entropy_backward(
+        logits, labels, lse, dloss, label_smoothing=label_smoothing, ignore_index=ignore_index
+    )
+
+
+def _of_labels(logits: Tensor, labels: Tensor) -> Tuple[Tensor, Tensor]:
+    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    loss, lse = (torch.empty(labels.shape, dtype=wide, device=logits.device) for _ in range(2))
+    return loss, lse
+
+
 @_operator(lambda x, lengths: x.new_empty((x.shape[0], x.shape[2])))
 def mean_pool(x: Tensor, lengths: Optionally) -> Tensor:
     return _rows.mean_pool(x, lengths)
@@ -152,6 +173,11 @@ _gradients(layer_norm, _of_norm(layer_norm_backward), lambda inputs, out: (input
 _gradients(l2_normalize, _of_row(l2_normalize_backward), lambda inputs, out: (inputs[:1], inputs[1]))
 _gradients(softmax, _of_row(softmax_backward), lambda inputs, out: ((out,), inputs[1]))
 _gradients(log_softmax, _of_row(log_softmax_backward), lambda inputs, out: ((out,), inputs[1]))
+_gradients(
+    cross_entropy,
+    lambda ctx, dloss, dlse: (_now(cross_entropy_backward)(*ctx.saved_tensors, dloss, *ctx.rest), None, None, None),
+    lambda inputs, outputs: ((*inputs[:2], outputs[1]), inputs[2:]),
+)
 _gradients(
     mean_pool,
     lambda ctx, dout: (_now(mean_pool_backward)(dout, ctx.rest, *ctx.saved_tensors), None),
@@ -469,7 +495,7 @@ _gradients(
 for _backward in (
     rms_norm_backward, layer_norm_backward, l2_normalize_backward, softmax_backward, log_softmax_backward,
     mean_pool_backward, gemm_backward, attention_backward, rope_backward, fused_rmsnorm_rope_backward,
-    fused_gated_mlp_backward,
+    fused_gated_mlp_backward, cross_entropy_backward,
 ):  # fmt: skip
     _gradients(_backward, _no_second, lambda inputs, output: ((), None))
 

@@ -15,9 +15,10 @@ from ._arguments import Caller
 from .attention import attention_settings, differentiable_attention
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedError
 from .fused import fused_gated_mlp
+from .losses import cross_entropy
 from .rows import layer_norm, rms_norm
 
-__all__ = ["Attention", "LayerNorm", "RMSNorm", "SwiGLU"]
+__all__ = ["Attention", "CrossEntropyLoss", "LayerNorm", "RMSNorm", "SwiGLU"]
 
 
 def _rows(module: Any, x: Any) -> Any:
@@ -60,6 +61,38 @@ class LayerNorm(torch.nn.LayerNorm):
         rows = _rows(self, x)
         out = layer_norm(rows, _beside(rows, self.weight, 1.0), _beside(rows, self.bias, 0.0), self.eps)
         return out.reshape(x.shape)
+
+
+class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
+    """torch.nn.CrossEntropyLoss by cross_entropy(): ignore_index, label_smoothing and every reduction, classes in the
+    second dimension (the first of one row), with the gradient of the input.
+
+    Sums are float32 at least, also of 16-bit inputs, and the loss is rounded to their type, as PyTorch's is. Weights of
+    classes and targets that are probabilities have no kernel: such a call is PyTorch's. A target that is no class gives
+    NaN, where PyTorch's raises on the CPU and stops the device on CUDA."""
+
+    def forward(self, input: Any, target: Any) -> Any:
+        if self.weight is not None or target.is_floating_point():
+            return super().forward(input, target)
+        if input.dim() == 0 or tuple(target.shape) != (*input.shape[:1], *input.shape[2:])[input.dim() == 1 :]:
+            raise ShapeMismatchError(
+                f"attikos.nn.CrossEntropyLoss: target has shape {list(target.shape)}, input {list(input.shape)}; expected "
+                "that of input without its classes, which are its second dimension"
+            )
+        row = input.dim() == 1
+        if row:
+            logits, labels = input[None], target[None]
+        elif input.dim() == 2:
+            logits, labels = input, target
+        else:
+            logits, labels = input.flatten(2).transpose(1, 2), target.flatten(1)
+        if labels.dtype not in (torch.int32, torch.int64):
+            labels = labels.long()
+        loss = cross_entropy(
+            logits, labels, label_smoothing=self.label_smoothing, ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )  # fmt: skip
+        return (loss.reshape(target.shape) if self.reduction == "none" else loss).to(input.dtype)
 
 
 class SwiGLU(torch.nn.Module):

@@ -162,7 +162,7 @@ def _rules() -> dict[str, Any]:
     for operator in (
         of.rms_norm_backward, of.layer_norm_backward, of.mean_pool, of.mean_pool_backward, of.rope, of.rope_backward,
         of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_backward,
-        of.cache_attention,
+        of.cache_attention, of.cross_entropy, of.cross_entropy_backward,
     ):  # fmt: skip
         rules[_name(operator)] = _loop(operator)
     return rules

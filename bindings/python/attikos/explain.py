@@ -13,6 +13,7 @@ from .cache import append_kv, decode, merge_split_states, merge_states
 from .errors import ArgumentError
 from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
+from .losses import cross_entropy, cross_entropy_backward
 from .matmul import (
     gemm, gemm_backward, grouped_gemm, masked_gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul,
 )  # fmt: skip
@@ -29,7 +30,7 @@ _EXPLAINED: dict[str, Callable[..., Any]] = {
         merge_states, merge_split_states, fused_gated_mlp, fused_rmsnorm_rope, rope, rms_norm, rms_norm_backward,
         layer_norm, layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
         log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8,
-        fp8_gemm,
+        fp8_gemm, cross_entropy, cross_entropy_backward,
         *(getattr(flash_attn, name) for name in flash_attn.__all__),
     )
 }  # fmt: skip

@@ -29,7 +29,7 @@ class Change(NamedTuple):
 def patch(model: Any) -> list[Change]:
     """Swaps what it can of a torch.nn.Module in place, and returns what it did and what it left, with the reason.
 
-    Swapped are torch.nn.LayerNorm, RMSNorm and MultiheadAttention, the norms of transformers' models whose values
+    Swapped are torch.nn.LayerNorm, RMSNorm, MultiheadAttention and CrossEntropyLoss, the norms of transformers' models whose values
     rms_norm() gives (a weight, or 1 + weight), gated MLPs of gate_proj, up_proj and down_proj without bias, and the
     attention of transformers' models, by attikos.integrations.transformers. A module stays the same object with its
     parameters, hooks and state_dict; its class changes. Norms and MLPs of other packages are told by their values on
@@ -67,7 +67,7 @@ def _swap(torch: Any, name: str, module: Any) -> Change | None:
     kind = type(module)
     for theirs, mine in (
         (torch.nn.LayerNorm, ours.LayerNorm), (torch.nn.RMSNorm, ours.RMSNorm),
-        (torch.nn.MultiheadAttention, ours.Attention),
+        (torch.nn.MultiheadAttention, ours.Attention), (torch.nn.CrossEntropyLoss, ours.CrossEntropyLoss),
     ):  # fmt: skip
         if not isinstance(module, theirs):
             continue
@@ -76,6 +76,8 @@ def _swap(torch: Any, name: str, module: Any) -> Change | None:
         reason = ""
         if kind is not theirs:
             reason = f"it is a subclass of torch.nn.{theirs.__name__}, which may compute something else"
+        elif mine is ours.CrossEntropyLoss and module.weight is not None:
+            reason = "its classes have weights, which cross_entropy() has not"
         elif mine is ours.Attention:
             reason = ours.refusal(module)
             if module.dropout and module.training:

@@ -281,6 +281,15 @@ TEST(OverlappingArguments, RowsAndHeads) {
     log_softmax_backward(Exec(), m.updated("out", "dx", 4, 8), m.updated("dout", "dx", 4, 8),
                          m.out("dx", 4, 8));
   });
+  check("cross_entropy", [](Arena& m) {
+    cross_entropy(Exec(), m.in("logits", 4, 8), m.in<std::int32_t>("labels", 4), m.out("loss", 4),
+                  m.out("lse", 4));
+  });
+  check("cross_entropy_backward", [](Arena& m) {
+    cross_entropy_backward(Exec(), m.updated("logits", "dlogits", 4, 8),
+                           m.in<std::int32_t>("labels", 4), m.in("lse", 4), m.in("dloss", 4),
+                           m.out("dlogits", 4, 8));
+  });
   check("rms_norm_backward", [](Arena& m) {
     rms_norm_backward(Exec(), m.updated("x", "dx", 4, 8), m.in("weight", 8),
                       m.updated("dout", "dx", 4, 8), m.out("dx", 4, 8), m.out("dweight", 8), {},

@@ -309,6 +309,21 @@ ATTIKOS_API attikos_status attikos_softmax_backward(attikos_context* context, at
 ATTIKOS_API attikos_status attikos_log_softmax_backward(attikos_context* context, attikos_tensor const* out,
                                                         attikos_tensor const* dout, attikos_tensor const* dx,
                                                         double scale);
+/** loss = -sum over classes of t * log(softmax(logits)), t = label_smoothing / classes everywhere and
+ * 1 - label_smoothing more at the row's label. logits [rows, classes] or [batch, rows, classes] of any of the four
+ * types; labels int32 or int64, loss, and lse null or the log-sum-exp of the rows, have the dimensions of logits but
+ * the last. loss and lse are float64 for float64 and else float32. A row whose label is ignore_index (PyTorch's is
+ * -100) has loss 0; one whose label is no class has NaN. */
+ATTIKOS_API attikos_status attikos_cross_entropy(attikos_context* context, attikos_tensor const* logits,
+                                                 attikos_tensor const* labels, attikos_tensor const* loss,
+                                                 attikos_tensor const* lse, double label_smoothing,
+                                                 int64_t ignore_index);
+/** Gradient of attikos_cross_entropy: dlogits = dloss * (exp(logits - lse) - t); lse is what it gave, dloss has the
+ * type of lse, dlogits that of logits, which it may be. */
+ATTIKOS_API attikos_status attikos_cross_entropy_backward(
+    attikos_context* context, attikos_tensor const* logits, attikos_tensor const* labels,
+    attikos_tensor const* lse, attikos_tensor const* dloss, attikos_tensor const* dlogits,
+    double label_smoothing, int64_t ignore_index);
 /** out[b, :] = mean of x[b, s, :] over s < lengths[b]; x [batch, seqlen, hidden], out [batch, hidden],
  * lengths int32 [batch] or null for all positions. */
 ATTIKOS_API attikos_status attikos_mean_pool(attikos_context* context, attikos_tensor const* x,

@@ -51,7 +51,8 @@ def attention(
 
     check: before anything is sent, ranks compare what they ask for. Those that differ in shapes, types, options or
     shards all raise ShapeMismatchError that names the rank and the argument, and so does a rank whose own arguments are
-    wrong; without it, ranks that differ may wait for each other. A message that fails is a CommunicationError.
+    wrong; without it, ranks that differ may wait for each other. Over NCCL the comparison waits for the device, which is
+    otherwise never waited for. A message that fails is a CommunicationError.
     """
     ranks = group_of(group)
     problem: Error | None = None

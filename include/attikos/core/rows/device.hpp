@@ -185,6 +185,21 @@ class HeldRow {
     for_each_tile(from, [&](std::int32_t first) { store_tile(to, first, f, vectors...); });
   }
 
+  /// out_j = f(j, x_j).
+  template <class T, class Out, class F>
+  KOKKOS_INLINE_FUNCTION void store_indexed(Row<T const> const& from, Row<Out> const& to,
+                                            F const& f) {
+    for_each_tile(from, [&](std::int32_t first) {
+      for (int c = 0; c < chunks; ++c) {
+        if (c * Width >= held_) break;
+        std::int32_t const j = position(first, c);
+        Out elements[Width];
+        for (int i = 0; i < Width; ++i) elements[i] = nearest_element<Out>(f(j + i, values_[c][i]));
+        store_neighbors(at(to, j), elements);
+      }
+    });
+  }
+
  private:
   /// Sums that a lane adds up side by side, so that additions do not wait for each other.
   static constexpr int chains = 4;
