@@ -111,7 +111,7 @@ atexit.register(_close)
 _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
     "rms_norm_backward", "layer_norm_backward", "l2_normalize_backward", "softmax_backward", "log_softmax_backward",
-    "gemm_backward", "attention_backward", "more",
+    "gemm_backward", "attention_backward", "cross_entropy", "cross_entropy_backward", "more",
 )  # fmt: skip
 
 
@@ -274,6 +274,25 @@ def _rows_into(name: str, number: Any, way: int, out: Any, x: Any, *vectors: Any
     if way == FROM_ALLOCATOR:
         mark_written(out)
     return out
+
+
+def cross_entropy(logits: Any, labels: Any, smoothing: Any, ignored: Any, reduction: str) -> Any:
+    """The loss of every row and False, or, where PyTorch records, what is reduced already and True."""
+    way = _way(logits, labels)
+    if way == LONG:
+        return None
+    if way == RECORDS:
+        found = _record(_recorded.Loss, logits, labels, smoothing, ignored, reduction)
+        return None if found is None else (found, True)
+    try:
+        loss = lse = None
+        if way == OF_NUMPY:
+            wide = np.float64 if logits.dtype == np.float64 else np.float32
+            loss, lse = np.empty(labels.shape, wide), np.empty(labels.shape, wide)
+        done = _functions["cross_entropy"](logits, labels, loss, lse, smoothing, ignored)
+        return None if done is None else (loss if done is True else done, False)
+    except Exception:  # noqa: BLE001: the long way says what it is
+        return None
 
 
 def gemm(

@@ -13,6 +13,7 @@ from typing import Any, Callable
 import torch
 
 from . import _autograd, _border
+from . import losses as _losses
 from . import matmul as _matmul
 from . import rows as _rows
 from .attention import attention_settings, gradients_of
@@ -147,6 +148,42 @@ class Rows(torch.autograd.Function):  # type: ignore[misc]
             return found if isinstance(found, tuple) else (found,)
 
         return (None, None, *_gradients(name, max(len(saved), 1), arrays, (number,), long_way, saved[2:]))
+
+
+class Loss(torch.autograd.Function):  # type: ignore[misc]
+    """cross_entropy keeps the log-sum-exps besides what it is given, and of a mean how many rows count."""
+
+    @staticmethod
+    def forward(context: Any, logits: Any, labels: Any, smoothing: Any, ignored: Any, reduction: str) -> Any:
+        try:
+            loss = _functions["cross_entropy"](logits, labels, None, None, smoothing, ignored)
+            lse = None if loss is None else _more(loss)
+        except Exception:  # noqa: BLE001
+            lse = None
+        if lse is None:
+            raise _border.Declined
+        context.numbers = smoothing, ignored
+        context.reduction = reduction
+        count = (labels != ignored).sum() if reduction == "mean" else None
+        context.save_for_backward(logits, labels, lse, count)
+        if reduction == "none":
+            return loss
+        return loss.sum() if count is None else loss.sum() / count
+
+    @staticmethod
+    def backward(context: Any, dloss: Any) -> Any:
+        logits, labels, lse, count = context.saved_tensors
+        if count is not None:
+            dloss = dloss / count
+        if context.reduction != "none":
+            dloss = dloss.expand(labels.shape)
+        arrays, numbers = (logits, labels, lse, dloss), context.numbers
+
+        def long_way() -> tuple[Any, ...]:
+            names = ("label_smoothing", "ignore_index")
+            return (_losses.cross_entropy_backward(*arrays, **dict(zip(names, numbers))),)
+
+        return (*_gradients("cross_entropy_backward", 1, arrays, numbers, long_way), None, None, None, None)
 
 
 _OF_RESULTS = frozenset(("softmax", "log_softmax"))

@@ -92,6 +92,12 @@ def cross_entropy(
     the backward pass reads them again and keeps the log-sum-exp of each row besides.
     """
     operation = "cross_entropy"
+    if isinstance(reduction, str) and reduction in _REDUCTIONS:
+        done = _border.cross_entropy(logits, labels, label_smoothing, ignore_index, reduction)
+        if done is not None:
+            loss, is_reduced = done
+            finished = is_reduced or reduction == "none"
+            return loss if finished else _reduced(operation, loss, labels, ignore_index, reduction)
     smoothing, ignored = _smoothing(operation, label_smoothing), integer(operation, "ignore_index", ignore_index)
     choice(operation, "reduction", reduction, _REDUCTIONS)
     if _border.dispatches(logits, labels):

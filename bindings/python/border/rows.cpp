@@ -123,6 +123,54 @@ Any of_gradients(AnyView x, AnyView dout, AnyView number) {
   });
 }
 
+/// Logits and labels of rows, in what dimensions libattikos takes them, and what sums of them are.
+struct Labeled {
+  Array logits, labels;
+
+  Labeled(AnyView given_logits, AnyView given_labels) : logits(given_logits), labels(given_labels) {
+    expect(logits.is_floating() && (logits.rank() == 2 || logits.rank() == 3));
+    expect(labels.given() && labels.rank() == rank());
+    for (int r = 0; r < rank(); ++r) expect(labels.extent(r) == logits.extent(r));
+    expect_together(logits, labels);
+  }
+  int rank() const { return logits.rank() - 1; }
+  DLDataType wide() const {
+    std::uint8_t const bits = logits.dtype() == ATTIKOS_FLOAT64 ? 64 : 32;
+    return {kDLFloat, bits, 1};
+  }
+};
+
+/// loss, and the log-sum-exp by more()
+Any cross_entropy(AnyView logits, AnyView labels, AnyView loss, AnyView lse, AnyView smoothing,
+                  AnyView ignored) {
+  return unless_declined([&] {
+    Labeled const x(logits, labels);
+    auto const made = [&](AnyView into) {
+      return Result(into, x.logits.device(), x.wide(), x.logits.shape(), x.rank());
+    };
+    Result const of_rows = made(loss), sums = made(lse);
+    expect_success(attikos_cross_entropy(context_of(x.logits.device()), x.logits.get(),
+                                         x.labels.get(), of_rows.get(), sums.get(), real(smoothing),
+                                         integer(ignored)));
+    return of_rows.finish({&sums});
+  });
+}
+
+/// dlogits
+Any cross_entropy_backward(AnyView logits, AnyView labels, AnyView lse, AnyView dloss,
+                           AnyView smoothing, AnyView ignored) {
+  return unless_declined([&] {
+    Labeled const x(logits, labels);
+    Array const sums(lse), given(dloss);
+    expect_together(x.logits, sums, given);
+    Result const dlogits = like(x.logits);
+    expect_success(attikos_cross_entropy_backward(
+        context_of(x.logits.device()), x.logits.get(), x.labels.get(), sums.get(), given.get(),
+        dlogits.get(), real(smoothing), integer(ignored)));
+    return dlogits.finish();
+  });
+}
+
 }  // namespace
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm, rms_norm);
@@ -130,6 +178,8 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm, layer_norm);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(l2_normalize, of_rows<attikos_l2_normalize>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(softmax, of_rows<attikos_softmax>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(log_softmax, of_rows<attikos_log_softmax>);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(cross_entropy, cross_entropy);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(cross_entropy_backward, cross_entropy_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm_backward, rms_norm_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm_backward, layer_norm_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(l2_normalize_backward, of_gradients<attikos_l2_normalize_backward>);
