@@ -146,6 +146,40 @@ void add_attention(Operations<Exec>& list, Sequences<Exec, T> const& sequences) 
   }
 }
 
+/// Keys of the query's own third of the sequence.
+struct SameThird {
+  KOKKOS_INLINE_FUNCTION bool operator()(std::int64_t, std::int64_t, std::int64_t i,
+                                         std::int64_t j) const {
+    return i / 13 == j / 100;
+  }
+};
+
+/// The tiles of a mask, and attention with it.
+template <class Exec, class T>
+void add_block_mask(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
+  auto const q = sequences.q;
+  auto const k = sequences.k;
+  auto const v = sequences.v;
+  BlockMaskShape const shape{39, 300, 16, 64};
+  auto tiles = std::make_shared<Tensor<std::int8_t, 2, Exec>>(
+      std::array<std::int64_t, 2>{shape.tiles_q(), shape.tiles_kv()});
+  list.push_back(
+      {"make_block_mask",
+       [=](Exec const& exec) { make_block_mask(exec, SameThird{}, tiles->view(), shape); },
+       output_of(tiles)});
+  auto ready = std::make_shared<Tensor<std::int8_t, 2, Exec>>(
+      std::array<std::int64_t, 2>{shape.tiles_q(), shape.tiles_kv()});
+  ready->fill(static_cast<double>(BlockKind::partial));
+  auto out = filled<T, 4, Exec>({2, 2, 39, 24}, 20);
+  list.push_back({"attention",
+                  [=](Exec const& exec) {
+                    attention(exec, q->const_view(), k->const_view(), v->const_view(), out->view(),
+                              AttentionOptions{},
+                              block_mask(ready->const_view(), SameThird{}, shape));
+                  },
+                  output_of(out)});
+}
+
 template <class Exec, class T>
 void add_attention_backward(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
   auto const q = sequences.q;
@@ -363,6 +397,7 @@ std::vector<Operation<Exec>> operations() {
   add_products<Exec, T>(list);
   add_gated_mlp<Exec, T>(list);
   add_attention(list, sequences);
+  add_block_mask(list, sequences);
   add_attention_backward(list, sequences);
   add_quantize<Exec, T>(list);
   add_rows(list, sequences);

@@ -74,7 +74,14 @@ struct AttentionArgs {
   std::int64_t bias_stride[4] = {};
   std::uint8_t const* mask = nullptr;  ///< 0 excludes the pair; extents as bias
   std::int64_t mask_stride[4] = {};
-  float const* alibi = nullptr;  ///< slope per (batch, head)
+  /// What a predicate says of tiles of pairs: 0 of none of them, 1 of all, anything else of some.
+  /// [batch, heads_q, block_mask_tiles]; the predicate decides of pairs past block_mask_extent.
+  std::int8_t const* block_mask = nullptr;
+  std::int64_t block_mask_stride[4] = {};
+  std::int64_t block_mask_extent[2] = {};  ///< queries, keys that the tiles tell of
+  std::int64_t block_mask_tiles[2] = {};   ///< along queries, along keys
+  std::int64_t block_size[2] = {};         ///< queries, keys of a tile
+  float const* alibi = nullptr;            ///< slope per (batch, head)
   std::int64_t alibi_stride[2] = {};
   void const* sinks = nullptr;  ///< one logit per query head, in the denominator only
   DType type_sinks = DType::float32;
@@ -103,6 +110,7 @@ struct AttentionArgs {
   X(page_table, "it reads no pages")                                               \
   X(bias, "it has no bias")                                                        \
   X(mask, "it has no boolean mask")                                                \
+  X(block_mask, "it has no block mask")                                            \
   X(alibi, "it has no ALiBi")                                                      \
   X(sinks, "it has no sinks")                                                      \
   X(descale_q, "it has no factors of float8 tensors")                              \
@@ -130,9 +138,10 @@ constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
                                 causal_alignment, window_left, window_right, compute, lengths_q,
                                 lengths_kv, lengths_q_stride, lengths_kv_stride, cu_seqlens_q,
                                 cu_seqlens_kv, page_table, page_table_stride, page_size, num_pages,
-                                bias, type_bias, bias_stride, mask, mask_stride, alibi,
-                                alibi_stride, sinks, type_sinks, sinks_stride, descale_q, descale_k,
-                                descale_v, descale_q_stride, descale_k_stride,
+                                bias, type_bias, bias_stride, mask, mask_stride, block_mask,
+                                block_mask_stride, block_mask_extent, block_mask_tiles, block_size,
+                                alibi, alibi_stride, sinks, type_sinks, sinks_stride, descale_q,
+                                descale_k, descale_v, descale_q_stride, descale_k_stride,
                                 descale_v_stride ATTIKOS_LATER_SCORE_OPTIONS(
                                     ATTIKOS_CXX_OPTION_NAME)] = args;
   using Option = AttentionOption;

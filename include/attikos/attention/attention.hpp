@@ -17,8 +17,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 template <class T>
-concept AttentionExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks,
-                                        Descale, Score, Weight, Workspace>;
+concept AttentionExtra = is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, BlockMask, Alibi,
+                                        Sinks, Descale, Score, Weight, Workspace>;
 
 /// Checks, then explains (log given) or runs (log null). `memory`: workspace(view), if any.
 template <class T, class O, ExecutionSpace Exec, class Functors, class... Workspaces>
@@ -29,7 +29,7 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
   // only be compiled into the portable kernels.
   bool const flash = options.algorithm == AttentionAlgorithm::flash;
   constexpr bool plain = !Functors::has_score && !Functors::has_weight;
-  if constexpr (plain) {
+  if constexpr (plain && !Functors::has_block_mask) {
     if (flash && *wanted_kernel(options.kernel) == '\0' && splits_keys<T, O>(exec, args)) {
       abi::DecodeArgs split{args};
       decode_checked<T, O>("attention", exec, split, "", functors, log, memory...);
@@ -42,7 +42,9 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
   char const* const wanted =
       demands(wanted_kernel(options.kernel), portable) ? "portable" : options.kernel;
   auto const visit = [&]<class Kernel>(std::type_identity<Kernel>) {
-    if (log == nullptr) Kernel::run(args, exec);
+    // None of them takes a block mask, but each says so.
+    if constexpr (!Functors::has_block_mask)
+      if (log == nullptr) Kernel::run(args, exec);
   };
   using Kernels =
       std::conditional_t<plain, typename Specializations<op::Attention, Exec, T, O>::kernels,
@@ -102,16 +104,17 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 ///                 AttentionOptions)
 /// \param extras   in any order: lengths(q, kv): int32, one per sequence (rank 3: one per entry of
 ///                 dimension 0); cu_seqlens(q, kv); paged(table, page_size); bias(view);
-///                 mask(view); alibi(slopes); sinks(view); descale(q, k, v); score(functor);
-///                 weight(functor); workspace(view): at least attention_workspace_size() bytes
+///                 mask(view); block_mask(view, predicate, shape); alibi(slopes); sinks(view);
+///                 descale(q, k, v); score(functor); weight(functor); workspace(view): at least
+///                 attention_workspace_size() bytes
 ///
 /// off = len_kv − len_q of a sequence (0 with top_left). Query i sees key j if i + off −
 /// window_left ≤ j ≤ i + off + window_right, j ≤ i + off where causal, i + off and j lie in one
-/// chunk of attention_chunk positions, the mask is not 0 and neither is the weight. A pair that is
-/// not seen, or whose score is −∞, adds nothing, not even a NaN of its value. Rows past len_q, and
-/// rows that see no key, give out 0 and lse −∞; what lies in padding and in pages past a length is
-/// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
-/// inputs.
+/// chunk of attention_chunk positions, the mask is not 0, the block mask's predicate is true and
+/// the weight is not 0. A pair that is not seen, or whose score is −∞, adds nothing, not even a NaN
+/// of its value. Rows past len_q, and rows that see no key, give out 0 and lse −∞; what lies in
+/// padding and in pages past a length is never read. Any strides, any head_dim, zero extents.
+/// Outputs must not overlap one another or the inputs.
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double

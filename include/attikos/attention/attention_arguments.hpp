@@ -63,7 +63,7 @@ struct AttentionTensors {
            ", out is " + describe(out) + ".";
   }
   /// What is read, forward and backward.
-  std::array<Argument, 15> inputs() const {
+  std::array<Argument, 16> inputs() const {
     return {{{"q", q},
              {"k", k},
              {"v", v},
@@ -74,6 +74,7 @@ struct AttentionTensors {
              {"lengths of kv", lengths_kv},
              {"bias", terms.bias},
              {"mask", terms.mask},
+             {"block mask", terms.block_mask},
              {"alibi", terms.alibi},
              {"sinks", terms.sinks},
              {"descale of q", terms.descale_q},
@@ -305,7 +306,13 @@ auto pair_functors(Extras const&... extras) {
       return Absent{};
     }
   };
-  return PairFunctors<decltype(functor(s)), decltype(functor(w))>{functor(s), functor(w)};
+  auto const blocks = find_extra<BlockMask>(extras...);
+  if constexpr (is_present<decltype(blocks)>) {
+    return PairFunctors<decltype(functor(s)), decltype(functor(w)), decltype(blocks.predicate)>{
+        functor(s), functor(w), blocks.predicate};
+  } else {
+    return PairFunctors<decltype(functor(s)), decltype(functor(w))>{functor(s), functor(w)};
+  }
 }
 
 }  // namespace detail

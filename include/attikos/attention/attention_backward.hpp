@@ -52,11 +52,14 @@ void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
   bool const done =
       choose_kernel(operation, AttentionBackwardKernels<T, Exec, Functors>{}, options.kernel, args,
                     exec, log, [&]<class Kernel>(std::type_identity<Kernel>) {
-                      if (log != nullptr) return;
-                      WorkspaceLease const lease = get_workspace(
-                          operation, exec, Kernel::workspace_bytes(args, exec), memory...);
-                      args.workspace = lease.data;
-                      Kernel::run(args, exec);
+                      // None of them takes a block mask, but each says so.
+                      if constexpr (!Functors::has_block_mask) {
+                        if (log != nullptr) return;
+                        WorkspaceLease const lease = get_workspace(
+                            operation, exec, Kernel::workspace_bytes(args, exec), memory...);
+                        args.workspace = lease.data;
+                        Kernel::run(args, exec);
+                      }
                     });
   if (done) return;
   if (log != nullptr) {
@@ -107,7 +110,7 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 ///                 d_sinks(view) for that of sinks(). workspace(view): at least
 ///                 attention_backward_workspace_size() bytes
 ///
-/// A pair that is not seen (lengths, causal, window, mask, weight 0, score −∞) adds exactly
+/// A pair that is not seen (lengths, causal, window, masks, weight 0, score −∞) adds exactly
 /// nothing, not even a NaN of its query, key or value. Rows with lse −∞ have zero gradients.
 /// Gradients at positions past a length and outside all packed sequences are 0; what lies there is
 /// never read. Any strides, any head_dim, zero extents. Outputs must not overlap one another or the
@@ -183,6 +186,7 @@ std::size_t attention_backward_workspace_size(Exec const& exec, Q const& q, K co
   auto const terms = detail::score_terms<Exec>(extras...);
   g.bias = terms.bias.data;
   g.mask = terms.mask.template as<std::uint8_t>();
+  g.block_mask = terms.block_mask.template as<std::int8_t>();
   g.alibi = terms.alibi.template as<float>();
   std::size_t bytes = detail::attention_backward_portable_bytes<T>(g);
   [&]<class... Kernels>(detail::KernelList<Kernels...>) {

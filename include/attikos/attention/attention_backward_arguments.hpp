@@ -38,8 +38,8 @@ namespace detail {
 
 template <class T>
 concept AttentionBackwardExtra =
-    is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, Alibi, Sinks, Descale, Score, Weight,
-                   Workspace, DBias, DSinks>;
+    is_any_wrapper<T, Lengths, CuSeqlens, Paged, Bias, Mask, BlockMask, Alibi, Sinks, Descale,
+                   Score, Weight, Workspace, DBias, DSinks>;
 
 /// What a call was given besides what attention() takes.
 struct AttentionBackwardTensors {

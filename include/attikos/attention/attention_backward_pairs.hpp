@@ -60,7 +60,9 @@ KOKKOS_INLINE_FUNCTION PairGradient<Acc> pair_gradient(abi::AttentionArgs const&
                                                        Functors const& functors, Head const& head,
                                                        bool to_bias, std::int64_t i, std::int64_t j,
                                                        Acc dot, Acc dprob, Acc lse, Acc delta) {
-  if (lse == negative_infinity<Acc>() || !is_pair(g, functors, head, i, j)) return {0, 0};
+  if (lse == negative_infinity<Acc>() || !is_pair(g, functors, head, i, j) ||
+      !sees_in_blocks(g, functors, head, i, j))
+    return {0, 0};
   Acc capped = 0;
   Acc s = built_in_score(g, head, i, j, dot, capped);
   Acc slope = 1;
@@ -100,64 +102,74 @@ inline void gradient_row(abi::AttentionArgs const& g, Functors const& functors, 
   };
   exclude(0, first);
   exclude(last, cols);
-  std::int64_t const i0 = ByKey ? m0 + first : row;
-  std::int64_t const j0 = ByKey ? row : m0 + first;
   Vec<Acc> iota;
   for (int l = 0; l < W; ++l) iota[l] = static_cast<Acc>(ByKey ? l : -l);
   Acc const cap = static_cast<Acc>(g.softcap);
   std::int64_t const bias_step = g.bias_stride[ByKey ? 2 : 3];
-  std::int64_t const bias = head.batch * g.bias_stride[0] + head.head * g.bias_stride[1] +
-                            i0 * g.bias_stride[2] + j0 * g.bias_stride[3];
-  Acc const distance = static_cast<Acc>(i0 + head.offset - j0);
-  for_each_vector<Acc>(
-      x + first, 1, last - first, Acc(0), [&](std::int64_t m, Vec<Acc> s, int count) {
-        std::int64_t const at = first + m;
-        Vec<Acc> const sums = ByKey ? load_row<Acc>(lse + at, 1, count) : broadcast<Acc, W>(*lse);
-        Vec<Acc> const means =
-            ByKey ? load_row<Acc>(delta + at, 1, count) : broadcast<Acc, W>(*delta);
-        Vec<Acc> capped{};
-        s *= head.scale;
-        if (g.softcap > 0) {
-          capped = tanh_vector(s / cap);
-          s = cap * capped;
-        }
-        if (g.bias != nullptr)
-          s += load_vector_any<Acc>(g.type_bias, g.bias, bias + m * bias_step, bias_step, count);
-        if (g.alibi != nullptr) {
-          Vec<Acc> const ahead = (distance + static_cast<Acc>(ByKey ? m : -m)) + iota;
-          s -= head.slope * (ahead < Acc(0) ? -ahead : ahead);
-        }
-        Vec<Acc> slope = broadcast<Acc, W>(Acc(1));
-        if (g.mask != nullptr || Functors::has_score || Functors::has_weight) {
-          for (int l = 0; l < count; ++l) {
-            std::int64_t const i = ByKey ? i0 + m + l : i0;
-            std::int64_t const j = ByKey ? j0 : j0 + m + l;
-            if (!is_pair(g, functors, head, i, j)) {
-              s[l] = low;
-            } else if constexpr (Functors::has_score) {
-              slope[l] =
-                  static_cast<Acc>(functors.score.derivative(s[l], head.batch, head.head, i, j));
-              s[l] = static_cast<Acc>(functors.score(s[l], head.batch, head.head, i, j));
+  auto const differentiate = [&](std::int64_t begin, std::int64_t end, [[maybe_unused]] bool ask) {
+    std::int64_t const i0 = ByKey ? begin : row;
+    std::int64_t const j0 = ByKey ? row : begin;
+    std::int64_t const bias = head.batch * g.bias_stride[0] + head.head * g.bias_stride[1] +
+                              i0 * g.bias_stride[2] + j0 * g.bias_stride[3];
+    Acc const distance = static_cast<Acc>(i0 + head.offset - j0);
+    for_each_vector<Acc>(
+        x + (begin - m0), 1, end - begin, Acc(0), [&](std::int64_t m, Vec<Acc> s, int count) {
+          std::int64_t const at = begin - m0 + m;
+          Vec<Acc> const sums = ByKey ? load_row<Acc>(lse + at, 1, count) : broadcast<Acc, W>(*lse);
+          Vec<Acc> const means =
+              ByKey ? load_row<Acc>(delta + at, 1, count) : broadcast<Acc, W>(*delta);
+          Vec<Acc> capped{};
+          s *= head.scale;
+          if (g.softcap > 0) {
+            capped = tanh_vector(s / cap);
+            s = cap * capped;
+          }
+          if (g.bias != nullptr)
+            s += load_vector_any<Acc>(g.type_bias, g.bias, bias + m * bias_step, bias_step, count);
+          if (g.alibi != nullptr) {
+            Vec<Acc> const ahead = (distance + static_cast<Acc>(ByKey ? m : -m)) + iota;
+            s -= head.slope * (ahead < Acc(0) ? -ahead : ahead);
+          }
+          Vec<Acc> slope = broadcast<Acc, W>(Acc(1));
+          if (g.mask != nullptr || Functors::has_score || Functors::has_weight || ask) {
+            for (int l = 0; l < count; ++l) {
+              std::int64_t const i = ByKey ? i0 + m + l : i0;
+              std::int64_t const j = ByKey ? j0 : j0 + m + l;
+              bool seen = is_pair(g, functors, head, i, j);
+              if constexpr (Functors::has_block_mask)
+                seen = seen && (!ask || functors.predicate(head.batch, head.head, i, j));
+              if (!seen) {
+                s[l] = low;
+              } else if constexpr (Functors::has_score) {
+                slope[l] =
+                    static_cast<Acc>(functors.score.derivative(s[l], head.batch, head.head, i, j));
+                s[l] = static_cast<Acc>(functors.score(s[l], head.batch, head.head, i, j));
+              }
             }
           }
-        }
-        Vec<Acc> p = exp<Acc, W>(s - sums);
-        p = sums == low ? Vec<Acc>{} : p;
-        if constexpr (Functors::has_weight) {
-          for (int l = 0; l < count; ++l)
-            if (p[l] != Acc(0))
-              p[l] *= static_cast<Acc>(functors.weight(
-                  head.batch, head.head, ByKey ? i0 + m + l : i0, ByKey ? j0 : j0 + m + l));
-        }
-        slope *= p * (load_row<Acc>(y + at, 1, count) - means);
-        if (!to_bias) {
-          if (g.softcap > 0) slope *= Acc(1) - capped * capped;
-          slope *= head.scale;
-        }
-        slope = p == Acc(0) ? Vec<Acc>{} : slope;
-        put<Acc>(x + at, 1, count, p);
-        put<Acc>(y + at, 1, count, slope);
-      });
+          Vec<Acc> p = exp<Acc, W>(s - sums);
+          p = sums == low ? Vec<Acc>{} : p;
+          if constexpr (Functors::has_weight) {
+            for (int l = 0; l < count; ++l)
+              if (p[l] != Acc(0))
+                p[l] *= static_cast<Acc>(functors.weight(
+                    head.batch, head.head, ByKey ? i0 + m + l : i0, ByKey ? j0 : j0 + m + l));
+          }
+          slope *= p * (load_row<Acc>(y + at, 1, count) - means);
+          if (!to_bias) {
+            if (g.softcap > 0) slope *= Acc(1) - capped * capped;
+            slope *= head.scale;
+          }
+          slope = p == Acc(0) ? Vec<Acc>{} : slope;
+          put<Acc>(x + at, 1, count, p);
+          put<Acc>(y + at, 1, count, slope);
+        });
+  };
+  for_each_block<ByKey, Functors>(g, head, row, m0 + first, m0 + last, differentiate,
+                                  [&](std::int64_t begin, std::int64_t end) {
+                                    exclude(static_cast<int>(begin - m0),
+                                            static_cast<int>(end - m0));
+                                  });
 }
 
 }  // namespace host

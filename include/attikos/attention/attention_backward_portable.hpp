@@ -144,8 +144,13 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors, Dots> 
         s.load_rows(team, Block<T const>{head.k.at(row0, 0), head.k.row_stride, head.k.col_stride},
                     Block<T const>{head.v.at(row0, 0), head.v.row_stride, head.v.col_stride}, live);
       std::int64_t const last = head.last_query(row0 + live - 1);
-      for (std::int64_t i0 = Scratch::aligned(head.first_query(row0)); i0 < last; i0 += tile.cols) {
-        int const cols = this->clip(last - i0, tile.cols);
+      for (std::int64_t tile0 = Scratch::aligned(head.first_query(row0)); tile0 < last;
+           tile0 += tile.cols) {
+        std::int64_t const end = last - tile0 < tile.cols ? last : tile0 + tile.cols;
+        ColumnRange const seen = seen_columns<true, Functors>(g, head, row0, live, tile0, end);
+        if (seen.begin == seen.end) continue;
+        std::int64_t const i0 = Scratch::aligned(seen.begin);
+        int const cols = static_cast<int>(seen.end - i0);
         Block<T const> const q{head.q.at(i0, 0), head.q.row_stride, head.q.col_stride};
         Block<T const> const dout{head.dout.at(i0, 0), head.dout.row_stride, head.dout.col_stride};
         s.load_queries(team, head, this->delta, i0, cols);
@@ -212,8 +217,12 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors, Dot
                   live);
       s.load_queries(team, head, this->delta, row0, live);
     }
-    for (std::int64_t j0 = begin; j0 < last; j0 += tile.cols) {
-      int const cols = this->clip(last - j0, tile.cols);
+    for (std::int64_t tile0 = begin; tile0 < last; tile0 += tile.cols) {
+      std::int64_t const end = last - tile0 < tile.cols ? last : tile0 + tile.cols;
+      ColumnRange const seen = seen_columns<false, Functors>(g, head, row0, live, tile0, end);
+      if (seen.begin == seen.end) continue;
+      std::int64_t const j0 = Scratch::aligned(seen.begin);
+      int const cols = static_cast<int>(seen.end - j0);
       Block<T const> const k{head.k.at(j0, 0), head.k.row_stride, head.k.col_stride};
       Block<T const> const v{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride};
       s.template differentiate<false>(team, g, this->functors, head, k, v, row0, live, j0, cols);

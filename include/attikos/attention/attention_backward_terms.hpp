@@ -111,8 +111,12 @@ struct AttentionBackwardBias {
               Block<T const>{head.dout.at(i0, 0), head.dout.row_stride, head.dout.col_stride},
               rows);
           s.load_queries(team, head, delta, i0, rows);
-          for (std::int64_t j0 = begin; j0 < last; j0 += tile.cols) {
-            int const cols = static_cast<int>(smaller(last - j0, tile.cols));
+          for (std::int64_t tile0 = begin; tile0 < last; tile0 += tile.cols) {
+            ColumnRange const left = seen_columns<false, Functors>(
+                g, head, i0, rows, tile0, smaller(last, tile0 + tile.cols));
+            if (left.begin == left.end) continue;
+            std::int64_t const j0 = left.begin;
+            int const cols = static_cast<int>(left.end - j0);
             s.multiply_columns(
                 team, Block<T const>{head.k.at(j0, 0), head.k.row_stride, head.k.col_stride},
                 Block<T const>{head.v.at(j0, 0), head.v.row_stride, head.v.col_stride}, rows, cols);

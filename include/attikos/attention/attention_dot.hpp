@@ -112,6 +112,8 @@ struct AttentionDot : AttentionDotBlocks {
       Head const head = head_of(h);
       if (row0 >= head.rows) return;  // a slot that no packed sequence needs
       int const live = live_rows(head, row0);
+      if constexpr (Functors::has_block_mask)
+        std::fill_n(m.out + h * rows * out_stride(), rows * out_stride(), Acc(0));
       for (int i = h * rows; i < (h + 1) * rows; ++i) {
         m.maximum[i] = negative_infinity<Acc>();
         for (int l = 0; l < 16; ++l) m.sums[i * 16 + l] = Acc(0);
@@ -126,6 +128,16 @@ struct AttentionDot : AttentionDotBlocks {
             std::min(features, d() - p * features));
     }
     for (std::int64_t j0 = begin; j0 < end; j0 += keys) {
+      if constexpr (Functors::has_block_mask) {
+        bool seen = false;
+        for (int h = 0; h < heads && !seen; ++h) {
+          Head const head = head_of(h);
+          ColumnRange const left = seen_columns<false, Functors>(
+              g, head, row0, live_rows(head, row0), j0, std::min<std::int64_t>(end, j0 + keys));
+          seen = left.begin < left.end;
+        }
+        if (!seen) continue;
+      }
       KeyBlock const block =
           pack(m, head_of(0), j0, static_cast<int>(std::min<std::int64_t>(end - j0, keys)));
       for (int h = 0; h < heads; ++h) {
@@ -177,8 +189,14 @@ struct AttentionDot : AttentionDotBlocks {
     auto const column = [&](std::int64_t j) {
       return static_cast<int>(clamp_index(j - block.first, 0, block.count));
     };
-    int const low = column(head.first(row)) / panel * panel;
-    int const high = column(head.last(row + count - 1));
+    int low = column(head.first(row)) / panel * panel;
+    int high = column(head.last(row + count - 1));
+    if constexpr (Functors::has_block_mask) {
+      ColumnRange const seen =
+          seen_columns<false, Functors>(g, head, row, count, block.first + low, block.first + high);
+      low = column(seen.begin) / panel * panel;
+      high = seen.begin < seen.end ? column(seen.end) : low;
+    }
     if (low >= high) return;
     int const whole = round_up(high, panel);
     Words const* right = m.keys;
@@ -203,7 +221,8 @@ struct AttentionDot : AttentionDotBlocks {
     host::avx512::softmax_rows(m.scores, score_stride, m.weights, visible, count, whole - low,
                                host::avx512::WeightScale(terms ? Acc(1) : head.scale),
                                {m.maximum + at, m.sums + at * 16, out, out_stride()}, out_stride());
-    bool const begun = head.first(row) < block.first;  // in a block before this one
+    // In a block before this one; with a block mask, which may leave out any, sums begin at 0.
+    bool const begun = Functors::has_block_mask || head.first(row) < block.first;
     multiply(tiles, m.weights, m.values, out, out_stride(), count, dv(), whole - low, begun,
              {host::avx512::panel_words<Kind>(block.count), low / Kind::values});
     if (!block.all_finite)

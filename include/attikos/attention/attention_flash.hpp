@@ -109,8 +109,14 @@ struct AttentionFlash {
       pack_rows<Traits>(team, q, ldq(),
                         Block<T const>{head.q.at(row0, 0), head.q.row_stride, head.q.col_stride},
                         live, d());
-    for (std::int64_t j0 = begin; j0 < last; j0 += tile.kv) {
-      int const cols = static_cast<int>(last - j0 < tile.kv ? last - j0 : tile.kv);
+    for (std::int64_t tile0 = begin; tile0 < last; tile0 += tile.kv) {
+      std::int64_t const end = last - tile0 < tile.kv ? last : tile0 + tile.kv;
+      ColumnRange const seen = seen_columns<false, Functors>(g, head, row0, live, tile0, end);
+      if (seen.begin == seen.end) continue;
+      // Whole vectors are left out, so that a key stays in the lane that adds it up.
+      constexpr int whole = Traits::host ? Traits::cols : Traits::vector_length;
+      std::int64_t const j0 = seen.begin - (seen.begin - tile0) % whole;
+      int const cols = static_cast<int>(seen.end - j0);
       int const padded = round_up(cols, Traits::cols);
       team.team_barrier();
       pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);

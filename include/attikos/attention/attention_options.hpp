@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/abi/attention.hpp>
+#include <attikos/attention/block_mask.hpp>
 #include <attikos/attention/paged.hpp>
 #include <attikos/core/bias.hpp>
 #include <attikos/core/determinism.hpp>

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/attention/attention_blocks.hpp>
 #include <attikos/attention/attention_head.hpp>
 #include <attikos/core/simd_exp.hpp>
 
@@ -13,23 +14,25 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// The user's functors of one call, each Absent where there is none.
-template <class ScoreFunctor, class WeightFunctor>
+template <class ScoreFunctor, class WeightFunctor, class Predicate = Absent>
 struct PairFunctors {
   static constexpr bool has_score = is_present<ScoreFunctor>;
   static constexpr bool has_weight = is_present<WeightFunctor>;
+  static constexpr bool has_block_mask = is_present<Predicate>;
   ScoreFunctor score;
   WeightFunctor weight;
+  Predicate predicate = {};  ///< of the block mask
 };
 using NoFunctors = PairFunctors<Absent, Absent>;
 
 /// Whether scores are more than scale·q·k within a range of keys.
 template <class Functors>
 KOKKOS_INLINE_FUNCTION bool has_terms(abi::AttentionArgs const& g) {
-  return Functors::has_score || Functors::has_weight || g.softcap > 0 || g.bias != nullptr ||
-         g.mask != nullptr || g.alibi != nullptr;
+  return Functors::has_score || Functors::has_weight || Functors::has_block_mask || g.softcap > 0 ||
+         g.bias != nullptr || g.mask != nullptr || g.alibi != nullptr;
 }
 
-/// Whether the pair takes part at all.
+/// Whether the pair takes part at all, as far as the block mask leaves it.
 template <class Functors, class Head>
 KOKKOS_INLINE_FUNCTION bool is_pair(abi::AttentionArgs const& g, Functors const& functors,
                                     Head const& head, std::int64_t i, std::int64_t j) {
@@ -67,7 +70,8 @@ KOKKOS_INLINE_FUNCTION Acc built_in_score(abi::AttentionArgs const& g, Head cons
 template <class Functors, class Head, class Acc = typename Head::Acc>
 KOKKOS_INLINE_FUNCTION Acc pair_score(abi::AttentionArgs const& g, Functors const& functors,
                                       Head const& head, std::int64_t i, std::int64_t j, Acc dot) {
-  if (!is_pair(g, functors, head, i, j)) return negative_infinity<Acc>();
+  if (!is_pair(g, functors, head, i, j) || !sees_in_blocks(g, functors, head, i, j))
+    return negative_infinity<Acc>();
   Acc capped = 0;
   Acc s = built_in_score(g, head, i, j, dot, capped);
   if constexpr (Functors::has_score) s = functors.score(s, head.batch, head.head, i, j);
@@ -126,15 +130,28 @@ inline void score_row(abi::AttentionArgs const& g, Functors const& functors, Hea
         }
         put<Acc>(x + first + j, 1, count, v);
       });
-  if (g.mask != nullptr || Functors::has_score || Functors::has_weight) {
-    for (int j = first; j < last; ++j) {
-      if (!is_pair(g, functors, head, i, j0 + j)) {
-        x[j] = low;
+  auto const finish = [&](std::int64_t from, std::int64_t to, [[maybe_unused]] bool ask) {
+    for (std::int64_t j = from; j < to; ++j) {
+      bool seen = is_pair(g, functors, head, i, j);
+      if constexpr (Functors::has_block_mask)
+        seen = seen && (!ask || functors.predicate(head.batch, head.head, i, j));
+      if (!seen) {
+        x[j - j0] = low;
       } else if constexpr (Functors::has_score) {
-        x[j] = functors.score(x[j], head.batch, head.head, i, j0 + j);
+        x[j - j0] = functors.score(x[j - j0], head.batch, head.head, i, j);
       }
     }
-  }
+  };
+  bool const by_pair = g.mask != nullptr || Functors::has_score || Functors::has_weight;
+  if (by_pair || Functors::has_block_mask)
+    for_each_block<false, Functors>(
+        g, head, i, j0 + first, j0 + last,
+        [&](std::int64_t from, std::int64_t to, bool ask) {
+          if (by_pair || ask) finish(from, to, ask);
+        },
+        [&](std::int64_t from, std::int64_t to) {
+          for (std::int64_t j = from; j < to; ++j) x[j - j0] = low;
+        });
 }
 
 }  // namespace host

@@ -89,6 +89,8 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
 /// What enters the scores besides options; absent where it was not given.
 struct ScoreTerms {
   AnyTensor bias, mask, alibi, sinks, descale_q, descale_k, descale_v;
+  AnyTensor block_mask;
+  BlockMaskShape block_shape = {};
 };
 
 /// Pointer and strides of a float array that is one number or [batch, heads].
@@ -112,6 +114,33 @@ inline float const* per_head_ref(char const* operation, char const* name, AnyTen
   return x.as<float>();
 }
 
+/// A block mask, checked and copied.
+template <class Shapes>
+void block_mask_arguments(char const* operation, abi::AttentionArgs& g, Shapes const& shapes,
+                          ScoreTerms const& t) {
+  if (!t.block_mask.given()) return;
+  BlockMaskShape const& shape = t.block_shape;
+  check_block_mask(operation, t.block_mask, shape);
+  auto const expect = [&](char const* name, std::int64_t got, std::int64_t wanted) {
+    if (got != wanted)
+      raise<ShapeError>(operation, ": block mask is made for ", name, " ", got, "; expected ",
+                        wanted, ".", shapes());
+  };
+  if (g.cu_seqlens_q.data == nullptr) expect("seqlen_q", shape.seqlen_q, g.seqlen_q);
+  if (g.cu_seqlens_kv.data == nullptr) expect("seqlen_kv", shape.seqlen_kv, g.seqlen_kv);
+  g.block_mask_extent[0] = shape.seqlen_q;
+  g.block_mask_extent[1] = shape.seqlen_kv;
+  g.block_mask_tiles[0] = shape.tiles_q();
+  g.block_mask_tiles[1] = shape.tiles_kv();
+  g.block_size[0] = shape.block_q;
+  g.block_size[1] = shape.block_kv;
+  std::int64_t const target[4] = {g.batch, g.heads_q, shape.tiles_q(), shape.tiles_kv()};
+  broadcast_strides(operation, "block mask", t.block_mask, target, g.block_mask_stride, shapes);
+  // A mask without tiles has no address, which would be that of no mask.
+  static constexpr std::int8_t no_tiles = 0;
+  g.block_mask = t.block_mask.data == nullptr ? &no_tiles : t.block_mask.as<std::int8_t>();
+}
+
 /// Terms of the score, checked and copied. `shapes()` describes the tensors in messages.
 template <class Shapes>
 void score_term_arguments(char const* operation, abi::AttentionArgs& g, Shapes const& shapes,
@@ -126,6 +155,7 @@ void score_term_arguments(char const* operation, abi::AttentionArgs& g, Shapes c
     broadcast_strides(operation, "mask", t.mask, target, g.mask_stride, shapes);
     g.mask = t.mask.as<std::uint8_t>();
   }
+  block_mask_arguments(operation, g, shapes, t);
   g.alibi = per_head_ref(operation, "alibi", t.alibi, g.batch, g.heads_q, g.alibi_stride);
   if (t.sinks.given()) {
     if (t.sinks.extent[0] != g.heads_q)
@@ -184,6 +214,11 @@ ScoreTerms score_terms(Extras const&... extras) {
     static_assert(rank_of<View> >= 2 && rank_of<View> <= 4,
                   "attikos::attention: bias and mask have rank 2, 3 or 4");
     t.mask = any_tensor(mask.view);
+  }
+  auto const blocks = find_extra<BlockMask>(extras...);
+  if constexpr (is_present<decltype(blocks)>) {
+    t.block_mask = any_block_mask<Exec>(blocks.view);
+    t.block_shape = blocks.shape;
   }
   auto const slopes = find_extra<Alibi>(extras...);
   if constexpr (is_present<decltype(slopes)>) t.alibi = any_per_head<Exec>(slopes.slopes);

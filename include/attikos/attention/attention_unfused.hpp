@@ -46,7 +46,7 @@ struct NaiveScores {
     std::int64_t const i = row - head.begin_q;
     if (j >= head.last(i)) return;  // the row step never reads it
     Acc sum = 0;
-    if (j >= head.first(i)) {
+    if (j >= head.first(i) && sees_in_blocks(g, functors, head, i, j)) {
       T const* const key = head.key(j);
       for (std::int64_t p = 0; p < g.head_dim; ++p)
         sum += static_cast<Acc>(*head.q.at(i, p)) * static_cast<Acc>(key[p * head.k.col_stride]);
@@ -194,12 +194,26 @@ struct TiledProduct {
     std::int64_t const last = live > 0 ? head.last(row0 + live - 1) : 0;
     std::int64_t const depth = Output ? last : g.head_dim;
     if (!Output && (live == 0 || cols == 0 || col0 >= last)) return;
+    if constexpr (!Output && Functors::has_block_mask) {
+      ColumnRange const seen =
+          seen_columns<false, Functors>(g, head, row0, live, col0, col0 + cols);
+      if (seen.begin == seen.end) {
+        Kokkos::parallel_for(Kokkos::TeamVectorRange(team, live * cols), [&](int index) {
+          stored[index / cols * g.seqlen_kv + col0 + index % cols] = negative_infinity<Acc>();
+        });
+        return;
+      }
+    }
 
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, tile_m * tile_n),
                          [&](int i) { c[i] = Acc(0); });
     team.team_barrier();
     for (std::int64_t p = 0; p < depth; p += tile_k) {
       int const k = static_cast<int>(depth - p < tile_k ? depth - p : tile_k);
+      if constexpr (Output && Functors::has_block_mask) {
+        ColumnRange const seen = seen_columns<false, Functors>(g, head, row0, live, p, p + k);
+        if (seen.begin == seen.end) continue;
+      }
       int const ldb = Traits::host ? k : tile_n;
       if constexpr (Output) {
         pack_weights(team, a, stored, head, row0, p, live, k);

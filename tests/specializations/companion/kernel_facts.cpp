@@ -76,6 +76,13 @@ std::vector<Asked<Args>> attention_options() {
          g.mask = pointer<std::uint8_t>();
          g.mask_stride[2] = g.seqlen_kv, g.mask_stride[3] = 1;
        }},
+      {"block mask",
+       [](Args& g) {
+         g.block_mask = pointer<std::int8_t>();
+         g.block_mask_extent[0] = g.seqlen_q, g.block_mask_extent[1] = g.seqlen_kv;
+         g.block_size[0] = g.seqlen_q, g.block_size[1] = g.seqlen_kv;
+         g.block_mask_tiles[0] = g.block_mask_tiles[1] = 1;
+       }},
       {"chunks", [](Args& g) { g.attention_chunk = 64; }},
       {"ALiBi", [](Args& g) { g.alibi = pointer<float>(), g.alibi_stride[1] = 1; }},
       {"sinks", [](Args& g) { g.sinks = somewhere, g.sinks_stride = 1; }},

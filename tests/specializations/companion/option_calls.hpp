@@ -63,6 +63,9 @@ struct Asking {
   void operator()(std::uint8_t const*& x) const {
     x = reinterpret_cast<std::uint8_t const*>(at.flags);
   }
+  void operator()(std::int8_t const*& x) const {
+    x = reinterpret_cast<std::int8_t const*>(at.flags);
+  }
   void operator()(void const* const*& x) const {
     x = reinterpret_cast<void const* const*>(at.pointers[static_cast<int>(g.type_a)]);
   }

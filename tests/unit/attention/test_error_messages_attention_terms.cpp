@@ -51,6 +51,48 @@ TEST(AttentionTermErrors, BiasAndMask) {
   expect_refused<ShapeError>({op + "mask has extents [4, 2, 5]"}, {}, mask(mask3.view()));
 }
 
+struct AllPairs {
+  KOKKOS_INLINE_FUNCTION bool operator()(std::int64_t, std::int64_t, std::int64_t,
+                                         std::int64_t) const {
+    return true;
+  }
+};
+
+TEST(AttentionTermErrors, BlockMasks) {
+  Tensor<std::int8_t, 2, Exec> one({1, 1}), two({2, 1});
+  Tensor<std::int8_t, 4, Exec> three({3, 1, 1, 1});
+  auto const refused = [&](Parts parts, auto const& tiles, BlockMaskShape const& shape) {
+    expect_refused<ShapeError>(parts, {}, block_mask(tiles.view(), AllPairs{}, shape));
+  };
+  refused({op + "block mask is [2, 1] int8; expected 1 x 1 at the last, tiles of 16 x 16 pairs of "
+                "3 x 5"},
+          two, {3, 5, 16, 16});
+  refused({op + "block mask is made for seqlen_q 4; expected 3. q is [2, 4, 3, 8] float32"}, one,
+          {4, 5, 16, 16});
+  refused({op + "block mask is made for seqlen_kv 6; expected 5."}, one, {3, 6, 16, 16});
+  refused({op + "block mask has extents [3, 1, 1, 1]; expected each to be 1 or as in [2, 4, 1, 1]"},
+          three, {3, 5, 16, 16});
+  expect_refused<Error>({op + "block_q of the block mask is 0; expected at least 1"}, {},
+                        block_mask(one.view(), AllPairs{}, {3, 5, 0, 16}));
+  expect_refused<Error>({op + "seqlen_kv of the block mask is -5; expected at least 0"}, {},
+                        block_mask(one.view(), AllPairs{}, {3, -5, 16, 16}));
+  expect_error<ShapeError>(
+      [&] {
+        make_block_mask(Exec(), AllPairs{}, two.view(), {3, 5, 16, 16});
+      },
+      {"attikos::make_block_mask: block mask is [2, 1] int8; expected 1 x 1"});
+  expect_error<StrideError>(
+      [&] {
+        Kokkos::View<std::int8_t**, Kokkos::LayoutStride, typename Exec::memory_space,
+                     Kokkos::MemoryTraits<Kokkos::Unmanaged>> const
+            overlapping(two.view().data(), Kokkos::LayoutStride(2, 0, 1, 1));
+        make_block_mask(Exec(), AllPairs{}, overlapping, {32, 5, 16, 16});
+      },
+      {"attikos::make_block_mask: "});
+  two.download();
+  EXPECT_TRUE(two.unchanged());
+}
+
 TEST(AttentionTermErrors, ArraysPerHead) {
   Tensor<float, 1, Exec> three({3});
   Tensor<float, 2, Exec> square({2, 2});

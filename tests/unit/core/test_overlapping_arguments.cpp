@@ -189,6 +189,13 @@ TEST(OverlappingArguments, Gemm) {
   });
 }
 
+struct AllPairs {
+  KOKKOS_INLINE_FUNCTION bool operator()(std::int64_t, std::int64_t, std::int64_t,
+                                         std::int64_t) const {
+    return true;
+  }
+};
+
 TEST(OverlappingArguments, Attention) {
   for (auto algorithm : {AttentionAlgorithm::flash, AttentionAlgorithm::tiled}) {
     check("attention", [&](Arena& m) {
@@ -215,6 +222,11 @@ TEST(OverlappingArguments, Attention) {
         Exec(), m.in<float8_e4m3>("q", 2, 2, 3, 8), m.in<float8_e4m3>("k", 2, 2, 5, 8),
         m.in<float8_e4m3>("v", 2, 2, 5, 8), m.out("out", 2, 2, 3, 8), {},
         descale(m.in("descale of q", 1), m.in("descale of k", 2, 2), m.in("descale of v", 1)));
+  });
+  check("attention", [](Arena& m) {
+    attention(Exec(), m.in("q", 2, 4, 3, 8), m.in("k", 2, 2, 5, 8), m.in("v", 2, 2, 5, 8),
+              m.out("out", 2, 4, 3, 8), {},
+              block_mask(m.in<std::int8_t>("block mask", 2, 3), AllPairs{}, {3, 5, 2, 2}));
   });
   check("attention_backward", [](Arena& m) {
     attention_backward(Exec(), m.in("q", 2, 4, 3, 8), m.in("k", 2, 2, 5, 8), m.in("v", 2, 2, 5, 8),
