@@ -14,7 +14,8 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// The functors of a call; the score functor must bring its derivative.
+/// The functors of a call; the score functor must bring its derivative, and the weight functor must
+/// not ask for gradients of its parameters.
 template <class Acc, class... Extras>
 auto differentiable_functors(Extras const&... extras) {
   auto const functors = pair_functors(extras...);
@@ -26,6 +27,14 @@ auto differentiable_functors(Extras const&... extras) {
     static_assert(differentiable,
                   "attikos::attention_backward: the score functor needs a member "
                   "derivative(s, b, h, i, j)");
+  }
+  if constexpr (Functors::has_weight) {
+    constexpr bool asks = requires(Acc x, std::int64_t i) {
+      functors.weight.accumulate(x, x, i, i, i, i);
+    };
+    static_assert(!asks,
+                  "attikos::attention_backward: gradients of a weight functor's parameters are not "
+                  "offered; its member accumulate() would not be called");
   }
   return functors;
 }

@@ -51,11 +51,20 @@ struct PairGradient {
   Acc weight, slope;
 };
 
+/// Whether a score functor wants to hear of the gradient of its result; see score().
+template <class Functors, class Acc>
+KOKKOS_INLINE_FUNCTION constexpr bool accumulates() {
+  return requires(Functors const& f, Acc x, std::int64_t n) {
+    f.score.accumulate(x, x, n, n, n, n);
+  };
+}
+
+/// `Tell`: the score functor hears of the pair, once on the way back.
 /// \param dot    q·k
 /// \param dprob  dout·v
 /// \param lse    log-sum-exp of the row
 /// \param delta  dout·out of the row
-template <class Functors, class Head, class Acc = typename Head::Acc>
+template <bool Tell, class Functors, class Head, class Acc = typename Head::Acc>
 KOKKOS_INLINE_FUNCTION PairGradient<Acc> pair_gradient(abi::AttentionArgs const& g,
                                                        Functors const& functors, Head const& head,
                                                        bool to_bias, std::int64_t i, std::int64_t j,
@@ -66,6 +75,7 @@ KOKKOS_INLINE_FUNCTION PairGradient<Acc> pair_gradient(abi::AttentionArgs const&
   Acc capped = 0;
   Acc s = built_in_score(g, head, i, j, dot, capped);
   Acc slope = 1;
+  [[maybe_unused]] Acc const before = s;
   if constexpr (Functors::has_score) {
     slope = static_cast<Acc>(functors.score.derivative(s, head.batch, head.head, i, j));
     s = static_cast<Acc>(functors.score(s, head.batch, head.head, i, j));
@@ -74,8 +84,11 @@ KOKKOS_INLINE_FUNCTION PairGradient<Acc> pair_gradient(abi::AttentionArgs const&
   if constexpr (Functors::has_weight)
     if (p != Acc(0)) p *= static_cast<Acc>(functors.weight(head.batch, head.head, i, j));
   if (p == Acc(0)) return {0, 0};
-  slope *= p * (dprob - delta);
+  Acc const change = p * (dprob - delta);
+  slope *= change;
   if (!to_bias) {
+    if constexpr (Tell && accumulates<Functors, Acc>())
+      functors.score.accumulate(change, before, head.batch, head.head, i, j);
     if (g.softcap > 0) slope *= Acc(1) - capped * capped;
     slope *= head.scale;
   }
@@ -131,6 +144,7 @@ inline void gradient_row(abi::AttentionArgs const& g, Functors const& functors, 
             s -= head.slope * (ahead < Acc(0) ? -ahead : ahead);
           }
           Vec<Acc> slope = broadcast<Acc, W>(Acc(1));
+          [[maybe_unused]] Vec<Acc> const before = s;
           if (g.mask != nullptr || Functors::has_score || Functors::has_weight || ask) {
             for (int l = 0; l < count; ++l) {
               std::int64_t const i = ByKey ? i0 + m + l : i0;
@@ -155,8 +169,14 @@ inline void gradient_row(abi::AttentionArgs const& g, Functors const& functors, 
                 p[l] *= static_cast<Acc>(functors.weight(
                     head.batch, head.head, ByKey ? i0 + m + l : i0, ByKey ? j0 : j0 + m + l));
           }
-          slope *= p * (load_row<Acc>(y + at, 1, count) - means);
+          Vec<Acc> const change = p * (load_row<Acc>(y + at, 1, count) - means);
+          slope *= change;
           if (!to_bias) {
+            if constexpr (!ByKey && accumulates<Functors, Acc>())
+              for (int l = 0; l < count; ++l)
+                if (p[l] != Acc(0))
+                  functors.score.accumulate(Acc(change[l]), Acc(before[l]), head.batch, head.head,
+                                            i0, j0 + m + l);
             if (g.softcap > 0) slope *= Acc(1) - capped * capped;
             slope *= head.scale;
           }
@@ -196,8 +216,8 @@ KOKKOS_INLINE_FUNCTION void gradient_tile(Team const& team, abi::AttentionArgs c
       std::int64_t const j = ByKey ? row0 + r : m0 + m;
       Acc& weight = x[r * ld + m];
       Acc& slope = y[r * ld + m];
-      auto const pair =
-          pair_gradient(g, functors, head, to_bias, i, j, weight, slope, lse[query], delta[query]);
+      auto const pair = pair_gradient<!ByKey>(g, functors, head, to_bias, i, j, weight, slope,
+                                              lse[query], delta[query]);
       weight = pair.weight;
       slope = pair.slope;
     });

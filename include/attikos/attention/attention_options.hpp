@@ -150,7 +150,12 @@ struct Score {
 /// query and key within their sequences (std::int64_t), and returns the score that goes into the
 /// softmax; −∞ excludes the pair. It is a KOKKOS_FUNCTION of the accumulator type (float; double
 /// for double), cheap to copy, and must not depend on when or how often it is called.
-/// attention_backward() asks it for `derivative(s, b, h, i, j)`, d result/d s.
+/// attention_backward() asks it for `derivative(s, b, h, i, j)`, d result/d s. A functor with
+/// parameters of its own, a table of biases for example, gets their gradients if it has
+/// `accumulate(r, s, b, h, i, j)`: attention_backward() calls it once for each pair that takes
+/// part, with r = d loss/d result and the score s that went into the functor. It adds what that
+/// comes to to an accumulator that the user gave it, atomically: threads call it at once, in any
+/// order.
 template <class F>
 Score<F> score(F const& functor) {
   return {functor};
@@ -164,7 +169,8 @@ struct Weight {
 
 /// A multiplicative weight w ≥ 0, such as a smooth cutoff: p = w·e^s/Σ w·e^s with
 /// `functor(b, h, i, j)` (arguments as score()). 0 excludes the pair exactly: not even a NaN of its
-/// key or value gets through.
+/// key or value gets through. Gradients of its parameters are not offered; attention_backward()
+/// does not compile with one that has `accumulate`.
 template <class F>
 Weight<F> weight(F const& functor) {
   return {functor};
