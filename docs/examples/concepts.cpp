@@ -120,6 +120,29 @@ void mask_by_functor(Space const& exec) {
   exec.fence();
 }
 
+void mask_by_predicate(Space const& exec) {
+  Kokkos::View<float****> q("q", 1, 2, 1000, 32),
+      out("out", 1, 2, 1000, 32);
+  // [block-mask]
+  // Documents of 100 positions. One mask for all batches
+  // and heads, in tiles of 128 queries by 128 keys.
+  using Index = std::int64_t;
+  auto const same_document =
+      KOKKOS_LAMBDA(Index, Index, Index i, Index j) {
+    return i / 100 == j / 100;
+  };
+  attikos::BlockMaskShape const shape{1000, 1000, 128,
+                                      128};
+  Kokkos::View<std::int8_t**> tiles(
+      "tiles", shape.tiles_q(), shape.tiles_kv());
+  auto const blocks = attikos::make_block_mask(
+      exec, same_document, tiles, shape);
+  attikos::attention(exec, q, q, q, out, {.causal = true},
+                     blocks);
+  // [block-mask]
+  exec.fence();
+}
+
 void explained(Space const& exec) {
   Kokkos::View<float****> q("q", 1, 8, 64, 64),
       out("out", 1, 8, 64, 64);
@@ -144,6 +167,7 @@ int main(int argc, char** argv) {
   strides(exec);
   workspace(exec);
   mask_by_functor(exec);
+  mask_by_predicate(exec);
   explained(exec);
   errors(exec);
   std::printf("all parts ran\n");
