@@ -33,4 +33,6 @@ void attikos_host_functions(void* a, void* b, void* c) {
   attend<attikos::bfloat16>(a, b, c);
   multiply<attikos::bfloat16, attikos::bfloat16>(a, b, c);
   multiply<std::int8_t, std::int32_t>(a, b, c);
+  multiply<float, float>(a, b, c);
+  multiply<double, double>(a, b, c);
 }

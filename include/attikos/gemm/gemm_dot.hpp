@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What a host's dot-product instructions do for a tile of a matrix product: bfloat16 pairs and
-/// int8 quads in place of factors that are converted to the type of the sums.
+/// What a host's instructions that are chosen at run time do for a tile of a matrix product:
+/// bfloat16 pairs and int8 quads in place of factors that are converted to the type of the sums, or
+/// fused multiply-adds of those.
 #pragma once
 
 #include <attikos/core/host_isa.hpp>
@@ -9,34 +10,95 @@
 #include <attikos/gemm/gemm_types.hpp>
 #include <attikos/host/amx.hpp>
 #include <attikos/host/dot_product.hpp>
+#include <attikos/host/few_rows.hpp>
+#include <attikos/host/fused_product.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// Factors of which a host may have dot products: the instruction set that does, and extents as
-/// dot_product.hpp fixes them.
+/// Products that a host may have blocks for: the instruction set that does, and extents as
+/// dot_product.hpp or fused_product.hpp fixes them.
 struct GemmDotOfAny {
   static constexpr bool exists = false;
+  static constexpr int streamed_rows = 0;
   static constexpr HostIsa isa = HostIsa::compiled;
   static constexpr int rows = 1, cols = 1, k = 0, vector_cols = 1;
   KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa) { return 1; }
+  template <class B>
+  KOKKOS_INLINE_FUNCTION static constexpr bool streams(HostIsa) {
+    return false;
+  }
 };
-template <class Acc, class A, class B>
-struct GemmDot : GemmDotOfAny {};
-
 #if defined(ATTIKOS_HOST_X86)
+/// Factors converted to `Acc`, multiplied by AVX-512's fused multiply-adds.
+template <class Acc>
+struct GemmFused {
+  using Packed = Acc;
+  static constexpr bool exists = true;
+  static constexpr HostIsa isa = HostIsa::avx512;
+  static constexpr int rows = host::avx512::block_rows, cols = host::avx512::fused_columns<Acc>;
+  static constexpr int k = host::avx512::fused_depth;  ///< packed at once
+  /// Rows up to which a right factor is read where it lies.
+  static constexpr int streamed_rows = host::avx512::streamed_rows;
+  static constexpr int vector_cols = host::avx512::Fused<Acc>::width;
+  KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa) { return false; }
+  /// Whether a right factor of `B` is.
+  template <class B>
+  KOKKOS_INLINE_FUNCTION static constexpr bool streams(HostIsa) {
+    return std::is_same_v<Acc, B>;
+  }
+  KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa) { return 1; }
+  KOKKOS_INLINE_FUNCTION static constexpr int whole_rows(int m) { return m; }
+
+  /// Elements of packed factors.
+  KOKKOS_INLINE_FUNCTION static constexpr std::int64_t left_words(int m) {
+    return std::int64_t{m} * host::avx512::fused_row;
+  }
+  KOKKOS_INLINE_FUNCTION static constexpr std::int64_t right_words(int n) {
+    return std::int64_t{round_up(n, cols)} * k;
+  }
+
+  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way; b is not where
+  /// rows are few.
+  template <class A, class B>
+  static void multiply(HostIsa, Acc* left, [[maybe_unused]] Acc* right, Block<A const> const& a,
+                       Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
+                       int depth, bool accumulate) {
+    host::pack_rows<Acc, A>(left, host::avx512::fused_row, a, rows_of_a, depth);
+    if constexpr (std::is_same_v<Acc, B>) {
+      if (rows_of_a <= streamed_rows && (b.row_stride == 1 || b.col_stride == 1))
+        return host::avx512::stream_multiply<host::avx512::Fused<Acc>>(
+            left, {b.data, b.col_stride, b.row_stride}, sums, ld, rows_of_a, cols_of_b, depth,
+            accumulate);
+    }
+    host::pack_panels<cols, Acc, B>(right, depth, b, depth, cols_of_b);
+    host::avx512::fused_multiply<Acc>(left, right, std::int64_t{depth} * cols, sums, ld, rows_of_a,
+                                      cols_of_b, depth, accumulate);
+  }
+};
+
+template <class Acc, class A, class B>
+struct GemmDot : std::conditional_t<std::is_floating_point_v<Acc>, GemmFused<Acc>, GemmDotOfAny> {};
+
 template <class KindOf, HostIsa Needs>
 struct GemmDotOf {
   using Kind = KindOf;
   using Element = typename Kind::Element;
+  using Packed = std::uint32_t;
   static constexpr bool exists = true;
+  static constexpr int streamed_rows = Kind::moves ? 0 : host::avx512::streamed_rows;
   static constexpr HostIsa isa = Needs;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::panel_columns;
   static constexpr int k = host::avx512::most_units * Kind::values;  ///< packed at once
   /// Whether AMX multiplies, if the machine has it.
   KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa isa_used) {
     return isa_used >= HostIsa::amx;
+  }
+  /// Tiles want their factors packed.
+  template <class B>
+  KOKKOS_INLINE_FUNCTION static constexpr bool streams(HostIsa isa_used) {
+    return !Kind::moves && !uses_tiles(isa_used);
   }
   /// Columns that are written at once, and rows.
   static constexpr int vector_cols = host::avx512::vector_columns;
@@ -65,14 +127,21 @@ struct GemmDotOf {
     return {reinterpret_cast<Element const*>(data), neighbor_stride, k_stride};
   }
 
-  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way. `sums` has
-  /// whole_rows() rows.
+  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way; b is not where
+  /// rows are few. `sums` has whole_rows() rows.
   template <class Acc, class A, class B>
   static void multiply(HostIsa isa_used, std::uint32_t* left, std::uint32_t* right,
                        Block<A const> const& a, Block<B const> const& b, Acc* sums, int ld,
                        int rows_of_a, int cols_of_b, int depth, bool accumulate) {
     host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
                                   depth);
+    if constexpr (!Kind::moves) {
+      if (streams<B>(isa_used) && rows_of_a <= streamed_rows &&
+          (b.row_stride == 1 || b.col_stride == 1))
+        return host::avx512::stream_multiply<host::avx512::StreamedPairs>(
+            left, factor(b.data, b.col_stride, b.row_stride), sums, ld, rows_of_a, cols_of_b, depth,
+            accumulate);
+    }
     host::avx512::pack_right<Kind>(right, factor(b.data, b.col_stride, b.row_stride), depth,
                                    cols_of_b, flip(isa_used));
     if (uses_tiles(isa_used))
@@ -113,6 +182,9 @@ struct GemmDot<float, bfloat16, bfloat16>
 template <>
 struct GemmDot<std::uint32_t, std::int8_t, std::int8_t>
     : GemmDotOf<host::avx512::Int8Quads, HostIsa::avx512_vnni> {};
+#else
+template <class Acc, class A, class B>
+struct GemmDot : GemmDotOfAny {};
 #endif
 
 }  // namespace detail

@@ -79,8 +79,13 @@ struct GemmPortable {
       Traits::host ? 16 : 1;  // keeps the rows of A out of one another's cache sets
   static constexpr bool converts = !std::is_same_v<Acc, Scalar>;
 
-  /// Whether a host's dot-product instructions multiply.
+  /// Whether instructions that a host chose at run time multiply.
   KOKKOS_INLINE_FUNCTION bool dots() const { return Dot::exists && isa >= Dot::isa; }
+  /// Whether all rows are so few that a host reads the right factor where it lies, and packs none.
+  KOKKOS_INLINE_FUNCTION bool streams() const {
+    return dots() && Dot::template streams<B>(isa) && g.m <= int{Dot::streamed_rows} &&
+           (g.b_k == 1 || g.b_n == 1);
+  }
   /// k that is packed at once. Dot products take what fits their rows, whatever the tile says, so
   /// that their pairs are the same for every tile.
   KOKKOS_INLINE_FUNCTION int step() const {
@@ -101,6 +106,7 @@ struct GemmPortable {
     return std::int64_t{tile.m} * lda();
   }
   KOKKOS_INLINE_FUNCTION std::int64_t b_count() const {
+    if (streams()) return 0;
     if constexpr (Dot::exists) {
       if (dots()) return Dot::right_words(tile.n);
     }
@@ -244,12 +250,13 @@ struct GemmPortable {
     team.team_barrier();
   }
 
-  /// The same on a host's dot-product instructions.
+  /// The same on instructions that a host chose.
   void add_dot_products(Memory const& memory, Block<A const> const& a, Block<B const> const& b,
                         std::int64_t row0, std::int64_t col0, int rows, int cols, int depth,
                         bool accumulate) const {
-    auto* const left = reinterpret_cast<std::uint32_t*>(memory.a);
-    auto* const right = reinterpret_cast<std::uint32_t*>(memory.b);
+    using Packed = typename Dot::Packed;
+    auto* const left = reinterpret_cast<Packed*>(memory.a);
+    auto* const right = reinterpret_cast<Packed*>(memory.b);
     Dot::multiply(isa, left, right, a, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
     if constexpr (std::is_integral_v<Acc>) {
       if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
@@ -345,6 +352,20 @@ tune::TileConfig used_tile(GemmTile const& tile, abi::GemmArgs const& g) {
   return {used(tile.m, g.m, Traits::rows), used(tile.n, g.n, Traits::cols), used(tile.k, g.k, 1)};
 }
 
+/// Columns of a tile whose right factor is read where it lies: long stretches of its rows, of which
+/// sums stay in the nearest cache, but two tiles for each thread where that leaves 64 columns.
+inline int streamed_columns(abi::GemmArgs const& g, int concurrency, int block_cols,
+                            std::size_t acc_size) {
+  std::int64_t const rows = std::max<std::int64_t>(g.m, 1);
+  std::int64_t const nearest = 16384 / static_cast<std::int64_t>(acc_size) / rows;
+  std::int64_t const share = g.n * std::max<std::int64_t>(g.batch, 1) / (2 * concurrency);
+  std::int64_t const columns =
+      std::clamp<std::int64_t>(share, 64, std::max<std::int64_t>(nearest, 64));
+  return static_cast<int>(
+      std::min(round_up<std::int64_t>(columns, block_cols),
+               round_up<std::int64_t>(std::max<std::int64_t>(g.n, 1), block_cols)));
+}
+
 /// Sets the kernel's instruction set, and a tile for it. Throws what host_isa() throws.
 template <class Kernel, class Exec>
 void set_automatic_gemm_tile(Kernel& kernel, Exec const& exec) {
@@ -356,6 +377,11 @@ void set_automatic_gemm_tile(Kernel& kernel, Exec const& exec) {
       g.m, g.n, g.batch, concurrency_of(exec), sizeof(typename Kernel::Acc),
       dots ? Kernel::Dot::rows : Traits::rows, dots ? Kernel::Dot::cols : Traits::cols);
   if (dots) kernel.tile.k = Kernel::Dot::k;
+  if constexpr (Traits::host) {
+    if (kernel.streams())
+      kernel.tile.n = streamed_columns(g, concurrency_of(exec), Kernel::Dot::cols,
+                                       sizeof(typename Kernel::Acc));
+  }
 }
 
 /// Sets the kernel's tile: what the caller chose, and the rest automatic. Throws if the kernel

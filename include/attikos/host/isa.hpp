@@ -30,15 +30,17 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 /// stands before it.
 enum class HostIsa : std::uint8_t {
   compiled,     ///< none: the portable vector code as its flags made it
-  avx512_vnni,  ///< AVX-512 F, BW, DQ, VL and VNNI: int8 products
-  avx512_bf16,  ///< AVX512-BF16: bfloat16 products
-  amx,          ///< AMX-TILE, AMX-INT8 and AMX-BF16: both of these
+  avx512,       ///< AVX-512 F, BW, DQ, VL: products that sum in float32 or float64
+  avx512_vnni,  ///< and VNNI: int8 products
+  avx512_bf16,  ///< and AVX512-BF16: bfloat16 products
+  amx,          ///< and AMX-TILE, AMX-INT8 and AMX-BF16: both of these last
 };
-inline constexpr int host_isa_count = 4;
+inline constexpr int host_isa_count = 5;
 
 /// The name that ATTIKOS_HOST_ISA knows it by, e.g. "avx512_bf16".
 constexpr char const* host_isa_name(HostIsa isa) noexcept {
-  constexpr char const* names[host_isa_count] = {"compiled", "avx512_vnni", "avx512_bf16", "amx"};
+  constexpr char const* names[host_isa_count] = {"compiled", "avx512", "avx512_vnni", "avx512_bf16",
+                                                 "amx"};
   return names[static_cast<int>(isa)];
 }
 
@@ -87,7 +89,8 @@ inline HostIsa machine_isa() {
   CpuidWords const first = cpuid(7, 0), second = cpuid(7, 1);
   bool const avx512 =
       has(first.b, 16) && has(first.b, 17) && has(first.b, 30) && has(first.b, 31);  // F DQ BW VL
-  if (!avx512 || !has(first.c, 11)) return HostIsa::compiled;                        // VNNI
+  if (!avx512 || !has(cpuid(1, 0).c, 12)) return HostIsa::compiled;                  // FMA
+  if (!has(first.c, 11)) return HostIsa::avx512;                                     // VNNI
   if (!has(second.a, 5)) return HostIsa::avx512_vnni;                                // BF16
   bool const amx = has(first.d, 22) && has(first.d, 24) && has(first.d, 25);  // BF16 TILE INT8
   if (!amx || (saved & tiles) != tiles || !may_use_tiles()) return HostIsa::avx512_bf16;
