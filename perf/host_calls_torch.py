@@ -108,6 +108,19 @@ def product(dtype, m, n, k, layout):
     return Case(labels, lambda: attikos.gemm(a, b), peers, expected, operations=2 * m * n * k)
 
 
+def few_rows(dtype, draw):
+    """Products of 1 to 8 rows: the larger factor is read once, as a copy of it would."""
+    while True:
+        for layout in draw.sample(("nn", "nt"), 2):
+            extents = draw.randint(1, 8), log_uniform(draw, 256, 8192), log_uniform(draw, 256, 8192)
+            yield lambda e=extents, t=layout: beside_copy(product(dtype, *e, t), dtype)
+
+
+def beside_copy(case, dtype):
+    k, n = case.labels["k"], case.labels["n"]
+    return dataclasses.replace(case, moved=k * n * dtype.itemsize, copied=normal(k, n, dtype=dtype))
+
+
 # Attention
 
 
@@ -404,6 +417,7 @@ F32, F64, BF16, F16, I8 = torch.float32, torch.float64, torch.bfloat16, torch.fl
 # {family: (its types, cases of one of them)}
 FAMILIES = {
     "products": ((F32, F64, BF16, F16, I8), products),
+    "few_rows": ((F32, F64, BF16), few_rows),
     "attention": ((F32, BF16, F64), lambda dtype, draw: attentions(dtype, draw, forward)),
     "backward": ((F32, BF16), lambda dtype, draw: attentions(dtype, draw, backward)),
     "decode": ((F32, BF16, F16, I8), decodes),

@@ -10,6 +10,8 @@ that do other work. Families, all of them unless a list is given:
 
   products    float32, float64, bfloat16, float16, int8; log-uniform M, N, K in 16 ... 4096, the four ways to store a
               and b. float16 beside PyTorch's float32 product too, and OpenBLAS where it has the type, apart from ratio
+  few_rows    products of 1 to 8 rows, log-uniform N, K in 256 ... 8192, b as it is and transposed; "of copy" is the rate
+              of reading b over that at which a copy of it in the same turns moves bytes, reads and writes
   attention   float32, bfloat16, float64, full and causal in turn; log-uniform batch 1 ... 16, heads 1 ... 32, length
               16 ... 4096, head_dim 16 ... 256, of which what is more than 10^11 operations, or more than 1 GiB of
               scores, is drawn again; beside the fused kernel and products with a softmax

@@ -73,6 +73,11 @@ class PeersOnAHost(unittest.TestCase):
                 calls.verify(calls.quantization(torch.float32, 37, 65, kind, granularity))
         for make in itertools.islice(calls.cases("tiny", torch.float32, 1), calls.ONCE["tiny"]):
             calls.verify(make())
+        for make in itertools.islice(calls.cases("few_rows", torch.bfloat16, 1), 2):
+            case = make()
+            self.assertLessEqual(case.labels["m"], 8)
+            self.assertEqual(case.moved, case.copied.numel() * case.copied.element_size())
+            calls.verify(case)
 
     def test_wrong_numbers_are_not_timed(self):
         right = attikos.gemm
