@@ -76,8 +76,8 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             return super().forward(input, target)
         if input.dim() == 0 or tuple(target.shape) != (*input.shape[:1], *input.shape[2:])[input.dim() == 1 :]:
             raise ShapeMismatchError(
-                f"attikos.nn.CrossEntropyLoss: target has shape {list(target.shape)}, input {list(input.shape)}; expected "
-                "that of input without its classes, which are its second dimension"
+                f"attikos.nn.CrossEntropyLoss: target has shape {list(target.shape)}, input {list(input.shape)}; "
+                "expected that of input without its classes, which are its second dimension"
             )
         row = input.dim() == 1
         if row:

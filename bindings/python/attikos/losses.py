@@ -134,8 +134,8 @@ def _reduced(operation: str, loss: Any, labels: Any, ignored: int, reduction: st
         count = int((np.asarray(labels) != ignored).sum())
         return total / loss.dtype.type(count) if count else loss.dtype.type(math.nan)
     raise UnsupportedError(
-        f'attikos.{operation}: reduction is {reduction!r} of a {type(loss).__name__}; expected "none", or arrays of NumPy '
-        "or PyTorch"
+        f'attikos.{operation}: reduction is {reduction!r} of a {type(loss).__name__}; expected "none", or arrays of '
+        "NumPy or PyTorch"
     )
 
 
@@ -156,8 +156,8 @@ def cross_entropy_backward(
         if y.shape != given.shape or y.dtype is not _wide(x):
             kind = ShapeMismatchError if y.shape != given.shape else UnsupportedDtypeError
             raise kind(
-                f"attikos.{operation}: {name} is {y.describe()}; expected {_wide(x).name} with the dimensions of labels, "
-                f"which is {given.describe()}"
+                f"attikos.{operation}: {name} is {y.describe()}; expected {_wide(x).name} with the dimensions of "
+                f"labels, which is {given.describe()}"
             )
     call = Call(operation, logits=x, labels=given, **numbers)
     target = call.result(x.shape, x.dtype, into=dlogits, name="dlogits")

@@ -6,7 +6,6 @@ import itertools
 import unittest
 
 import attikos
-import ml_dtypes
 import numpy as np
 import oracles
 
@@ -130,7 +129,8 @@ class Arrays(unittest.TestCase):
             (lambda: attikos.cross_entropy_backward(x, labels, lse[:5], lse), attikos.ShapeMismatchError, "lse is"),
             (lambda: attikos.cross_entropy_backward(x, labels, lse, lse.astype(np.float64)),
              attikos.UnsupportedDtypeError, "dloss is"),
-            (lambda: attikos.cross_entropy_backward(x, labels, lse, lse, dlogits=x[:, ::-1]), attikos.ArgumentError, ""),
+            (lambda: attikos.cross_entropy_backward(x, labels, lse, lse, dlogits=x[:, ::-1]),
+             attikos.ArgumentError, ""),
         ):  # fmt: skip
             with self.assertRaises(kind) as raised:
                 call()
@@ -212,7 +212,10 @@ class Tensors(unittest.TestCase):
 
     def test_patch(self):
         model = torch.nn.ModuleDict(
-            {"loss": torch.nn.CrossEntropyLoss(label_smoothing=0.1), "weighted": torch.nn.CrossEntropyLoss(torch.ones(3))}
+            {
+                "loss": torch.nn.CrossEntropyLoss(label_smoothing=0.1),
+                "weighted": torch.nn.CrossEntropyLoss(torch.ones(3)),
+            }
         )
         told = {change.name: change for change in attikos.patch(model)}
         self.assertEqual(told["loss"].became, "attikos.nn.CrossEntropyLoss")
