@@ -135,10 +135,13 @@ attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup,
   if (setup.has_pages) t.page_size = k.extent[2];
   t.lengths_q = any(setup.has_lengths_q, setup.lengths_q);
   t.lengths_kv = any(setup.has_lengths, setup.lengths_kv);
-  t.terms = {any(setup.has_bias, setup.bias),           any(setup.has_mask, setup.mask),
-             any(setup.has_alibi, setup.alibi),         any(setup.has_sinks, setup.sinks),
-             any(setup.has_descale_q, setup.descale_q), any(setup.has_descale_k, setup.descale_k),
-             any(setup.has_descale_v, setup.descale_v)};
+  t.terms.bias = any(setup.has_bias, setup.bias);
+  t.terms.mask = any(setup.has_mask, setup.mask);
+  t.terms.alibi = any(setup.has_alibi, setup.alibi);
+  t.terms.sinks = any(setup.has_sinks, setup.sinks);
+  t.terms.descale_q = any(setup.has_descale_q, setup.descale_q);
+  t.terms.descale_k = any(setup.has_descale_k, setup.descale_k);
+  t.terms.descale_v = any(setup.has_descale_v, setup.descale_v);
   return t;
 }
 
