@@ -146,6 +146,27 @@ TEST(HostFewRows, OfPairsHaveTheBitsOfPanels) {
         }
 }
 
+/// Sums of pairs as bfloat16: what the conversion of one number says, and nothing behind the row.
+TEST(HostRounding, IsThatOfBfloat16) {
+  if (detail::host::machine_isa() < HostIsa::avx512_bf16) GTEST_SKIP() << "no AVX512-BF16";
+  Random random(9);
+  for (int count = 0; count <= 100; ++count) {
+    std::vector<float> sums(100);
+    for (float& x : sums) x = static_cast<float>(random.uniform(-1, 1));
+    std::uint32_t const special[] = {0x80000000u, 0x7f800000u, 0xff800000u, 0x7fc00001u,
+                                     0x7f800001u, 0x3f808000u, 0x3f818000u, 0x3f808001u,
+                                     0x7f7fffffu, 0x00800000u};
+    for (std::uint32_t bits : special)
+      sums[static_cast<std::size_t>(random.integer(0, 99))] = __builtin_bit_cast(float, bits);
+    std::vector<std::uint16_t> rounded(140, 0x1234);
+    round_row(rounded.data(), sums.data(), count);
+    for (int j = 0; j < 140; ++j) {
+      auto const at = static_cast<std::size_t>(j);
+      ASSERT_EQ(rounded[at], j < count ? bfloat16(sums[at]).bits : 0x1234) << j << " of " << count;
+    }
+  }
+}
+
 #endif  // ATTIKOS_HOST_X86
 
 /// Whether products of this process are chains of fused multiply-adds.

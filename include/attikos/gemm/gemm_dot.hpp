@@ -21,7 +21,9 @@ namespace detail {
 /// dot_product.hpp or fused_product.hpp fixes them.
 struct GemmDotOfAny {
   static constexpr bool exists = false;
+  static constexpr bool any_depth = true;
   static constexpr int streamed_rows = 0;
+  static constexpr bool rounds = false;
   static constexpr HostIsa isa = HostIsa::compiled;
   static constexpr int rows = 1, cols = 1, k = 0, vector_cols = 1;
   KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa) { return 1; }
@@ -36,11 +38,14 @@ template <class Acc>
 struct GemmFused {
   using Packed = Acc;
   static constexpr bool exists = true;
+  /// Sums are the same in whatever steps of at most `k` they are taken.
+  static constexpr bool any_depth = true;
   static constexpr HostIsa isa = HostIsa::avx512;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::fused_columns<Acc>;
   static constexpr int k = host::avx512::fused_depth;  ///< packed at once
   /// Rows up to which a right factor is read where it lies.
   static constexpr int streamed_rows = host::avx512::streamed_rows;
+  static constexpr bool rounds = false;
   static constexpr int vector_cols = host::avx512::Fused<Acc>::width;
   KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa) { return false; }
   /// Whether a right factor of `B` is.
@@ -87,7 +92,10 @@ struct GemmDotOf {
   using Element = typename Kind::Element;
   using Packed = std::uint32_t;
   static constexpr bool exists = true;
+  static constexpr bool any_depth = false;
   static constexpr int streamed_rows = Kind::moves ? 0 : host::avx512::streamed_rows;
+  /// Whether round_rows() is what storing sums as bfloat16 is.
+  static constexpr bool rounds = std::is_same_v<Kind, host::avx512::Bfloat16Pairs>;
   static constexpr HostIsa isa = Needs;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::panel_columns;
   static constexpr int k = host::avx512::most_units * Kind::values;  ///< packed at once
@@ -148,6 +156,15 @@ struct GemmDotOf {
       return host::amx::multiply<Kind, host::amx::Tiles>(left, right, sums, ld, rows_of_a,
                                                          cols_of_b, depth, accumulate);
     host::avx512::multiply<Kind>(left, right, sums, ld, rows_of_a, cols_of_b, depth, accumulate);
+  }
+
+  /// Stores `rows` × `cols` sums of pairs, none of which is subnormal, as bfloat16.
+  template <class C>
+  static void round_rows(C* to, std::int64_t stride, float const* sums, int ld, int rows_of_c,
+                         int cols_of_c) {
+    for (int i = 0; i < rows_of_c; ++i)
+      host::avx512::round_row(reinterpret_cast<std::uint16_t*>(to + i * stride),
+                              sums + static_cast<std::int64_t>(i) * ld, cols_of_c);
   }
 
   /// Takes the zero points off the sums of packed factors: Σ(a − z)(b − y) = Σab − z·Σb − y·Σa +

@@ -79,17 +79,20 @@ struct GemmPortable {
       Traits::host ? 16 : 1;  // keeps the rows of A out of one another's cache sets
   static constexpr bool converts = !std::is_same_v<Acc, Scalar>;
 
-  /// Whether instructions that a host chose at run time multiply.
-  KOKKOS_INLINE_FUNCTION bool dots() const { return Dot::exists && isa >= Dot::isa; }
+  /// Whether instructions that a host chose at run time multiply. A tile deeper than they take is
+  /// left to the others.
+  KOKKOS_INLINE_FUNCTION bool dots() const {
+    return Dot::exists && isa >= Dot::isa && (!Dot::any_depth || tile.k <= int{Dot::k});
+  }
   /// Whether all rows are so few that a host reads the right factor where it lies, and packs none.
   KOKKOS_INLINE_FUNCTION bool streams() const {
     return dots() && Dot::template streams<B>(isa) && g.m <= int{Dot::streamed_rows} &&
            (g.b_k == 1 || g.b_n == 1);
   }
-  /// k that is packed at once. Dot products take what fits their rows, whatever the tile says, so
-  /// that their pairs are the same for every tile.
+  /// k that is packed at once. Dot products of pairs take what fits their rows, whatever the tile
+  /// says, so that their pairs are the same for every tile.
   KOKKOS_INLINE_FUNCTION int step() const {
-    return !dots() ? tile.k : blocked && Dot::k > 128 ? 128 : int{Dot::k};
+    return !dots() || Dot::any_depth ? tile.k : blocked && Dot::k > 128 ? 128 : int{Dot::k};
   }
   KOKKOS_INLINE_FUNCTION int lda() const { return tile.k + a_padding; }
   KOKKOS_INLINE_FUNCTION int padded_n() const {
@@ -177,6 +180,12 @@ struct GemmPortable {
     } else {
       return false;
     }
+  }
+
+  /// Whether what is stored are a host's sums, rounded to bfloat16 by its instruction.
+  KOKKOS_INLINE_FUNCTION bool rounds_sums() const {
+    return Dot::rounds && dots() && g.c_n == 1 && g.scale_a.data == nullptr &&
+           g.scale_b.data == nullptr && stores_sums_alone<C, Scalar, Function>(g);
   }
 
   KOKKOS_INLINE_FUNCTION void compute_tile(Team const& team, Memory memory, GemmPlace const& at,
@@ -316,6 +325,13 @@ struct GemmPortable {
   KOKKOS_INLINE_FUNCTION void store_tile(Team const& team, Scalar const* sums, GemmBatch batch,
                                          std::int64_t row0, std::int64_t col0, int rows,
                                          int cols) const {
+    if constexpr (Dot::rounds && std::is_same_v<C, bfloat16>) {
+      if (rounds_sums()) {
+        KOKKOS_IF_ON_HOST((Dot::round_rows(gemm_c<C>(g, batch.c) + row0 * g.c_m + col0, g.c_m, sums,
+                                           padded_n(), rows, cols);))
+        return;
+      }
+    }
     if constexpr (Traits::host) {
       KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) host::gemm_store_row<C, Scalar>(
                              g, function, batch, row0 + i, col0, cols,
@@ -430,7 +446,7 @@ template <class A, class B, class C, class Exec>
 std::string gemm_portable_instructions(Exec const& exec, abi::GemmArgs const& args) {
   using Kernel = GemmPortable<Exec, A, B, C>;
   Kernel kernel{args, {}, {}, 0, 0};
-  set_automatic_gemm_tile(kernel, exec);
+  set_gemm_tile(kernel, exec);
   bool const small = shares_small_gemms<typename Kernel::Traits>(args);
   if (!kernel.dots() || small) return "";
   if constexpr (Kernel::Dot::exists) {

@@ -345,6 +345,27 @@ ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t con
   multiply<Kind>(left, right, sums, ld, rows, cols, k, accumulate, PanelPart{panel_words<Kind>(k)});
 }
 
+/// Rounds `count` sums of pairs to bfloat16: to nearest, ties to even. Subnormal numbers, which
+/// such sums are not, would give 0.
+inline ATTIKOS_AVX512 void round_row(std::uint16_t* to, float const* sums, int count) {
+  int j = 0;
+  for (; j + 32 <= count; j += 32) {
+    Words v;
+    asm("vcvtne2ps2bf16 %1, %2, %0"
+        : "=v"(v)
+        : "v"(load_as<Floats>(sums + j)), "v"(load_as<Floats>(sums + j + 16)));
+    store(to + j, v);
+  }
+  if (j == count) return;
+  int const rest = count - j, first = rest < 16 ? rest : 16;
+  Words const low = load_bytes(sums + j, 4 * first);
+  Words const high = load_bytes(sums + j + first, 4 * (rest - first));
+  Words v;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(v) : "v"(low), "v"(high));
+  std::uint32_t const mask = (std::uint32_t{1} << rest) - 1;
+  asm("vmovdqu16 %1, %0%{%2%}" : "+m"(*reinterpret_cast<char(*)[64]>(to + j)) : "v"(v), "Yk"(mask));
+}
+
 /// Sums over k of each column of the right factor: `to` has room for whole vectors of 16 columns.
 inline ATTIKOS_AVX512 void column_sums(std::uint32_t const* right, std::uint32_t* to, int k,
                                        int cols, std::uint32_t flip = Int8Quads::flip) {
