@@ -28,7 +28,7 @@ struct Strided {
   Strided(Random& random, int rows, int cols, int layout) {
     row_stride = layout == 0 ? cols + 3 : layout == 1 ? 1 : 2 * (cols + 3);
     col_stride = layout == 0 ? 1 : layout == 1 ? rows + 5 : 2;
-    memory.assign(static_cast<std::size_t>(2 * (rows + 5) * (cols + 3)),
+    memory.assign(2 * (static_cast<std::size_t>(rows) + 5) * (static_cast<std::size_t>(cols) + 3),
                   std::numeric_limits<T>::quiet_NaN());
     for (int i = 0; i < rows; ++i)
       for (int j = 0; j < cols; ++j) at(i, j) = static_cast<T>(random.uniform(-1, 1));
@@ -56,9 +56,10 @@ void check_fused(int m, int n, int k, int layout, bool streamed) {
   Random random(static_cast<std::uint64_t>(m + 100 * n + 10000 * k));
   Strided<T> a(random, m, k, 0), b(random, k, n, layout);
   T const nan = std::numeric_limits<T>::quiet_NaN();
-  std::vector<T> left(static_cast<std::size_t>(m * fused_row), nan);
+  std::vector<T> left(static_cast<std::size_t>(m) * fused_row, nan);
   for (int i = 0; i < m; ++i)
-    for (int p = 0; p < k; ++p) left[static_cast<std::size_t>(i * fused_row + p)] = a.at(i, p);
+    for (int p = 0; p < k; ++p)
+      left[static_cast<std::size_t>(i) * fused_row + static_cast<std::size_t>(p)] = a.at(i, p);
   std::int64_t const panel = std::int64_t{columns} * (k + 2);
   std::vector<T> right(static_cast<std::size_t>((n + columns - 1) / columns * panel), T(0));
   for (int j = 0; j < n; ++j)
@@ -77,7 +78,7 @@ void check_fused(int m, int n, int k, int layout, bool streamed) {
   add(fresh, false);
   for (int i = 0; i < m; ++i) {
     for (int j = 0; j < n; ++j) {
-      auto const at = static_cast<std::size_t>(i * ld + j);
+      auto const at = static_cast<std::size_t>(std::int64_t{i} * ld + j);
       ASSERT_EQ(sums[at], chain<T>(a, b, i, j, k, 3)) << i << ", " << j;
       ASSERT_EQ(fresh[at], chain<T>(a, b, i, j, k, 0)) << i << ", " << j;
     }

@@ -241,7 +241,7 @@ void check_products(int m, int n, int k, int layout_a, int layout_b) {
     for (int j = 0; j < n; ++j) {
       double exact = 0;
       for (int p = 0; p < k; ++p) exact += value_of<Kind>(a.at(i, p)) * value_of<Kind>(b.at(j, p));
-      auto const at = static_cast<std::size_t>(i * ld + j);
+      auto const at = static_cast<std::size_t>(std::int64_t{i} * ld + j);
       if constexpr (std::is_same_v<Sum, float>) {
         ASSERT_EQ(sums[at], static_cast<float>(exact + 3)) << i << ", " << j;
         ASSERT_EQ(fresh[at], static_cast<float>(exact)) << i << ", " << j;
@@ -312,7 +312,7 @@ struct SoftmaxRow {
   float maximum = -std::numeric_limits<float>::infinity();
 
   void take(int first, int last, int cols, float scale) {
-    weights.assign(static_cast<std::size_t>(cols + 32), 0x7fc0);
+    weights.assign(static_cast<std::size_t>(cols) + 32, 0x7fc0);
     softmax_row(scores.data(), weights.data(), first, last, cols, WeightScale(scale),
                 {&maximum, sums.data(), out.data(), 32});
   }
@@ -335,7 +335,7 @@ TEST(HostAttentionRows, AreWeightsRelativeToTheLargestScore) {
           if (last > cols || first > cols) continue;
           SCOPED_TRACE(testing::Message() << first << " to " << last << " of " << cols);
           SoftmaxRow row;
-          row.scores.assign(static_cast<std::size_t>(cols + 32), nan);
+          row.scores.assign(static_cast<std::size_t>(cols) + 32, nan);
           for (int j = first; j < last; ++j)
             row.scores[static_cast<std::size_t>(j)] = static_cast<float>(random.uniform(-9, 9));
           std::vector<float> const scores = row.scores;

@@ -18,19 +18,19 @@ namespace detail {
 /// not ask for gradients of its parameters.
 template <class Acc, class... Extras>
 auto differentiable_functors(Extras const&... extras) {
-  auto const functors = pair_functors(extras...);
-  using Functors = std::remove_const_t<decltype(functors)>;
+  auto functors = pair_functors(extras...);
+  using Functors = decltype(functors);
   if constexpr (Functors::has_score) {
-    constexpr bool differentiable = requires(Acc s, std::int64_t i) {
-      functors.score.derivative(s, i, i, i, i);
+    constexpr bool differentiable = requires(Functors const& f, Acc s, std::int64_t i) {
+      f.score.derivative(s, i, i, i, i);
     };
     static_assert(differentiable,
                   "attikos::attention_backward: the score functor needs a member "
                   "derivative(s, b, h, i, j)");
   }
   if constexpr (Functors::has_weight) {
-    constexpr bool asks = requires(Acc x, std::int64_t i) {
-      functors.weight.accumulate(x, x, i, i, i, i);
+    constexpr bool asks = requires(Functors const& f, Acc x, std::int64_t i) {
+      f.weight.accumulate(x, x, i, i, i, i);
     };
     static_assert(!asks,
                   "attikos::attention_backward: gradients of a weight functor's parameters are not "
