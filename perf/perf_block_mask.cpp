@@ -69,8 +69,8 @@ struct Operands {
         shape{s.seqlen, s.seqlen},
         same{s.length()} {
     for (auto const& x : {q, k, v, dout}) fill_normal(x);
-    tiles = {"tiles", static_cast<std::size_t>(shape.tiles_q()),
-             static_cast<std::size_t>(shape.tiles_kv())};
+    tiles = decltype(tiles)("tiles", static_cast<std::size_t>(shape.tiles_q()),
+                            static_cast<std::size_t>(shape.tiles_kv()));
     make_block_mask(exec, same, tiles, shape);
     auto const host = Kokkos::create_mirror_view(dense);
     for (std::size_t i = 0; i < host.extent(0); ++i)

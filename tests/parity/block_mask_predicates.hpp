@@ -4,11 +4,15 @@
 #pragma once
 
 #include <attikos/attention/block_mask.hpp>
+#include <utility>
 #include <vector>
 
 #include "../support/tensors.hpp"
 
 namespace attikos::test {
+
+/// Queries and keys of a tile.
+using TileSize = std::pair<std::int64_t, std::int64_t>;
 
 /// Which pairs a predicate shows. `mosaic` has empty, full and partial rectangles that differ from
 /// batch to batch and head to head; the others are the same for all.

@@ -9,19 +9,18 @@ template <class C>
 class AttentionBackwardBlockMask : public testing::Test {};
 TYPED_TEST_SUITE(AttentionBackwardBlockMask, FloatingCases, CaseName);
 
-constexpr AttentionShape square{2, 4, 2, 70, 70, 16, 24};
-constexpr AttentionShape wide{1, 2, 1, 21, 300, 20, 20};
-constexpr AttentionShape tall{1, 2, 2, 150, 40, 8, 8};
+constexpr AttentionShape square_gradients{2, 4, 2, 70, 70, 16, 24};
+constexpr AttentionShape wide_gradients{1, 2, 1, 21, 300, 20, 20};
+constexpr AttentionShape tall_gradients{1, 2, 2, 150, 40, 8, 8};
 /// Longer than any kernel's own tiles.
-constexpr AttentionShape long_sequences{1, 2, 1, 330, 590, 32, 40};
+constexpr AttentionShape long_sequences_gradients{1, 2, 1, 330, 590, 32, 40};
 
-using Size = std::pair<std::int64_t, std::int64_t>;
-constexpr std::array<Size, 4> sizes{{{1, 1}, {7, 5}, {64, 48}, {1000, 11}}};
+constexpr std::array<TileSize, 4> gradient_tiles{{{1, 1}, {7, 5}, {64, 48}, {1000, 11}}};
 
 TYPED_TEST(AttentionBackwardBlockMask, AnyTilesOfAnyPattern) {
-  for (auto const& shape : {square, wide, tall})
+  for (auto const& shape : {square_gradients, wide_gradients, tall_gradients})
     for (auto pattern : all_patterns)
-      for (auto [block_q, block_kv] : sizes) {
+      for (auto [block_q, block_kv] : gradient_tiles) {
         if (block_q != 7 && pattern != Pattern::mosaic) continue;
         check_block_gradients<TypeParam>({.shape = shape, .options = {.causal = block_q == 64}},
                                          pattern, block_q, block_kv);
@@ -30,24 +29,26 @@ TYPED_TEST(AttentionBackwardBlockMask, AnyTilesOfAnyPattern) {
 
 TYPED_TEST(AttentionBackwardBlockMask, LongSequences) {
   for (auto pattern : {Pattern::documents, Pattern::mosaic})
-    for (auto [block_q, block_kv] : {Size{128, 128}, {31, 57}})
+    for (auto [block_q, block_kv] : {TileSize{128, 128}, {31, 57}})
       check_block_gradients<TypeParam>(
-          {.shape = long_sequences, .options = {.causal = block_q == 31}}, pattern, block_q,
-          block_kv);
+          {.shape = long_sequences_gradients, .options = {.causal = block_q == 31}}, pattern,
+          block_q, block_kv);
 }
 
 TYPED_TEST(AttentionBackwardBlockMask, OneMaskForSeveralSequencesAndHeads) {
   for (unsigned broadcast = 0; broadcast < 4; ++broadcast)
-    check_block_gradients<TypeParam>({.shape = square, .layout = Layout::strided},
+    check_block_gradients<TypeParam>({.shape = square_gradients, .layout = Layout::strided},
                                      broadcast == 0 ? Pattern::mosaic : Pattern::documents, 20, 9,
                                      broadcast);
 }
 
 TYPED_TEST(AttentionBackwardBlockMask, BesideLengthsAndWindows) {
-  check_block_gradients<TypeParam>(
-      {.shape = square, .options = {.causal = true}, .lengths_q = {70, 33}, .lengths_kv = {12, 51}},
-      Pattern::mosaic, 16, 24);
-  for (auto const& shape : {square, wide, tall})
+  check_block_gradients<TypeParam>({.shape = square_gradients,
+                                    .options = {.causal = true},
+                                    .lengths_q = {70, 33},
+                                    .lengths_kv = {12, 51}},
+                                   Pattern::mosaic, 16, 24);
+  for (auto const& shape : {square_gradients, wide_gradients, tall_gradients})
     check_block_gradients<TypeParam>(
         {.shape = shape,
          .options = {.window_left = 30, .window_right = 12, .softcap = 5, .attention_chunk = 29}},
@@ -55,7 +56,7 @@ TYPED_TEST(AttentionBackwardBlockMask, BesideLengthsAndWindows) {
 }
 
 TYPED_TEST(AttentionBackwardBlockMask, BesideTermsAndTheirGradients) {
-  for (auto const& shape : {square, wide, tall})
+  for (auto const& shape : {square_gradients, wide_gradients, tall_gradients})
     for (unsigned broadcast : {0u, 3u, 12u, 15u})
       check_block_gradients<TypeParam, Beside::terms>(
           {.shape = shape, .bias = true, .alibi = true, .sinks = true, .bias_broadcast = broadcast},
@@ -99,7 +100,7 @@ using OneType = Cases<List<float>>;
 TYPED_TEST_SUITE(AttentionBackwardBlockMaskSpaces, OneType, CaseName);
 
 TYPED_TEST(AttentionBackwardBlockMaskSpaces, BesideFunctors) {
-  for (auto const& shape : {square, wide, tall})
+  for (auto const& shape : {square_gradients, wide_gradients, tall_gradients})
     check_block_gradients<TypeParam, Beside::functors>(
         {.shape = shape, .bias = true, .score = true, .weight = true}, Pattern::mosaic, 17, 12);
 }

@@ -16,8 +16,8 @@ constexpr AttentionShape tall{1, 2, 2, 150, 40, 8, 8};
 /// Longer than any kernel's own tiles.
 constexpr AttentionShape long_sequences{1, 4, 2, 330, 590, 64, 40};
 
-using Size = std::pair<std::int64_t, std::int64_t>;
-constexpr std::array<Size, 6> sizes{{{1, 1}, {7, 5}, {16, 48}, {64, 3}, {128, 128}, {1000, 11}}};
+constexpr std::array<TileSize, 6> sizes{
+    {{1, 1}, {7, 5}, {16, 48}, {64, 3}, {128, 128}, {1000, 11}}};
 
 TYPED_TEST(AttentionBlockMask, AnyTilesOfAnyPattern) {
   for (auto const& shape : {square, wide, tall})
@@ -37,7 +37,7 @@ TYPED_TEST(AttentionBlockMask, AnyTilesOfAnyPattern) {
 
 TYPED_TEST(AttentionBlockMask, LongSequences) {
   for (auto pattern : {Pattern::documents, Pattern::band, Pattern::mosaic})
-    for (auto [block_q, block_kv] : {Size{128, 128}, {31, 57}})
+    for (auto [block_q, block_kv] : {TileSize{128, 128}, {31, 57}})
       check_blocks<TypeParam>({.shape = long_sequences,
                                .pattern = pattern,
                                .block_q = block_q,
@@ -137,7 +137,7 @@ TYPED_TEST(AttentionBlockMaskSpaces, KindsOfTiles) {
   using Exec = typename TypeParam::Exec;
   for (auto pattern : all_patterns)
     for (auto [block_q, block_kv] : sizes)
-      for (auto [seqlen_q, seqlen_kv] : {Size{0, 5}, {5, 0}, {1, 1}, {70, 111}})
+      for (auto [seqlen_q, seqlen_kv] : {TileSize{0, 5}, {5, 0}, {1, 1}, {70, 111}})
         for (auto layout : all_layouts) {
           TestPredicate const predicate{pattern};
           BlockMaskShape const shape{seqlen_q, seqlen_kv, block_q, block_kv};
