@@ -38,8 +38,7 @@ def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
         raise UnsupportedDtypeError(
             f"attikos.{operation}: logits is {x.describe()}; expected float64, float32, float16 or bfloat16"
         )
-    if isinstance(labels, (list, tuple)):
-        labels = integers(operation, "labels", labels)
+    labels = _whole(operation, labels)
     given = operand_of(operation, "labels", labels)
     if given.dtype not in (DType.int32, DType.int64):
         raise IntegerError(f"attikos.{operation}: labels is {given.describe()}; expected int32 or int64")
@@ -49,6 +48,15 @@ def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
             "logits but the last"
         )
     return x, given
+
+
+def _whole(operation: str, labels: Any) -> Any:
+    """Integers of other kinds, and lists of them, as those that libattikos takes."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(labels, torch.Tensor):
+        return labels.long() if labels.dtype in (torch.int8, torch.int16, torch.uint8) else labels
+    narrow = isinstance(labels, np.ndarray) and labels.dtype.kind in "iu" and labels.dtype.name not in ("int32", "int64")
+    return integers(operation, "labels", labels) if narrow or isinstance(labels, (list, tuple)) else labels
 
 
 def _wide(x: Operand) -> DType:
@@ -82,8 +90,8 @@ def cross_entropy(
     """-sum(t * log(softmax(logits))) over the classes, t = label_smoothing / classes everywhere and 1 - label_smoothing
     more at the row's label.
 
-    logits [..., rows, classes] of float64, float32, float16 or bfloat16, labels [..., rows] of int32 or int64; classes
-    are the last dimension (those of torch.nn.functional.cross_entropy are the second). The loss is float64 for float64
+    logits [..., rows, classes] of float64, float32, float16 or bfloat16, labels [..., rows] of integers; classes are
+    the last dimension (those of torch.nn.functional.cross_entropy are the second). The loss is float64 for float64
     and else float32, also of 16-bit logits. reduction: "mean" over the rows that count (NaN if none does), "sum", or
     "none", which gives [..., rows]; the first two take arrays of NumPy and PyTorch.
 

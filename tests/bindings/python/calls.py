@@ -107,6 +107,8 @@ def examples(dtype=np.float64):
     flash_new = {"q": last[0][:, :3].copy(), "k_cache": n(2, 9, 2, 8), "v_cache": n(2, 9, 2, 6), "k": n(2, 3, 2, 8),
                  "v": n(2, 3, 2, 6), "cache_seqlens": i32(2, 6)}  # fmt: skip
     x, weight, bias = n(3, 4, 16), n(16), n(16)
+    classes = np.arange(12).reshape(3, 4)
+    of_rows = {name: n(3, 4, kind=np.float64 if dtype == np.float64 else np.float32) for name in ("lse", "dloss")}
     attended = ("q", "k", "v")
     E = Example
     return [
@@ -162,6 +164,8 @@ def examples(dtype=np.float64):
         E("layer_norm", {"x": x, "weight": weight, "bias": bias}, brings=("x", "weight", "bias")),
         E("l2_normalize", {"x": x}, brings=("x",)), E("softmax", {"x": x}, {"scale": 0.7}, brings=("x",)),
         E("log_softmax", {"x": x}, {"scale": 0.7}, brings=("x",)),
+        E("cross_entropy", {"logits": x, "labels": classes}, {"label_smoothing": 0.1}, brings=("logits",)),
+        E("cross_entropy_backward", {"logits": x, "labels": classes, **of_rows}),
         E("mean_pool", {"x": x, "lengths": i32(4, 1, 2)}, brings=("x",)),
         E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1}),
         E("layer_norm_backward", {"x": x, "weight": weight, "dout": x + 1}),
@@ -177,6 +181,7 @@ def examples(dtype=np.float64):
               E("dequantize", {"x": f8(3, 4, 16), "scale": f32(1)}, {"out_dtype": "float64"})),
         *into("dx dweight dbias", E("layer_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
         *into("dx dweight", E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
+        *into("dlogits", E("cross_entropy_backward", {"logits": x, "labels": classes, **of_rows})),
         *into("dx", E("l2_normalize_backward", {"x": x, "dout": x + 1}), E("softmax_backward", {"out": x, "dout": x + 1}),
               E("log_softmax_backward", {"out": x, "dout": x + 1}),
               E("mean_pool_backward", {"dout": n(3, 16), "lengths": i32(4, 1, 2)}, {"seqlen": 4})),

@@ -100,6 +100,13 @@ class Arrays(unittest.TestCase):
         self.assertTrue(np.isnan(attikos.cross_entropy(x[:1], labels[:1] * 0 - 100)))
         listed = attikos.cross_entropy(x[1:3], [int(n) for n in labels[1:3]], reduction="none")
         np.testing.assert_array_equal(listed, flat[1:3])
+        labels[::5] = 3
+        whole = attikos.cross_entropy(x, labels)
+        for kind in (np.int8, np.int16, np.uint8, np.uint64):
+            self.assertEqual(attikos.cross_entropy(x, labels.astype(kind)), whole)
+        if torch:
+            for kind in (torch.int8, torch.int16, torch.uint8, torch.int32):
+                self.assertEqual(attikos.cross_entropy(torch.from_numpy(x), torch.from_numpy(labels).to(kind)), whole)
 
     def test_labels_that_are_no_class(self):
         x, labels = drawn(6, 9, np.float32, 6)
