@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <string>
 
 constexpr int heads = 2, seqlen = 40, head_dim = 16, reach = 8;
 using Tensor = Kokkos::View<double****>;
@@ -35,7 +36,9 @@ struct RelativeBias {
 int main(int argc, char** argv) {
   Kokkos::ScopeGuard const guard(argc, argv);
   Kokkos::DefaultExecutionSpace const exec;
-  auto const tensor = [](char const* name) { return Tensor(name, 1, heads, seqlen, head_dim); };
+  auto const tensor = [](std::string const& name) {
+    return Tensor(name, 1, heads, seqlen, head_dim);
+  };
   Tensor const x = tensor("x"), out = tensor("out"), dout = tensor("dout"), dq = tensor("dq"),
                dk = tensor("dk"), dv = tensor("dv");
   Kokkos::View<double***> lse("lse", 1, heads, seqlen);

@@ -55,8 +55,9 @@ def _whole(operation: str, labels: Any) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(labels, torch.Tensor):
         return labels.long() if labels.dtype in (torch.int8, torch.int16, torch.uint8) else labels
-    narrow = isinstance(labels, np.ndarray) and labels.dtype.kind in "iu" and labels.dtype.name not in ("int32", "int64")
-    return integers(operation, "labels", labels) if narrow or isinstance(labels, (list, tuple)) else labels
+    if isinstance(labels, np.ndarray) and (labels.dtype.kind not in "iu" or labels.dtype.name in ("int32", "int64")):
+        return labels
+    return integers(operation, "labels", labels) if isinstance(labels, (list, tuple, np.ndarray)) else labels
 
 
 def _wide(x: Operand) -> DType:
