@@ -84,7 +84,10 @@ void decode_checked(char const* operation, Exec const& exec, abi::DecodeArgs& g,
         WorkspaceLease const lease =
             get_workspace(operation, exec, decode_workspace_bytes<T, O>(exec, g), memory...);
         g.workspace = lease.data;
-        Kernel::run(g, exec);
+        if constexpr (requires { Kernel::run(g, exec, operation); })
+          Kernel::run(g, exec, operation);
+        else
+          Kernel::run(g, exec);
       });
   if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
   DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);

@@ -123,12 +123,22 @@ inline void complete(abi::AppendKvArgs& g, std::string_view name, Regions const&
   if (name == "q" || name == "q_out") {
     g.q = at.matrix(g.type_q, 2);
     g.q_out = reinterpret_cast<void*>(at.more_results);
+    g.heads_q = 2, g.seqlen_q = 3;
     g.cos = g.sin = reinterpret_cast<void const*>(at.floats);
   }
   if (name == "cu_seqlens_new") g.seqlen_new *= g.batch, g.k_new_stride[0] = g.v_new_stride[0] = 0;
 }
 inline void complete(abi::GemmArgs&, std::string_view, Regions const&) {}
 inline void complete(abi::GatedMlpArgs&, std::string_view, Regions const&) {}
+
+/// Whether a call can be: no user's has groups of rows and counts of them at once.
+template <class Args>
+bool means_something(Args const&) {
+  return true;
+}
+inline bool means_something(abi::GemmArgs const& g) {
+  return g.offsets == nullptr || g.counts == nullptr;
+}
 
 /// An option of calls with such arguments, and how a call comes to ask for it.
 template <class Args, class Option>
@@ -253,7 +263,7 @@ inline std::vector<abi::AppendKvArgs> plain_calls(std::type_identity<abi::Append
         g.k_new = at.matrix(type, 0), g.v_new = at.matrix(type, 1);
         g.k_cache = reinterpret_cast<void*>(at.results);
         g.v_cache = reinterpret_cast<void*>(at.results + Regions::bytes / 2);
-        g.batch = 4, g.heads = g.heads_q = 2, g.seqlen_new = g.seqlen_q = 3;
+        g.batch = 4, g.heads = 2, g.seqlen_new = 3;
         g.head_dim = g.head_dim_v = 64, g.capacity = 64;
         lay_out(g.k_new_stride, 2, 3 * 4, 64), lay_out(g.v_new_stride, 2, 3 * 4, 64);
         lay_out(g.q_stride, 2, 3, 64), lay_out(g.q_out_stride, 2, 3, 64);

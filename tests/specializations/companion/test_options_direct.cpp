@@ -203,21 +203,22 @@ void expect_followed(std::vector<Args> const& all, Regions const& at, abi::Devic
     if (!Kernel::takes.has(option) || name == "tile" || name == "outer") continue;
     // Gradients always have it.
     if (std::is_same_v<Args, abi::AttentionBackwardArgs> && name == "lse") continue;
-    bool asked = false, follows = false;
+    bool asked = false, follows = false, repeats = true;
     for (Args const& plain : calls) {
-      if (follows || testing::Test::HasFailure()) break;
+      if (follows || !repeats) break;
       Args g = plain;
       if (abi::options_of(test::with_options(plain)).has(option)) continue;
       ask(g, at);
-      if (!Kernel::accepts(g, device).ok) continue;
+      if (!test::means_something(g) || !Kernel::accepts(g, device).ok) continue;
       asked = true;
       std::size_t const bytes = written_bytes(plain);
       auto const without = results<Kernel>(plain, bytes, at, device);
       auto const with = results<Kernel>(g, bytes, at, device);
       follows = without != with;
       // And again: what was in memory before makes no difference.
-      EXPECT_EQ(with, results<Kernel>(g, bytes, at, device));
+      repeats = with == results<Kernel>(g, bytes, at, device);
     }
+    EXPECT_TRUE(repeats);
     // Of groups a grouped product has always one kind.
     EXPECT_TRUE(follows || !asked);
     EXPECT_TRUE(asked || name == "offsets" || name == "counts");

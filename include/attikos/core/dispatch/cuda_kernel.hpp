@@ -58,9 +58,23 @@ struct CudaKernel {
   static void run(Args const& args, Kokkos::Cuda const& exec) {
     std::string_view const full = name;
     auto const slash = full.find('/');
-    std::string const operation(full.substr(0, slash));
-    Kokkos::Profiling::ScopedRegion const region(
-        label_if_heard(operation.c_str(), name + slash + 1));
+    run_labelled(args, exec, std::string(full.substr(0, slash)).c_str(), name + slash + 1);
+  }
+  /// For `operation`, which the kernel's name need not begin with: attention() takes some of
+  /// decode()'s kernels.
+  template <class Args>
+  static void run(Args const& args, Kokkos::Cuda const& exec, char const* operation) {
+    std::string_view const full = name;
+    auto const slash = full.find('/');
+    run_labelled(args, exec, operation,
+                 full.substr(0, slash) == operation ? name + slash + 1 : name);
+  }
+
+ private:
+  template <class Args>
+  static void run_labelled(Args const& args, Kokkos::Cuda const& exec, char const* operation,
+                           char const* kernel) {
+    Kokkos::Profiling::ScopedRegion const region(label_if_heard(operation, kernel));
     int const status = Kernel::launch(args, device_of(exec), exec.cuda_stream());
     if (status != 0)
       raise<DeviceError>(operation, ": launching ", name, " failed: ", abi::error_string(status));
