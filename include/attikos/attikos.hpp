@@ -26,6 +26,7 @@
 #include <attikos/quantize/quantize.hpp>
 #include <attikos/reduce/cross_entropy.hpp>
 #include <attikos/reduce/cross_entropy_backward.hpp>
+#include <attikos/reduce/linear_cross_entropy.hpp>
 #include <attikos/reduce/log_softmax.hpp>
 #include <attikos/reduce/mean_pool.hpp>
 #include <attikos/reduce/softmax.hpp>

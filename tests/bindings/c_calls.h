@@ -148,6 +148,9 @@ static attikos_status cross_entropy(attikos_context* context, attikos_tensor con
 static attikos_status cross_entropy_backward(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_cross_entropy_backward(context, t[0], t[1], t[2], t[3], t[4], 0.1, -100);
 }
+static attikos_status linear_cross_entropy(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_linear_cross_entropy(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6], 0.1, -100, 3);
+}
 static attikos_status l2_normalize(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_l2_normalize(context, t[0], t[1], 1e-6);
 }
@@ -279,6 +282,9 @@ static c_call const c_calls[] = {
      {IN("logits", 2, 4, 8), INT("labels", 1, 4), OUT("loss", 1, 4), OUT("lse", 1, 4)}},
     {"cross_entropy_backward", cross_entropy_backward,
      {MAY_BE("logits", 4, 2, 4, 8), INT("labels", 1, 4), IN("lse", 1, 4), IN("dloss", 1, 4), OUT("dlogits", 2, 4, 8)}},
+    {"linear_cross_entropy", linear_cross_entropy,
+     {IN("hidden", 2, 4, 8), IN("weight", 2, 6, 8), INT("labels", 1, 4), IN("dloss", 1, 4), OUT("loss", 1, 4),
+      OUT("dhidden", 2, 4, 8), OUT("dweight", 2, 6, 8)}},
     {"l2_normalize", l2_normalize,
      {MAY_BE("x", 1, 2, 4, 8), OUT("out", 2, 4, 8)}},
     {"rms_norm", rms_norm,

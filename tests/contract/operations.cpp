@@ -287,6 +287,20 @@ void add_rows_backward(Operations<Exec>& list) {
     cross_entropy_backward(exec, x->const_view(), labels->const_view(), lse->const_view(),
                            dloss->const_view(), out);
   });
+  auto const hidden = filled<T, 2, Exec>({70, 40}, 23), layer = filled<T, 2, Exec>({385, 40}, 24);
+  auto const of_rows = filled<LseOf<T>, 1, Exec>({70}, 25),
+             losses = filled<LseOf<T>, 1, Exec>({70}, 26);
+  auto const dhidden = filled<T, 2, Exec>({70, 40}, 27), dlayer = filled<T, 2, Exec>({385, 40}, 28);
+  for (auto const& result : {output_of(losses), output_of(dhidden), output_of(dlayer)}) {
+    list.push_back({"linear_cross_entropy",
+                    [=](Exec const& exec) {
+                      linear_cross_entropy(exec, hidden->const_view(), layer->const_view(),
+                                           Kokkos::subview(labels->const_view(), 0, Kokkos::ALL),
+                                           of_rows->const_view(), losses->view(), dhidden->view(),
+                                           dlayer->view(), {.rows_at_once = 32});
+                    },
+                    result});
+  }
   auto const dpooled = filled<T, 2, Exec>({2, 385}, 84);
   rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {
     mean_pool_backward(exec, dpooled->const_view(), out);

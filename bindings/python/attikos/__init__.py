@@ -49,7 +49,7 @@ from .errors import (
 from .explain import explain, list_kernels
 from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
-from .losses import cross_entropy, cross_entropy_backward
+from .losses import cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward
 from .matmul import (
     gemm,
     gemm_backward,
@@ -138,6 +138,8 @@ __all__ = [
     "l2_normalize_backward",
     "layer_norm",
     "layer_norm_backward",
+    "linear_cross_entropy",
+    "linear_cross_entropy_backward",
     "list_kernels",
     "log_softmax",
     "log_softmax_backward",

@@ -356,7 +356,9 @@ def _operand(array: Any, name: str) -> Operand:
 
 
 # What functions of libattikos run that have no explanation of their own, unless it is one portable kernel.
-_RUNS = {"attikos_gemm_backward": "runs the kernels of gemm, one for each product"}
+_RUNS = dict.fromkeys(
+    ("attikos_gemm_backward", "attikos_linear_cross_entropy"), "runs the kernels of gemm, one for each product"
+)
 
 
 class Call:

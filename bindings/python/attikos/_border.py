@@ -175,6 +175,15 @@ def operators() -> Any:
     return _operators._transforms.FUNCTIONS
 
 
+def asks(*arrays: Any) -> list[bool]:
+    """Which of these tensors ask for a gradient; inside of torch.func's transforms, which do not tell, all."""
+    torch = sys.modules["torch"]
+    if not torch.is_grad_enabled():
+        return [False] * len(arrays)
+    untold = not is_traced() and _level() is not None
+    return [untold or x.requires_grad for x in arrays]
+
+
 def _way(first: Any, *others: Any) -> int:
     """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, LONG, or RECORDS, which
     is FROM_ALLOCATOR but for a gradient that is asked for."""

@@ -6,69 +6,25 @@ come by here. Imported with the first call that does, since it imports PyTorch.
 The kernel of an operator is the public function without records of gradients, so that each says what is wrong in the
 same words either way."""
 
-import functools
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch import Tensor
 
-from . import _border
 from . import cache as _cache
 from . import fused as _fused
 from . import matmul as _matmul
 from . import _options
-from . import losses as _losses
 from . import rows as _rows
+from ._loss_operators import (  # noqa: F401
+    cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward,
+    linear_cross_entropy_total, linear_cross_entropy_total_backward,
+)  # fmt: skip
+from ._operator import GRADIENTS, KERNELS, _gradients, _like, _no_second, _now, _operator  # noqa: F401
 from .attention import attention_forward, attention_settings, defaults_beyond, gradients_of
-from .errors import UnsupportedError
 from .flash_attn import flash_attn_with_kvcache as _with_kvcache
 
 Optionally = Optional[Tensor]
-KERNELS: Dict[str, Callable[..., Any]] = {}  # what an operator runs, with the gradients of the public functions
-GRADIENTS: Dict[str, Tuple[Any, Callable[..., Any], Callable[..., Any]]] = {}  # operator, what it keeps, and its backward
-
-
-def _operator(fake: Callable[..., Any], mutates: Tuple[str, ...] = ()) -> Callable[[Callable[..., Any]], Any]:
-    """Makes an operator of a function of its name, whose results have the shapes that `fake` gives."""
-
-    def make(kernel: Callable[..., Any]) -> Any:
-        @functools.wraps(kernel)
-        def without_records(*arguments: Any, **named: Any) -> Any:
-            with torch.no_grad():
-                return kernel(*arguments, **named)
-
-        made = torch.library.custom_op(f"attikos::{kernel.__name__}", without_records, mutates_args=mutates)
-        made.register_fake(fake)
-        KERNELS[kernel.__name__] = kernel
-        return made
-
-    return make
-
-
-def _no_second(context: Any, *gradients: Any) -> Any:
-    raise UnsupportedError("attikos: there are no second derivatives; expected gradients of the first order")
-
-
-def _gradients(forward: Any, backward: Any, saved: Callable[..., Any]) -> None:
-    """Registers `backward(context, *gradients)` for `forward`; saved(inputs, output) gives (tensors, rest)."""
-
-    def setup(ctx: Any, inputs: Any, output: Any) -> None:
-        tensors, ctx.rest = saved(inputs, output)
-        ctx.save_for_backward(*tensors)
-        ctx.set_materialize_grads(False)
-
-    forward.register_autograd(backward, setup_context=setup)
-    GRADIENTS[forward._opoverload._opname] = forward, setup, backward
-
-
-def _now(operator: Any) -> Any:
-    """The operator as a backward pass calls it: inside torch.func's transforms as those want it."""
-    return getattr(_border.operators(), operator._opoverload._opname)
-
-
-def _like(x: Tensor, *_: Any) -> Tensor:
-    return torch.empty(x.shape, dtype=x.dtype, device=x.device)
-
 
 # --- rows -------------------------------------------------------------------------------------------
 
@@ -123,26 +79,6 @@ def log_softmax_backward(out: Tensor, dout: Tensor, scale: float) -> Tensor:
     return _rows.log_softmax_backward(out, dout, scale)
 
 
-@_operator(lambda logits, labels, label_smoothing, ignore_index: _of_labels(logits, labels))
-def cross_entropy(logits: Tensor, labels: Tensor, label_smoothing: float, ignore_index: int) -> Tuple[Tensor, Tensor]:
-    return _losses.losses(logits, labels, label_smoothing, ignore_index)
-
-
-@_operator(_like)
-def cross_entropy_backward(
-    logits: Tensor, labels: Tensor, lse: Tensor, dloss: Tensor, label_smoothing: float, ignore_index: int
-) -> Tensor:
-    return _losses.cross_entropy_backward(
-        logits, labels, lse, dloss, label_smoothing=label_smoothing, ignore_index=ignore_index
-    )
-
-
-def _of_labels(logits: Tensor, labels: Tensor) -> Tuple[Tensor, Tensor]:
-    wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    loss, lse = (torch.empty(labels.shape, dtype=wide, device=logits.device) for _ in range(2))
-    return loss, lse
-
-
 @_operator(lambda x, lengths: x.new_empty((x.shape[0], x.shape[2])))
 def mean_pool(x: Tensor, lengths: Optionally) -> Tensor:
     return _rows.mean_pool(x, lengths)
@@ -173,11 +109,6 @@ _gradients(layer_norm, _of_norm(layer_norm_backward), lambda inputs, out: (input
 _gradients(l2_normalize, _of_row(l2_normalize_backward), lambda inputs, out: (inputs[:1], inputs[1]))
 _gradients(softmax, _of_row(softmax_backward), lambda inputs, out: ((out,), inputs[1]))
 _gradients(log_softmax, _of_row(log_softmax_backward), lambda inputs, out: ((out,), inputs[1]))
-_gradients(
-    cross_entropy,
-    lambda ctx, dloss, dlse: (_now(cross_entropy_backward)(*ctx.saved_tensors, dloss, *ctx.rest), None, None, None),
-    lambda inputs, outputs: ((*inputs[:2], outputs[1]), inputs[2:]),
-)
 _gradients(
     mean_pool,
     lambda ctx, dout: (_now(mean_pool_backward)(dout, ctx.rest, *ctx.saved_tensors), None),
@@ -495,7 +426,7 @@ _gradients(
 for _backward in (
     rms_norm_backward, layer_norm_backward, l2_normalize_backward, softmax_backward, log_softmax_backward,
     mean_pool_backward, gemm_backward, attention_backward, rope_backward, fused_rmsnorm_rope_backward,
-    fused_gated_mlp_backward, cross_entropy_backward,
+    fused_gated_mlp_backward,
 ):  # fmt: skip
     _gradients(_backward, _no_second, lambda inputs, output: ((), None))
 

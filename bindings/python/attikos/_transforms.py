@@ -16,7 +16,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
-from . import _border, _operators
+from . import _border, _operators, losses
 from .attention import differentiable_attention
 
 _LIBRARY = torch.library.Library("attikos", "FRAGMENT")
@@ -45,6 +45,12 @@ def _attention(q: Any, k: Any, v: Any, bias: Any, sinks: Any, *others: Any) -> A
     return differentiable_attention("attention", q, k, v, settings, True) if done is None else done
 
 
+def _total(hidden: Any, weight: Any, labels: Any, *others: Any) -> Any:
+    *numbers, mean, _, _ = others
+    how = losses.LinearLoss("linear_cross_entropy", *numbers)
+    return how.record(hidden, weight, labels, "mean" if mean else "sum"), None, None
+
+
 def _autocasts(name: str, count: int, eager: Callable[..., Any]) -> None:
     """Casts the first `count` arguments. eager: the same outside of modes, transforms and graphs."""
     operator = getattr(torch.ops.attikos, name).default
@@ -63,6 +69,8 @@ def _autocasts(name: str, count: int, eager: Callable[..., Any]) -> None:
 _autocasts("gemm", 5, _operators.KERNELS["gemm"])
 _autocasts("attention", 4, _attention)
 _autocasts("fused_gated_mlp", 3, _operators.KERNELS["fused_gated_mlp"])
+_autocasts("linear_cross_entropy", 2, _operators.KERNELS["linear_cross_entropy"])
+_autocasts("linear_cross_entropy_total", 2, _total)
 
 
 # --- vmap -------------------------------------------------------------------------------------------
@@ -162,7 +170,8 @@ def _rules() -> dict[str, Any]:
     for operator in (
         of.rms_norm_backward, of.layer_norm_backward, of.mean_pool, of.mean_pool_backward, of.rope, of.rope_backward,
         of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_backward,
-        of.cache_attention, of.cross_entropy, of.cross_entropy_backward,
+        of.cache_attention, of.cross_entropy, of.cross_entropy_backward, of.linear_cross_entropy,
+        of.linear_cross_entropy_backward, of.linear_cross_entropy_total, of.linear_cross_entropy_total_backward,
     ):  # fmt: skip
         rules[_name(operator)] = _loop(operator)
     return rules

@@ -13,7 +13,7 @@ from .cache import append_kv, decode, merge_split_states, merge_states
 from .errors import ArgumentError
 from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
-from .losses import cross_entropy, cross_entropy_backward
+from .losses import cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward
 from .matmul import (
     gemm, gemm_backward, grouped_gemm, masked_gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul,
 )  # fmt: skip
@@ -30,7 +30,7 @@ _EXPLAINED: dict[str, Callable[..., Any]] = {
         merge_states, merge_split_states, fused_gated_mlp, fused_rmsnorm_rope, rope, rms_norm, rms_norm_backward,
         layer_norm, layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
         log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8,
-        fp8_gemm, cross_entropy, cross_entropy_backward,
+        fp8_gemm, cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward,
         *(getattr(flash_attn, name) for name in flash_attn.__all__),
     )
 }  # fmt: skip
@@ -41,7 +41,8 @@ def explain(function: str | Callable[..., Any], *arguments: Any, **named: Any) -
     for every kernel before it that would not. Nothing runs or is written; raises what the call would raise, for
     functions of one kernel what is wrong before it is reached. function is one of this package that computes, or one
     of attikos.flash_attn, itself or by name. A function of several steps tells of each: flash_attn_with_kvcache with
-    new keys of the step that appends them first, gemm_backward that it multiplies by the kernels of gemm. Where PyTorch
+    new keys of the step that appends them first, gemm_backward and linear_cross_entropy that they multiply by
+    the kernels of gemm. Where PyTorch
     would record the call, a line "gradients: runs <kernel>" tells where its gradients go."""
     name = function if isinstance(function, str) else getattr(function, "__name__", None)
     known = _EXPLAINED.get(name) if isinstance(name, str) else None

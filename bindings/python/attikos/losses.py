@@ -176,3 +176,170 @@ def cross_entropy_backward(
         merge_leading(operation, target, "dlogits"), smoothing, ignored,
     )  # fmt: skip
     return call.finish()
+
+
+def _sizes(operation: str, hidden: Any, weight: Any, labels: Any) -> tuple[Operand, Operand, Operand]:
+    """All as they are given, once their shapes and types go together."""
+    x, w = operand_of(operation, "hidden", hidden), operand_of(operation, "weight", weight)
+    for name, y in (("hidden", x), ("weight", w)):
+        if y.dtype not in FLOATING:
+            raise UnsupportedDtypeError(
+                f"attikos.{operation}: {name} is {y.describe()}; expected float64, float32, float16 or bfloat16"
+            )
+    if x.ndim < 2:
+        raise ShapeMismatchError(f"attikos.{operation}: hidden is {x.describe()}; expected [..., rows, width]")
+    if w.ndim != 2 or w.shape[0] == 0 or w.shape[1] != x.shape[-1]:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: weight is {w.describe()}, hidden is {x.describe()}; expected [classes, "
+            f"{x.shape[-1]}] with at least one class"
+        )
+    if w.dtype is not x.dtype:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: weight is {w.describe()}, hidden is {x.describe()}; expected one type"
+        )
+    labels = _whole(operation, labels)
+    given = operand_of(operation, "labels", labels.contiguous() if hasattr(labels, "contiguous") else labels)
+    if given.dtype not in (DType.int32, DType.int64):
+        raise IntegerError(f"attikos.{operation}: labels is {given.describe()}; expected int32 or int64")
+    if given.shape != x.shape[:-1]:
+        raise ShapeMismatchError(
+            f"attikos.{operation}: labels is {given.describe()}, hidden is {x.describe()}; expected the dimensions of "
+            "hidden but the last"
+        )
+    return x, w, given
+
+
+class LinearLoss:
+    """What calls of linear_cross_entropy() have beside their arrays."""
+
+    def __init__(self, operation: str, label_smoothing: Any, ignore_index: Any, rows_at_once: Any) -> None:
+        self.operation = operation
+        self.smoothing = _smoothing(operation, label_smoothing)
+        self.ignored = integer(operation, "ignore_index", ignore_index)
+        self.rows_at_once = integer(operation, "rows_at_once", rows_at_once)
+        if self.rows_at_once < 0:
+            raise ArgumentError(f"attikos.{operation}: rows_at_once is {rows_at_once}; expected 0 or more")
+
+    @property
+    def numbers(self) -> tuple[float, int, int]:
+        return self.smoothing, self.ignored, self.rows_at_once
+
+    def run(
+        self, hidden: Any, weight: Any, labels: Any, dloss: Any = None, wanted: tuple[bool, bool] = (False, False),
+        into: tuple[Any, Any] = (None, None),
+    ) -> tuple[Any, Any, Any]:  # fmt: skip
+        """Losses of the rows, and the gradients of hidden and weight that are wanted, else None."""
+        x, w, given = _sizes(self.operation, hidden, weight, labels)
+        arrays = {"hidden": x, "weight": w, "labels": given}
+        if dloss is not None:
+            arrays["dloss"] = y = operand_of(self.operation, "dloss", dloss)
+            if y.shape != given.shape or y.dtype is not _wide(x):
+                kind = ShapeMismatchError if y.shape != given.shape else UnsupportedDtypeError
+                raise kind(
+                    f"attikos.{self.operation}: dloss is {y.describe()}; expected {_wide(x).name} with the dimensions "
+                    f"of labels, which is {given.describe()}"
+                )
+        call = Call(self.operation, **arrays)
+        loss = call.result(given.shape, _wide(x))
+        of_x = call.result(x.shape, x.dtype, into=into[0], name="dhidden") if wanted[0] else None
+        of_w = call.result(w.shape, w.dtype, into=into[1], name="dweight") if wanted[1] else None
+
+        def flat(y: Operand | None, name: str, dimensions: int) -> Operand | None:
+            return y if y is None else merge_leading(self.operation, y, name, dimensions)
+
+        call.run(
+            "attikos_linear_cross_entropy", flat(x, "hidden", 2), w, flat(given, "labels", 1),
+            flat(arrays.get("dloss"), "dloss", 1), flat(loss, "loss", 1), flat(of_x, "dhidden", 2), of_w, *self.numbers,
+        )  # fmt: skip
+        done = call.finish()
+        found = iter(done if any(wanted) else (done,))
+        return next(found), next(found) if wanted[0] else None, next(found) if wanted[1] else None
+
+    def summed(self, hidden: Any, weight: Any, labels: Any, mean: bool, wanted: tuple[bool, bool]) -> tuple[Any, Any, Any]:
+        """Of tensors of PyTorch: the sum or the mean of the losses, and those of its gradients that are wanted, which
+        later() is to finish."""
+        torch = sys.modules["torch"]
+        wide = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        share = self._share(labels, mean, wide)
+        factor = share.new_ones(()) if hidden.dtype == torch.float16 else share
+        losses, *gradients = self.run(hidden, weight, labels, factor.expand(labels.shape) if any(wanted) else None, wanted)
+        return (losses.sum() * share, *gradients)
+
+    def later(self, gradient: Any, of_loss: Any, labels: Any, mean: bool) -> Any:
+        """A gradient that summed() found, for what comes after the loss. Gradients of float16 had a factor of 1 until
+        now: those of a mean over many rows would have been lost."""
+        torch = sys.modules["torch"]
+        if gradient.dtype == torch.float16:
+            of_loss = of_loss * self._share(labels, mean, of_loss.dtype)
+        return gradient * of_loss.to(gradient.dtype)
+
+    def _share(self, labels: Any, mean: bool, dtype: Any) -> Any:
+        if not mean:
+            return labels.new_ones((), dtype=dtype)
+        return (labels != self.ignored).sum().to(dtype).reciprocal()
+
+    def record(self, hidden: Any, weight: Any, labels: Any, reduction: str) -> Any:
+        """The loss, with its gradients where PyTorch records."""
+        if not _autograd.wanted(hidden, weight):
+            loss = self.run(hidden, weight, labels)[0]
+            return loss if reduction == "none" else _reduced(self.operation, loss, labels, self.ignored, reduction)
+        mean, wanted = reduction == "mean", (hidden.requires_grad, weight.requires_grad)
+
+        def run(hidden: Any, weight: Any, labels: Any) -> Any:
+            if reduction == "none":
+                return self.run(hidden, weight, labels)[0]
+            return tuple(x for x in self.summed(hidden, weight, labels, mean, wanted) if x is not None)
+
+        def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+            if reduction == "none":
+                again = LinearLoss("linear_cross_entropy_backward", *self.numbers)
+                return (*again.run(*inputs, gradients[0], tuple(needed[:2]))[1:], None)
+            found = iter(outputs[1:])
+            return *(self.later(next(found), gradients[0], inputs[2], mean) if x else None for x in wanted), None
+
+        recorded = _autograd.apply(run, back, (hidden, weight, labels))
+        return recorded if reduction == "none" else recorded[0]
+
+
+def linear_cross_entropy(
+    hidden: Any, weight: Any, labels: Any, *, label_smoothing: float = 0.0, ignore_index: int = -100,
+    reduction: str = "mean", rows_at_once: int = 0,
+) -> Any:  # fmt: skip
+    """cross_entropy() of the logits hidden @ weight.T, of which there are never more than some rows in memory.
+
+    hidden [..., rows, width] and weight [classes, width] of one type, float64, float32, float16 or bfloat16, labels
+    [..., rows] of integers; what is not said here is as for cross_entropy(). rows_at_once: rows whose logits are in
+    memory, 0 for a tenth of all, but at least 256. Logits are rounded to the type of hidden.
+
+    Where PyTorch records, a call with reduction "mean" or "sum" finds the gradients of hidden and weight with the loss,
+    and keeps them instead of the logits; one with "none" computes the logits again in the backward pass. A gradient of
+    16 bits is rounded with each of the parts that rows_at_once makes.
+    """
+    operation = "linear_cross_entropy"
+    how = LinearLoss(operation, label_smoothing, ignore_index, rows_at_once)
+    choice(operation, "reduction", reduction, _REDUCTIONS)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(hidden, torch.Tensor):
+        labels = torch.as_tensor(_whole(operation, labels), device=hidden.device)
+        if _border.dispatches(hidden, weight, labels, casts=True):
+            operators = _border.operators()
+            if reduction == "none":
+                return operators.linear_cross_entropy(hidden, weight, labels, *how.numbers)
+            return operators.linear_cross_entropy_total(
+                hidden, weight, labels, *how.numbers, reduction == "mean", *_border.asks(hidden, weight)
+            )[0]
+    return how.record(hidden, weight, labels, reduction)
+
+
+def linear_cross_entropy_backward(
+    hidden: Any, weight: Any, labels: Any, dloss: Any, *, label_smoothing: float = 0.0, ignore_index: int = -100,
+    rows_at_once: int = 0, dhidden: Any = None, dweight: Any = None,
+) -> Any:  # fmt: skip
+    """(dhidden, dweight) of linear_cross_entropy() with reduction "none": with
+    d = dloss[..., None] * (softmax(hidden @ weight.T) - t), d @ weight and the sum over the rows of d.T @ hidden.
+
+    dloss [..., rows] is the gradient of each row's loss, float64 for float64 and else float32. dhidden and dweight are
+    arrays to write into. Computes the logits.
+    """
+    how = LinearLoss("linear_cross_entropy_backward", label_smoothing, ignore_index, rows_at_once)
+    return how.run(hidden, weight, labels, dloss, (True, True), (dhidden, dweight))[1:]

@@ -22,16 +22,16 @@ from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
 _NUMBERS = dict.fromkeys(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), "scale")
 
 
-def merge_leading(operation: str, x: Operand, name: str = "x") -> Operand:
-    """x as at most three dimensions without a copy: leading dimensions are joined where their strides
+def merge_leading(operation: str, x: Operand, name: str = "x", most: int = 3) -> Operand:
+    """x as at most so many dimensions without a copy: leading dimensions are joined where their strides
     let them."""
     shape, strides = list(x.shape), list(x.strides)
-    while len(shape) > 3:
+    while len(shape) > most:
         joined = shape[0] * shape[1]
         if shape[0] != 1 and shape[1] != 1 and joined and strides[0] != shape[1] * strides[1]:
             raise StrideError(
-                f"attikos.{operation}: {name} is {x.describe()} with strides {x.strides}; expected at most three "
-                "dimensions, or leading ones that can be joined"
+                f"attikos.{operation}: {name} is {x.describe()} with strides {x.strides}; expected at most "
+                f"{('one dimension', 'two dimensions', 'three dimensions')[most - 1]}, or leading ones that can be joined"
             )
         step = strides[1] if shape[1] != 1 else strides[0]
         shape[:2], strides[:2] = [joined], [step]

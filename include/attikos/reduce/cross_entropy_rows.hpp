@@ -66,6 +66,12 @@ void check_row_values(char const* operation, char const* name, X const& rows, T 
                         "; expected the extents of logits but the last, which is ", describe(x));
 }
 
+inline void check_label_smoothing(char const* operation, CrossEntropyOptions const& options) {
+  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
+    raise<Error>(operation, ": label_smoothing is ", options.label_smoothing,
+                 "; expected a number in [0, 1]");
+}
+
 template <ExecutionSpace Exec, TensorLike X, TensorLike Labels>
 void check_labeled_rows(char const* operation, X const& logits, Labels const& labels,
                         CrossEntropyOptions const& options) {
@@ -81,9 +87,7 @@ void check_labeled_rows(char const* operation, X const& logits, Labels const& la
   auto const x = to_const_ref(logits);
   if (x.extent[rank_of<X> - 1] == 0)
     raise<ShapeError>(operation, ": logits is ", describe(x), "; expected at least one class");
-  if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
-    raise<Error>(operation, ": label_smoothing is ", options.label_smoothing,
-                 "; expected a number in [0, 1]");
+  check_label_smoothing(operation, options);
 }
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results written into arrays of the caller's: out, dx, dweight and dbias."""
+"""Results written into arrays of the caller's: out, dx, dlogits, dhidden, dweight and dbias."""
 
 import importlib.util
 import unittest
@@ -12,7 +12,7 @@ torch = None
 if importlib.util.find_spec("torch"):
     import torch
 
-PLACES = ("out", "dx", "dweight", "dbias")
+PLACES = ("out", "dx", "dlogits", "dhidden", "dweight", "dbias")
 
 
 def places(example):
@@ -73,7 +73,7 @@ class Into(unittest.TestCase):
 
     def test_overlaps(self):
         """A place is no other argument, but for x and dout where they are what it replaces."""
-        allowed = {("out", "x"), ("dx", "x"), ("dx", "dout"), ("dx", "out")}
+        allowed = {("out", "x"), ("dx", "x"), ("dx", "dout"), ("dx", "out"), ("dlogits", "logits")}
         refused = 0
         for example in self.calls():
             for name in places(example):

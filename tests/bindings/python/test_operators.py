@@ -50,6 +50,13 @@ def calls(more=0):
         "softmax": (lambda x: attikos.softmax(x, 0.5), (x,)),
         "log_softmax": (attikos.log_softmax, (x,)),
         "cross_entropy": (lambda x: attikos.cross_entropy(x, torch.arange(4).expand(x.shape[:-1])), (x,)),
+        "linear_cross_entropy": (
+            lambda x, w: attikos.linear_cross_entropy(x, w, torch.arange(4).expand(x.shape[:-1])), (x, n(5, 16, seed=9)),
+        ),
+        "linear_cross_entropy of rows": (
+            lambda x, w: attikos.linear_cross_entropy(x, w, torch.arange(4).expand(x.shape[:-1]), reduction="none"),
+            (x, n(5, 16, seed=9)),
+        ),
         "mean_pool": (lambda x: attikos.mean_pool(x, int32(*[4, 1, 2, 3][: x.shape[0]])), (x,)),
         "gemm": (attikos.gemm, (a, b)),
         "gemm of everything": (

@@ -302,6 +302,12 @@ TEST(OverlappingArguments, RowsAndHeads) {
                            m.in<std::int32_t>("labels", 4), m.in("lse", 4), m.in("dloss", 4),
                            m.out("dlogits", 4, 8));
   });
+  check("linear_cross_entropy", [](Arena& m) {
+    linear_cross_entropy(Exec(), m.in("hidden", 4, 8), m.in("weight", 6, 8),
+                         m.in<std::int32_t>("labels", 4), m.in("dloss", 4), m.out("loss", 4),
+                         m.out("dhidden", 4, 8), m.out("dweight", 6, 8), {},
+                         workspace(m.out("workspace", 1024)));
+  });
   check("rms_norm_backward", [](Arena& m) {
     rms_norm_backward(Exec(), m.updated("x", "dx", 4, 8), m.in("weight", 8),
                       m.updated("dout", "dx", 4, 8), m.out("dx", 4, 8), m.out("dweight", 8), {},

@@ -324,6 +324,17 @@ ATTIKOS_API attikos_status attikos_cross_entropy_backward(
     attikos_context* context, attikos_tensor const* logits, attikos_tensor const* labels,
     attikos_tensor const* lse, attikos_tensor const* dloss, attikos_tensor const* dlogits,
     double label_smoothing, int64_t ignore_index);
+/** attikos_cross_entropy of logits = hidden * transpose(weight) and its gradients in one call, with the logits of
+ * rows_at_once rows in memory (0: a tenth of all, at least 256): with d = dloss * (softmax(logits) - t), dhidden =
+ * d * weight and dweight = transpose(d) * hidden. hidden [rows, width] and weight [classes, width] of one of the four
+ * types; labels int32 or int64, loss and dloss [rows], float64 for float64 and else float32. dhidden, of the type of
+ * hidden, and dweight, of that or that of loss, may be null; dloss may be where both are. Logits and d are rounded to
+ * the type of hidden. */
+ATTIKOS_API attikos_status attikos_linear_cross_entropy(
+    attikos_context* context, attikos_tensor const* hidden, attikos_tensor const* weight,
+    attikos_tensor const* labels, attikos_tensor const* dloss, attikos_tensor const* loss,
+    attikos_tensor const* dhidden, attikos_tensor const* dweight, double label_smoothing, int64_t ignore_index,
+    int64_t rows_at_once);
 /** out[b, :] = mean of x[b, s, :] over s < lengths[b]; x [batch, seqlen, hidden], out [batch, hidden],
  * lengths int32 [batch] or null for all positions. */
 ATTIKOS_API attikos_status attikos_mean_pool(attikos_context* context, attikos_tensor const* x,
