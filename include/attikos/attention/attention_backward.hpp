@@ -138,8 +138,10 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 /// beyond the outputs is one sum for each query, and for the compiled kernels one number for each
 /// of dq (the caller's, or the instance's pool). Determinism: run to run, and for any number of
 /// host threads; `determinism` unordered lets the compiled kernels add up dq in the order in which
-/// blocks get there. Throws ShapeError, StrideError, Error, UnsupportedError, ResourceError before
-/// anything is launched or written. Source: T. Dao, "FlashAttention-2", arXiv:2307.08691.
+/// blocks get there. What a score functor's accumulate() adds up atomically comes in no fixed order
+/// whatever `determinism` says, and need not repeat its bits. Throws ShapeError, StrideError,
+/// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao,
+/// "FlashAttention-2", arXiv:2307.08691.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           detail::AttentionBackwardExtra... Extras>

@@ -155,7 +155,7 @@ struct Score {
 /// `accumulate(r, s, b, h, i, j)`: attention_backward() calls it once for each pair that takes
 /// part, with r = d loss/d result and the score s that went into the functor. It adds what that
 /// comes to to an accumulator that the user gave it, atomically: threads call it at once, in any
-/// order.
+/// order, so that sums of floating-point numbers need not repeat their bits from run to run.
 template <class F>
 Score<F> score(F const& functor) {
   return {functor};
