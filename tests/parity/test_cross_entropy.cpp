@@ -201,24 +201,24 @@ TYPED_TEST(CrossEntropy, GradientOfLongRowsAndMany) {
 }
 
 // −∞ as models have it for classes that are left out, a row of nothing else, +∞ and NaN.
-TYPED_TEST(CrossEntropy, Extremes) {
-  using T = typename TypeParam::T;
-  constexpr std::int64_t classes = 41;
+template <class C>
+void check_extremes(std::int64_t classes) {
+  using T = typename C::T;
   for (double smoothing : {0.0, 0.25, 1.0}) {
     Labels const how{.smoothing = smoothing};
-    Problem<TypeParam, std::int64_t> t({1, 6, classes}, how);
-    Tensor<T, 3, typename TypeParam::Exec> dx({1, 6, classes});
+    Problem<C, std::int64_t> t({1, 6, classes}, how);
+    Tensor<T, 3, typename C::Exec> dx({1, 6, classes});
     for (std::int64_t c = 0; c < classes; ++c) {
       t.x.set(-infinity, 0, 0, c);
       t.x.set(c == 7 ? 1 : -infinity, 0, 1, c);
-      if (c < 20) t.x.set(-infinity, 0, 2, c);
+      if (c < classes / 2) t.x.set(-infinity, 0, 2, c);
     }
     t.x.set(infinity, 0, 3, 5);
-    t.x.set(nan, 0, 4, 40);
+    t.x.set(nan, 0, 4, classes - 1);
     t.x.upload();
-    for (std::int64_t i = 0; i < 6; ++i) t.labels(0, i) = i == 1 ? 7 : 30;
+    for (std::int64_t i = 0; i < 6; ++i) t.labels(0, i) = i == 1 ? 7 : classes - 11;
     t.labels.upload();
-    typename TypeParam::Exec const exec;
+    typename C::Exec const exec;
     cross_entropy(exec, t.x.const_view(), t.labels.const_view(), t.loss.view(), t.lse.view(),
                   options_of(how));
     cross_entropy_backward(exec, t.x.const_view(), t.labels.const_view(), t.lse.const_view(),
@@ -240,6 +240,36 @@ TYPED_TEST(CrossEntropy, Extremes) {
       EXPECT_TRUE(std::isfinite(dx.value(0, 2, c)));
       EXPECT_TRUE(std::isfinite(dx.value(0, 5, c)));
     }
+  }
+}
+TYPED_TEST(CrossEntropy, Extremes) {
+  for (std::int64_t classes : {41, 20001}) check_extremes<TypeParam>(classes);
+}
+
+// Rows whose largest number so far rises, or falls, from one end to the other.
+TYPED_TEST(CrossEntropy, Slopes) {
+  constexpr std::int64_t classes = 24000;
+  Labels const how{.smoothing = 0.1};
+  Problem<TypeParam, std::int64_t> t({1, 2, classes}, how);
+  for (std::int64_t c = 0; c < classes; ++c) {
+    t.x.set(static_cast<double>(c) / 300 - 40, 0, 0, c);
+    t.x.set(40 - static_cast<double>(c) / 300, 0, 1, c);
+  }
+  t.x.upload();
+  cross_entropy(typename TypeParam::Exec(), t.x.const_view(), t.labels.const_view(), t.loss.view(),
+                t.lse.view(), options_of(how));
+  t.loss.download();
+  t.lse.download();
+  Comparison losses(name_of<TypeParam>("cross_entropy"), "slopes");
+  Comparison sums(name_of<TypeParam>("cross_entropy/lse"), "slopes");
+  for (std::int64_t i = 0; i < 2; ++i) {
+    auto const row = row_of(t.x, 0, i);
+    auto const label = static_cast<std::int64_t>(t.labels(0, i));
+    double const lse = reference::log_sum_exp_row(row);
+    double const want = reference::cross_entropy_row(row, label, how.smoothing, how.ignore_index);
+    CrossEntropyBound<typename TypeParam::T> const bound(row, label, how.smoothing, lse, want);
+    losses.add(t.loss.value(0, i), want, bound.loss, {0, i});
+    sums.add(t.lse.value(0, i), lse, bound.lse, {0, i});
   }
 }
 

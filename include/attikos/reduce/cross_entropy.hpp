@@ -76,10 +76,8 @@ struct CrossEntropyDeviceRow {
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(op.logits, index);
     row.load(from);
-    // From the lowest finite number on, so that a row of −∞ only sums to 0.
-    Acc const shift =
-        row.max(from, Kokkos::Experimental::finite_min_v<Acc>, [](Acc v) { return v; });
-    Acc const sum = row.template sum<false>(from, [=](Acc v) { return Kokkos::exp(v - shift); });
+    auto const exponentials = row.exponentials(from, [](Acc v) { return v; });
+    Acc const shift = exponentials.shift, sum = exponentials.sum;
     Acc distances = 0;
     if (op.labeled.smoothing > Acc(0))
       distances = row.template sum<false>(from, [=](Acc v) { return v - shift; });

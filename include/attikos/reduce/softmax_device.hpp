@@ -25,24 +25,24 @@ struct SoftmaxDeviceRow {
     auto const to = device_row_of(out, index);
     Acc const s = scale;
     row.load(from);
-    // From the lowest finite number on, so that a row of −∞ only sums to 0.
-    Acc const shift =
-        row.max(from, Kokkos::Experimental::finite_min_v<Acc>, [=](Acc v) { return v * s; });
-    auto const weight = [=](Acc v) { return Kokkos::exp(v * s - shift); };
-    if constexpr (Logarithm) {
-      Acc const sum = row.template sum<false>(from, weight);
-      // As below: NaN where the largest is infinite.
-      Acc const log_sum = sum == Acc(0) ? shift - shift : Kokkos::log(sum);
-      row.store(from, to, [=](Acc v) { return (v * s - shift) - log_sum; });
-    } else {
-      Acc const sum = row.sum_and_keep(from, weight);
+    if (Logarithm || !row.whole()) {
+      auto const exponentials = row.exponentials(from, [=](Acc v) { return v * s; });
+      Acc const shift = exponentials.shift, sum = exponentials.sum;
       // 0, or NaN where the largest is infinite: fused multiply-adds subtract that from v·s before
       // it overflows, so that every weight would be 0.
-      Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
-      if (row.whole())
-        row.store(from, to, [=](Acc e) { return e * inverse; });
-      else
-        row.store(from, to, [=](Acc v) { return weight(v) * inverse; });
+      if constexpr (Logarithm) {
+        Acc const log_sum = sum == Acc(0) ? shift - shift : Kokkos::log(sum);
+        row.store(from, to, [=](Acc v) { return (v * s - shift) - log_sum; });
+      } else {
+        Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
+        row.store(from, to, [=](Acc v) { return Kokkos::exp(v * s - shift) * inverse; });
+      }
+    } else {
+      Acc const shift =
+          row.max(from, Kokkos::Experimental::finite_min_v<Acc>, [=](Acc v) { return v * s; });
+      Acc const sum = row.sum_and_keep(from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
+      Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;  // as above
+      row.store(from, to, [=](Acc e) { return e * inverse; });
     }
   }
 };

@@ -138,6 +138,40 @@ class HeldRow {
     return reduce(parts[0], Kokkos::Max<Acc>(parts[0]));
   }
 
+  /// What weights e^(f(x_j) − shift) are relative to, and their sum.
+  struct Exponentials {
+    Acc shift, sum;
+  };
+
+  /// shift: the largest f(x_j), or the lowest finite number if none is larger, so that a row of −∞
+  /// only sums to 0. A row that is not whole is read once: each lane has a largest of its own so
+  /// far, and a sum relative to that (Milakov and Gimelshein, arXiv:1805.02867).
+  template <class T, class F>
+  KOKKOS_INLINE_FUNCTION Exponentials exponentials(Row<T const> const& from, F const& f) {
+    constexpr Acc least = Kokkos::Experimental::finite_min_v<Acc>;
+    if constexpr (!Fits) {
+      if (!whole_) {
+        Acc top = least, parts[chains] = {};
+        for_each_tile(from, [&](std::int32_t) {
+          Acc largest = top;
+          for (int e = 0; e < Items; ++e)
+            if (counts(e)) largest = Kokkos::fmax(largest, f(value(e)));
+          Acc const factor = Kokkos::exp(top - largest);
+          for (Acc& part : parts) part *= factor;
+          for (int e = 0; e < Items; ++e)
+            if (counts(e)) parts[e % chains] += Kokkos::exp(f(value(e)) - largest);
+          top = largest;
+        });
+        Acc const shift = reduce(top, Kokkos::Max<Acc>(parts[0]));
+        Acc const factor = Kokkos::exp(top - shift);
+        for (Acc& part : parts) part *= factor;
+        return {shift, sum_of(parts)};
+      }
+    }
+    Acc const shift = max(from, least, f);
+    return {shift, sum<false>(from, [=](Acc v) { return Kokkos::exp(f(v) - shift); })};
+  }
+
   /// Neighbors of one chunk as numbers.
   struct Neighbors {
     Acc values[Width];
