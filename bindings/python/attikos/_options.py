@@ -57,19 +57,19 @@ def later(operation: str, function: Callable[..., Any], short: Callable[..., Any
     return {x.name: default_of(x) for x in _library.describe_options(operation)[1] if x.name in new}
 
 
+def _is_other(value: Any, default: Any) -> bool:
+    return value is not default and not (type(value) is type(default) and value == default)
+
+
 def strange(defaults: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     """The options among these that were given something else than their default."""
-    found = []
-    for name, default in defaults.items():
-        value = arguments.get(name, default)
-        if value is not default and not (type(value) is type(default) and value == default):
-            found.append(name)
-    return found
+    return [name for name, default in defaults.items() if _is_other(arguments.get(name, default), default)]
 
 
 def given(defaults: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given of them, by name."""
-    return {name: arguments[name] for name in strange(defaults, arguments)}
+    """What was given of them, by name. `arguments` has each of them, or KeyError names the first that it lacks: public
+    functions write them out, as torch.compile does not trace locals() in PyTorch 2.11."""
+    return {name: arguments[name] for name, default in defaults.items() if _is_other(arguments[name], default)}
 
 
 def refuse(operation: str, names: list[str]) -> None:

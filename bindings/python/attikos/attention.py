@@ -95,11 +95,6 @@ def defaults_beyond(*known: str) -> dict[str, Any]:
     return {name: default for name, default in _DEFAULTS.items() if name not in known}
 
 
-def settings_of(arguments: dict[str, Any]) -> dict[str, Any]:
-    """The settings among all arguments of a public function, which are its local names where it begins."""
-    return attention_settings(**{name: value for name, value in arguments.items() if name in _DEFAULTS})
-
-
 def seen(operation: str, name: str, x: Any, settings: dict[str, Any]) -> Operand:
     """Queries, keys, values or an output with heads before positions, as libattikos sees them."""
     operand = operand_of(operation, name, x)
@@ -238,7 +233,7 @@ def attention(
     if (
         bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
         and descale_k is None and descale_v is None and out_dtype is None and determinism == "run_to_run"
-        and (not _LATER or not _options.strange(_LATER, locals()))
+        and (not _LATER or not _options.given(_LATER, {}))
     ):  # fmt: skip
         done = _border.attention(
             q, k, v, False, return_lse, scale, softcap, window, causal, top_left, compute, attention_chunk, check,
@@ -246,8 +241,14 @@ def attention(
         )  # fmt: skip
         if done is not None:
             return done
-        del done
-    return differentiable_attention("attention", q, k, v, settings_of(locals()), return_lse)
+    settings = attention_settings(
+        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
+        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q, descale_k=descale_k,
+        descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, compute=compute, kernel=kernel, check=check,
+        attention_chunk=attention_chunk, determinism=determinism,
+    )  # fmt: skip
+    return differentiable_attention("attention", q, k, v, settings, return_lse)
 
 
 _LATER = _options.later("attention", attention, _border.attention, *SELDOM)
@@ -362,7 +363,13 @@ def attention_backward(
     q, k, v and the options are those of the forward call, out and lse what it returned with return_lse. determinism
     "unordered" leaves the order of sums to the device, which is faster on some; "run_to_run" repeats the bits.
     """
-    found = _backward(q, k, v, out, lse, dout, settings_of(locals()), d_bias=True, d_sinks=True)
+    settings = attention_settings(
+        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
+        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv, kernel=kernel, check=check, attention_chunk=attention_chunk, compute=compute,
+        determinism=determinism,
+    )  # fmt: skip
+    found = _backward(q, k, v, out, lse, dout, settings, d_bias=True, d_sinks=True)
     return tuple(gradient for gradient in found if gradient is not None)
 
 

@@ -10,7 +10,7 @@ from ._arguments import Caller, flag, integer, spell, text
 from ._arrays import Call, Operand, operand_of, pointer_or_none
 from ._host import int32_array
 from ._dtypes import FLOATING, DType, dtype_of
-from .attention import SELDOM, prepare, results, settings_of
+from .attention import SELDOM, attention_settings, prepare, results
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 
 
@@ -40,7 +40,7 @@ def decode(
     if (
         bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
         and descale_k is None and descale_v is None and out_dtype is None
-        and (not _LATER or not _options.strange(_LATER, locals()))
+        and (not _LATER or not _options.given(_LATER, {}))
     ):  # fmt: skip
         done = _border.decode(
             q, k, v, return_lse, scale, softcap, window, causal, top_left, splits, determinism, attention_chunk, check,
@@ -48,8 +48,13 @@ def decode(
         )  # fmt: skip
         if done is not None:
             return done
-        del done
-    settings = settings_of(locals())
+    settings = attention_settings(
+        scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
+        alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q, descale_k=descale_k,
+        descale_v=descale_v, out_dtype=out_dtype, splits=splits, kernel=kernel, check=check, determinism=determinism,
+        attention_chunk=attention_chunk,
+    )  # fmt: skip
     with_lse = flag("decode", "return_lse", return_lse)
     if _border.dispatches(q, k, v):
         from . import _operators

@@ -125,13 +125,13 @@ def cross_entropy(
         loss = _autograd.apply(run, back, (logits, labels))[0]
     else:
         loss = losses(logits, labels, smoothing, ignored)[0]
-    return loss if reduction == "none" else _reduced(operation, loss, labels, ignored, reduction)
+    if reduction == "none" or (not _border.is_traced() and _autograd.explained.get() is not None):
+        return loss
+    return _reduced(operation, loss, labels, ignored, reduction)
 
 
 def _reduced(operation: str, loss: Any, labels: Any, ignored: int, reduction: str) -> Any:
     torch = sys.modules.get("torch")
-    if _autograd.explained.get() is not None:
-        return loss
     if torch is not None and isinstance(loss, torch.Tensor):
         total = loss.sum()
         counted = torch.as_tensor(labels, device=loss.device) != ignored

@@ -224,7 +224,7 @@ def gemm(
     bias and residual have gradients; beside scales, zero points and elements of 8 bits one that is asked for raises
     UnsupportedError.
     """
-    more = _options.given(_LATER, locals()) if _LATER else {}
+    more = _options.given(_LATER, {}) if _LATER else {}
     if (
         c is None and out_dtype is None and scale_a is None and scale_b is None and zero_point_a is None
         and zero_point_b is None and scale_out is None and return_pre_activation is False and not more

@@ -104,6 +104,8 @@ SIGNATURES = {
     "cache.py": ("attention_chunk: int = 0,", 1),
     "matmul.py": ("return_pre_activation: bool = False,\n) -> Any:  # fmt: skip\n    \"\"\"act", 1),
 }
+HANDED_ON = {"attention.py": ("attention_chunk=attention_chunk,", 2), "cache.py": ("attention_chunk=attention_chunk,", 1)}
+BESIDE_LATER = "_options.given(_LATER, {})"
 
 # An option that the library does not know makes it refuse the struct, so that it has to have come that far.
 PROGRAM = """
@@ -170,7 +172,20 @@ class Pretend(unittest.TestCase):
             module = self.root / "attikos" / name
             text = module.read_text()
             self.assertEqual(text.count(place), count, name)
-            module.write_text(text.replace(place, place.replace(",", ", pretend: int = 0,", 1)))
+            text = text.replace(place, place.replace(",", ", pretend: int = 0,", 1))
+            place, count = HANDED_ON.get(name, ("", 0))
+            if place:
+                self.assertEqual(text.count(place), count, name)
+                text = text.replace(place, f"{place} pretend=pretend,")
+            self.assertEqual(text.count(BESIDE_LATER), 1, name)
+            module.write_text(text.replace(BESIDE_LATER, BESIDE_LATER.replace("{}", '{"pretend": pretend}')))
+
+    def test_one_that_is_forgotten_is_an_error(self):
+        for name in SIGNATURES:
+            module = self.root / "attikos" / name
+            module.write_text(module.read_text().replace('{"pretend": pretend}', "{}"))
+        with self.assertRaisesRegex(AssertionError, "KeyError: 'pretend'"):
+            self.run_program()
 
     def run_program(self, *arguments):
         environment = {**os.environ, "PYTHONPATH": f"{self.root}:{os.environ.get('PYTHONPATH', '')}"}
