@@ -8,6 +8,7 @@ import unittest
 import attikos
 import numpy as np
 import oracles
+import torch_compiler
 
 if importlib.util.find_spec("torch"):
     import torch
@@ -147,6 +148,10 @@ class Arrays(unittest.TestCase):
 
 @unittest.skipUnless(torch, "PyTorch is not installed")
 class Tensors(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        torch_compiler.load()
+
     def test_gradients_of_every_reduction(self):
         types = {torch.float64: 1e-13, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 2e-3}
         for (dtype, tolerance), reduction, smoothing in itertools.product(

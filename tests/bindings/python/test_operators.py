@@ -2,12 +2,12 @@
 """The functions as operators of PyTorch: what torch.library.opcheck demands of one, torch.compile in one graph with
 dynamic shapes, export, checkpoints, modes and subclasses; numbers are those of eager calls, bit for bit."""
 
-import importlib
 import importlib.util
 import unittest
 import warnings
 
 import attikos
+import torch_compiler
 from attikos import flash_attn as fa
 
 torch = None
@@ -19,11 +19,7 @@ BACKEND = "aot_eager"
 
 
 def setUpModule():
-    if torch is None:
-        raise unittest.SkipTest("PyTorch is not installed")
-    with warnings.catch_warnings():  # which PyTorch gives of itself while it is loaded
-        warnings.simplefilter("ignore", DeprecationWarning)
-        importlib.import_module("torch._inductor.cudagraph_trees")
+    torch_compiler.load()
 
 
 def n(*shape, seed=1):
