@@ -304,11 +304,14 @@ class Cuda(unittest.TestCase):
             torch.cuda.empty_cache()
             return torch.cuda.mem_get_info()[0]
 
-        round_of(80)
-        before = round_of(80)
-        for _ in range(5):
-            after = round_of(80)
-        self.assertLess(before - after, 32 << 20)
+        # What is free is the device's, and other programs take of it and give back: what streams leave behind grows in
+        # every five rounds, theirs does not. What others gave back must not hide it, so that more is no good either.
+        rounds = [round_of(80) for _ in range(2)]
+        for _ in range(25):
+            rounds.append(round_of(80))
+            if len(rounds) > 6 and abs(rounds[-6] - rounds[-1]) < 32 << 20:
+                return
+        self.fail(f"bytes that were free after each 80 streams: {rounds}")
 
     def test_results_belong_to_the_stream(self):
         """Memory that is freed on a stream is not given out to calls on it before its work is done."""
