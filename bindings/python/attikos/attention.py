@@ -85,7 +85,7 @@ _DEFAULTS: dict[str, Any] = {
 def attention_settings(**given: Any) -> dict[str, Any]:
     """All settings of a call, those that are not given at their defaults. heads_last: the arrays of queries, keys and
     values are [batch, seqlen, heads, head_dim], and so is the result."""
-    unknown = given.keys() - _DEFAULTS.keys()
+    unknown = [name for name in given if name not in _DEFAULTS]
     assert not unknown, f"no setting of attention: {unknown}"
     return {**_DEFAULTS, **given}
 

@@ -51,7 +51,7 @@ def register() -> str:
 
         raise UnsupportedError(
             f"attikos.integrations.transformers.register: transformers is {transformers.__version__}; expected one "
-            "that makes masks from q_offset, as 5.24 does"
+            "that makes masks from q_offset, as 5.17 does"
         )
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, make_mask)
