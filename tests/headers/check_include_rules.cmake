@@ -35,6 +35,8 @@ if(SELF_TEST)
   file(WRITE "${public}/gemm/a.hpp" "#include <attikos/testing/testing.hpp>\n__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
   file(WRITE "${public}/host/a.hpp" "#include <Kokkos_Core.hpp>\n#include <attikos/core/error.hpp>\n#include <vector>\n#include <attikos/host/b.hpp>\n#include <cstring>\nasm(\"nop\");\n")
   file(WRITE "${public}/decode/a.hpp" "void f() { asm volatile(\"nop\"); }\n")
+  file(WRITE "${public}/distributed/plan/a.hpp"
+       "#include <Kokkos_Core.hpp>\n#include <mpi.h>\n#include <nlohmann/json.hpp>\n#include <attikos/distributed/shards.hpp>\n")
   file(WRITE "${public}/testing/a.hpp" "#include <attikos/reference/r.hpp>\n")  # may
   file(WRITE "${ROOT}/cuda_specializations/a.cuh"
        "#include <Kokkos_Core.hpp>\n#include <cublas_v2.h>\n#include <attikos/core/error.hpp>\n#include <cutlass/a.h>\nvoid f() { asm volatile(\"nop;\"); }\nint g() { asm(\"\"); }\n  if (!accepts(args, device).ok) return cudaErrorInvalidValue;\n")
@@ -50,7 +52,7 @@ if(SELF_TEST)
     list(GET include 1 included)
     file(APPEND "${ROOT}/cuda_specializations/${room}/rooms.cuh" "#include \"${included}.cuh\"\n")
   endforeach()
-  set(expected 34)
+  set(expected 37)
 endif()
 
 file(GLOB_RECURSE all "${public}/*.hpp")
@@ -58,6 +60,7 @@ file(GLOB_RECURSE abi "${public}/abi/*.hpp")
 file(GLOB_RECURSE epilogue "${public}/epilogue/*.hpp")
 file(GLOB_RECURSE core "${public}/core/*.hpp")
 file(GLOB_RECURSE host "${public}/host/*.hpp")
+file(GLOB_RECURSE plan "${public}/distributed/plan/*.hpp")
 file(GLOB_RECURSE companion "${ROOT}/cuda_specializations/*.cu" "${ROOT}/cuda_specializations/*.cuh"
      "${ROOT}/cuda_specializations/*.hpp" "${ROOT}/cuda_specializations/*.cpp")
 set(kernels ${companion})
@@ -87,6 +90,7 @@ forbid("${host}" "${include_line}(Kokkos|attikos/(abi|core|epilogue|reference|${
 forbid("${host}" "${include_line}(algorithm|array|cmath|functional|limits|map|memory|string|type_traits|utility|vector)[>\"]"
        "host/ calls no inline functions that others share")
 forbid("${neutral}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction of a host has its function in host/")
+forbid("${plan}" "${include_line}(Kokkos|mpi\\.h|nlohmann/)" "distributed/plan/ compiles without Kokkos, MPI and JSON")
 forbid("${core}" "${include_line}attikos/(${operations})"
        "core/ knows no operation")
 forbid("${portable}" "${include_line}attikos/(reference|testing)/"
