@@ -7,6 +7,7 @@ set(ATTIKOS_BUILD_FORTRAN "AUTO" CACHE STRING
     "Build the Fortran module over libattikos: ON, OFF, or AUTO, where there is a compiler for it")
 option(ATTIKOS_BUILD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(ATTIKOS_BUILD_FUZZERS "Build the fuzzers of the examples' readers (needs Clang)" OFF)
+option(ATTIKOS_BUILD_PLAN "Build attikos-plan, which predicts what ranks take (needs nlohmann's JSON)" ${ATTIKOS_BUILD_TESTS})
 option(ATTIKOS_BUILD_PERF "Build the performance programs (needs Google Benchmark)" OFF)
 option(ATTIKOS_INSTALL "Add install rules" ON)
 
