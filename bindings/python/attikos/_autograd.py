@@ -120,6 +120,12 @@ def without_second(gradients: Any, of: Any) -> list[Any]:
     return [x if x is None or not anchors else _once().apply(anchors[0], x) for x in gradients]
 
 
+def is_last() -> bool:
+    """In a backward pass: whether its graph is not kept for another. False where PyTorch does not tell."""
+    kept = getattr(sys.modules["torch"]._C._autograd, "_get_current_graph_task_keep_graph", None)
+    return kept is not None and not kept()
+
+
 def apply(
     run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...], differentiable: int = 1
 ) -> Any:

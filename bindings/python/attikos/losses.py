@@ -265,13 +265,14 @@ class LinearLoss:
         losses, *gradients = self.run(hidden, weight, labels, factor.expand(labels.shape) if any(wanted) else None, wanted)
         return (losses.sum() * share, *gradients)
 
-    def later(self, gradient: Any, of_loss: Any, labels: Any, mean: bool) -> Any:
-        """A gradient that summed() found, for what comes after the loss. Gradients of float16 had a factor of 1 until
-        now: those of a mean over many rows would have been lost."""
+    def later(self, gradient: Any, of_loss: Any, labels: Any, mean: bool, once: bool = False) -> Any:
+        """A gradient that summed() found, for what comes after the loss; in its own memory where it is wanted `once`.
+        Gradients of float16 had a factor of 1 until now: those of a mean over many rows would have been lost."""
         torch = sys.modules["torch"]
         if gradient.dtype == torch.float16:
             of_loss = of_loss * self._share(labels, mean, of_loss.dtype)
-        return gradient * of_loss.to(gradient.dtype)
+        factor = of_loss.to(gradient.dtype)
+        return gradient.mul_(factor) if once else gradient * factor
 
     def _share(self, labels: Any, mean: bool, dtype: Any) -> Any:
         if not mean:
@@ -282,7 +283,9 @@ class LinearLoss:
         """The loss, with its gradients where PyTorch records."""
         if not _autograd.wanted(hidden, weight):
             loss = self.run(hidden, weight, labels)[0]
-            return loss if reduction == "none" else _reduced(self.operation, loss, labels, self.ignored, reduction)
+            if reduction == "none" or _autograd.explained.get() is not None:
+                return loss
+            return _reduced(self.operation, loss, labels, self.ignored, reduction)
         mean, wanted = reduction == "mean", (hidden.requires_grad, weight.requires_grad)
 
         def run(hidden: Any, weight: Any, labels: Any) -> Any:
@@ -294,8 +297,8 @@ class LinearLoss:
             if reduction == "none":
                 again = LinearLoss("linear_cross_entropy_backward", *self.numbers)
                 return (*again.run(*inputs, gradients[0], tuple(needed[:2]))[1:], None)
-            found = iter(outputs[1:])
-            return *(self.later(next(found), gradients[0], inputs[2], mean) if x else None for x in wanted), None
+            found, once = iter(outputs[1:]), _autograd.is_last()
+            return *(self.later(next(found), gradients[0], inputs[2], mean, once) if x else None for x in wanted), None
 
         recorded = _autograd.apply(run, back, (hidden, weight, labels))
         return recorded if reduction == "none" else recorded[0]

@@ -8,6 +8,7 @@ import unittest
 import attikos
 import numpy as np
 import oracles
+import torch_compiler
 
 if importlib.util.find_spec("torch"):
     import torch
@@ -151,6 +152,7 @@ class Tensors(unittest.TestCase):
                     x, w, labels, reduction=reduction, label_smoothing=smoothing, rows_at_once=96
                 )
 
+            torch_compiler.load()
             torch._dynamo.reset()
             for way in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
                 x, w = (y.clone().requires_grad_() for y in (hidden, weight))
@@ -173,6 +175,7 @@ class Tensors(unittest.TestCase):
             def call(x, w, labels):
                 return attikos.linear_cross_entropy(x, w, labels, reduction=reduction)
 
+            torch_compiler.load()
             torch._dynamo.reset()
             run = call if way == "eager" else torch.compile(call, fullgraph=True, backend="aot_eager")
             both = [y.clone().requires_grad_() for y in (hidden, weight)]
@@ -183,6 +186,23 @@ class Tensors(unittest.TestCase):
                 self.assertTrue(torch.equal(given[i].grad, both[i].grad))
                 self.assertIsNone(given[1 - i].grad)
             self.assertFalse(run(hidden, weight, labels).requires_grad)
+
+    def test_backward_again(self):
+        """A graph that is kept gives its gradients again, the last time in memory that it held."""
+        hidden, weight, labels, *_ = self.problem(torch.float32, "sum")
+        x, w = (y.clone().requires_grad_() for y in (hidden, weight))
+        loss = attikos.linear_cross_entropy(x, w, labels, reduction="sum", label_smoothing=0.1)
+        factors = (2.0, -3.0, 0.5)
+        for i, factor in enumerate(factors):
+            found = torch.autograd.grad(loss * factor, (x, w), retain_graph=i + 1 < len(factors))
+            y, v = (t.double().clone().requires_grad_() for t in (hidden, weight))
+            theirs = torch.nn.functional.cross_entropy(
+                (y @ v.T).flatten(0, 1), labels.flatten(), reduction="sum", label_smoothing=0.1
+            )
+            for got, want in zip(found, torch.autograd.grad(theirs * factor, (y, v))):
+                self.near(got, want, 1e-5, f"{factor}")
+        with self.assertRaises(RuntimeError):
+            torch.autograd.grad(loss, (x, w))
 
     def test_float16_of_a_mean_over_many(self):
         """Gradients of a mean over 10^5 rows, which float16 holds only behind a factor, as GradScaler brings one."""
