@@ -36,6 +36,7 @@ inline std::int64_t pairs_of(Product const& p) {
 struct BlockWork {
   std::int64_t pairs = 0;
   std::int64_t rows = 0;         ///< of queries, of all products
+  std::int64_t masked_rows = 0;  ///< of them, those of products that the mask cuts
   std::int64_t products = 0;     ///< launches of attention
   std::int64_t joins = 0;        ///< launches that join a partial result with a state
   std::int64_t joined_rows = 0;  ///< of queries, of all joins
@@ -66,6 +67,7 @@ inline BlockWork block_work(std::vector<Piece> const& queries, std::vector<Piece
       }
       work.pairs += pairs_of(product);
       work.rows += product.q_rows;
+      if (product.window.right >= 0) work.masked_rows += product.q_rows;
       ++work.products;
       if (state) {
         ++work.joins;
@@ -82,7 +84,8 @@ inline double seconds_of(BlockWork const& w, Model const& model, Machine const& 
                          std::int64_t heads) {
   auto const number = [](std::int64_t x) { return static_cast<double>(x); };
   double const share = number(heads) / number(model.heads);
-  double const products = (number(w.pairs) + number(w.rows) * machine.row_keys) *
+  double const products = (number(w.pairs) + number(w.rows) * machine.row_keys +
+                           number(w.masked_rows) * machine.masked_keys) *
                           model.operations_per_pair() * share / machine.attention;
   // A join reads two rows of float32 with their log-sum-exp, and writes one.
   double const row = number((model.head_dim + 1) * model.accumulator_bytes());

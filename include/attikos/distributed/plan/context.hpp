@@ -126,9 +126,6 @@ class ContextSchedule : public Schedule {
     double wires = 0;
     bool const by_group = deals_heads();
     Shards const& queries = layout_ == Layout::all_gather ? rows_ : blocks_;
-    std::int64_t piece_rows = 0;
-    for (Piece const& piece : queries.pieces(0)) piece_rows = std::max(piece_rows, piece.rows());
-    auto slots = static_cast<std::int64_t>(queries.pieces(0).size());
     if (layout_ == Layout::all_gather) {
       double const all = pairs * number(whole_.rows(0));
       wires = pairs * rows + all;
@@ -136,7 +133,6 @@ class ContextSchedule : public Schedule {
     } else if (layout_ != Layout::all_to_all) {
       wires = 2 * pairs * number(blocks_.max_rows());
       use.messages = wires;
-      if (grid_.ring > 1) ++slots;  // a partial result beside the states
     }
     std::int64_t most_heads = 0;
     for (int p = 0; p < grid_.heads; ++p) most_heads = std::max(most_heads, head_count(p));
@@ -149,7 +145,17 @@ class ContextSchedule : public Schedule {
         use.messages += 2 * in + out;
       }
     }
-    use.states = number(slots * piece_rows) * b * number(most_heads) * (d + 1) * acc;
+    // A state for each piece of queries, and where states are joined a partial result: all as long
+    // as the longest piece.
+    std::int64_t const partials = layout_ != Layout::all_gather && grid_.ring > 1 ? 1 : 0;
+    std::int64_t state_rows = 0;
+    for (int r = 0; r < queries.ranks(); ++r) {
+      std::int64_t longest = 0;
+      for (Piece const& piece : queries.pieces(r)) longest = std::max(longest, piece.rows());
+      auto const slots = static_cast<std::int64_t>(queries.pieces(r).size()) + partials;
+      state_rows = std::max(state_rows, slots * longest);
+    }
+    use.states = number(state_rows) * b * number(most_heads) * (d + 1) * acc;
     if (machine_.staging_bandwidth > 0) use.staging = wires;
     return use;
   }

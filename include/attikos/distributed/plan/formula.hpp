@@ -37,9 +37,11 @@ inline double formula_seconds(Layout layout, Model const& model, Machine const& 
   auto const stage = [&](double bytes) {
     return machine.staging_bandwidth > 0 ? bytes / machine.staging_bandwidth : 0.0;
   };
-  auto const work = [&](double pairs, double q_rows, int products, double joined_rows, int joins) {
+  auto const work = [&](double pairs, double q_rows, int products, double joined_rows, int joins,
+                        double masked_rows = 0) {
     double const operations = model.operations_per_pair() * number(heads) / number(model.heads);
-    return (pairs + q_rows * machine.row_keys) * operations / machine.attention +
+    return (pairs + q_rows * machine.row_keys + masked_rows * machine.masked_keys) * operations /
+               machine.attention +
            products * machine.launch +
            (machine.continues_states
                 ? 0.0
@@ -72,26 +74,27 @@ inline double formula_seconds(Layout layout, Model const& model, Machine const& 
   if (layout == Layout::all_gather) {
     double const all = block * number(n);
     double const products =
-        model.causal && n > 1
-            ? work(h * h * (2 * number(n) - 1) + h * (h + 1), rows, 2, 0, 0)
-            : work(model.causal ? rows * (rows + 1) / 2 : rows * rows * number(n), rows, 1, 0, 0);
+        model.causal && n > 1 ? work(h * h * (2 * number(n) - 1) + h * (h + 1), rows, 2, 0, 0, rows)
+                              : work(model.causal ? rows * (rows + 1) / 2 : rows * rows * number(n),
+                                     rows, 1, 0, 0, model.causal ? rows : 0);
     return pack + number(n - 1) * step + copy(all) + stage(all) + 2 * number(n) * machine.launch +
            products + finish;
   }
   double seconds = finish;
   if (layout != Layout::all_to_all) seconds += pack;
   if (n == 1) {
-    seconds += work(model.causal ? rows * (rows + 1) / 2 : rows * rows, rows, 1, 0, 0);
+    seconds += work(model.causal ? rows * (rows + 1) / 2 : rows * rows, rows, 1, 0, 0,
+                    model.causal ? rows : 0);
   } else {
     double const m = number(n);
     double ring = 0;
     if (model.causal) {
       // All ranks but the last have two pieces; the last one's meet, and are one product less for
       // whoever works on them.
-      double const own = work(2 * h * h + h, 3 * h, 3, h, 1),
+      double const own = work(2 * h * h + h, 3 * h, 3, h, 1, 2 * h),
                    later = work(2 * h * h, 2 * h, 2, 2 * h, 2);
       double const with_last = work(2 * h * h, h, 1, h, 1);
-      double const own_of_last = work(2 * h * h + h, 2 * h, 1, 0, 0),
+      double const own_of_last = work(2 * h * h + h, 2 * h, 1, 0, 0, 2 * h),
                    last = work(2 * h * h, 2 * h, 1, 2 * h, 1);
       // The last block that comes to a rank is that of the last rank, or another one.
       ring = std::max(own, step) + (m - 2) * std::max(later, step) + with_last;

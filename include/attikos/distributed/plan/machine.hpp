@@ -36,6 +36,9 @@ struct Machine {
   /// What a row of queries costs beside its keys, in keys: attention over n keys then runs at
   /// attention/(1 + row_keys/n).
   double row_keys = 0;
+  /// What a row that a mask cuts costs beyond the keys that it sees, in keys: the part of a tile
+  /// that is computed in vain.
+  double masked_keys = 0;
   /// Whether kernels of attention begin with the state that earlier blocks left, so that a later
   /// block's result needs no pass of its own that joins the two. Attikos's do not, so far.
   bool continues_states = false;
@@ -157,12 +160,13 @@ Machine machine_of(Json const& file) {
   Machine m;
   m.name = top.text("name", true);
   top.text("notes", false);
-  MachineFields<Json> const rank(
-      top.part("rank"), "rank",
-      "attention gemm row_keys continues_states launch memory_bandwidth memory staging_bandwidth");
+  MachineFields<Json> const rank(top.part("rank"), "rank",
+                                 "attention gemm row_keys masked_keys continues_states launch "
+                                 "memory_bandwidth memory staging_bandwidth");
   m.attention = rank.number("attention", 0, true, true, 0);
   m.gemm = rank.number("gemm", 0, true, true, 0);
   m.row_keys = rank.number("row_keys", 0, false, false, 0);
+  m.masked_keys = rank.number("masked_keys", 0, false, false, 0);
   m.continues_states = rank.flag("continues_states");
   m.launch = rank.number("launch", 0, false, false, 0);
   m.memory_bandwidth = rank.number("memory_bandwidth", 0, true, true, 0);
@@ -185,6 +189,7 @@ Json machine_file(Machine const& m) {
   file["rank"]["attention"] = m.attention;
   file["rank"]["gemm"] = m.gemm;
   file["rank"]["row_keys"] = m.row_keys;
+  file["rank"]["masked_keys"] = m.masked_keys;
   file["rank"]["continues_states"] = m.continues_states;
   file["rank"]["launch"] = m.launch;
   file["rank"]["memory_bandwidth"] = m.memory_bandwidth;
