@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "fit.hpp"
 #include "plan/schedules.hpp"
 #include "report.hpp"
 
@@ -128,6 +129,22 @@ TEST(PlanCommand, FormatsSayTheSame) {
     EXPECT_EQ(line.rfind(start.str(), 0), 0u) << line;
     EXPECT_NEAR(std::stod(line.substr(start.str().size())), one.at("seconds").get<double>(), 1e-9);
   }
+}
+
+TEST(PlanFit, FindsALineByRelativeErrors) {
+  auto line = attikos_plan::fit({{1, 5}, {10, 23}, {1000, 2003}});
+  EXPECT_NEAR(line.constant, 3, 1e-9);
+  EXPECT_NEAR(line.slope, 2, 1e-12);
+  // A long time that is 1 % off moves a short one's line by no more than that.
+  line = attikos_plan::fit({{1, 5}, {10, 23}, {1000, 2023}});
+  EXPECT_NEAR(line.constant, 3, 0.05);
+  // Neither number is negative.
+  line = attikos_plan::fit({{1, 1}, {2, 3}});
+  EXPECT_EQ(line.constant, 0);
+  EXPECT_NEAR(line.slope, (1.0 + 2.0 / 3) / (1 + 4.0 / 9), 1e-12);
+  line = attikos_plan::fit({{1, 3}, {2, 1}});
+  EXPECT_EQ(line.slope, 0);
+  EXPECT_NEAR(line.constant, (1.0 / 3 + 1) / (1.0 / 9 + 1), 1e-12);
 }
 
 }  // namespace
