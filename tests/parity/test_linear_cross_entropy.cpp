@@ -154,7 +154,8 @@ void check(LinearCase const& p, bool with_workspace = false) {
       of_hidden.add(t.dhidden.value(r, l), value, bound, {r, l});
     }
   std::int64_t const at_once = p.options.rows_at_once > 0 ? p.options.rows_at_once : 256;
-  double const chunks = static_cast<double>((p.rows + at_once - 1) / at_once);
+  std::int64_t const chunks_of_rows = (p.rows + at_once - 1) / at_once;
+  auto const chunks = static_cast<double>(chunks_of_rows);
   Comparison of_weight(name_of<C>("linear_cross_entropy/dweight"), describe(p), stored_as<Sum>());
   for (std::int64_t c = 0; c < p.classes; ++c)
     for (std::int64_t l = 0; l < p.width; ++l) {
