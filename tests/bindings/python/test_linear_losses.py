@@ -125,6 +125,10 @@ class Arrays(unittest.TestCase):
 
 @unittest.skipUnless(torch, "PyTorch is not installed")
 class Tensors(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        torch_compiler.load()
+
     def problem(self, dtype, reduction, smoothing=0.1, seed=8):
         """hidden, weight, labels, the gradient of the loss, and PyTorch's loss and gradients in float64."""
         hidden, weight, labels = (torch.from_numpy(a) for a in drawn((2, 150), seed=seed))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's compiler, loaded where warnings are errors. torch._dynamo.reset() and the first compilation import it, and it
-warns of what PyTorch itself uses (torch.jit.script_method in 2.11): only those warnings are let pass that a module of
-PyTorch gives, and only while it is imported, when nothing of Attikos runs."""
+"""PyTorch's compiler, loaded where warnings are errors. torch._dynamo.reset() imports it where there is a GPU, and it warns
+of what PyTorch itself uses (torch.jit.script_method in 2.11): only those warnings are let pass that a module of PyTorch
+gives, and only while it is imported, when nothing of Attikos runs."""
 
 import importlib
 import importlib.util
