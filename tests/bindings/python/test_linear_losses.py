@@ -156,7 +156,6 @@ class Tensors(unittest.TestCase):
                     x, w, labels, reduction=reduction, label_smoothing=smoothing, rows_at_once=96
                 )
 
-            torch_compiler.load()
             torch._dynamo.reset()
             for way in (call, torch.compile(call, fullgraph=True, backend="aot_eager")):
                 x, w = (y.clone().requires_grad_() for y in (hidden, weight))
@@ -179,7 +178,6 @@ class Tensors(unittest.TestCase):
             def call(x, w, labels):
                 return attikos.linear_cross_entropy(x, w, labels, reduction=reduction)
 
-            torch_compiler.load()
             torch._dynamo.reset()
             run = call if way == "eager" else torch.compile(call, fullgraph=True, backend="aot_eager")
             both = [y.clone().requires_grad_() for y in (hidden, weight)]
