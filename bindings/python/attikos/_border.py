@@ -181,7 +181,7 @@ def asks(*arrays: Any) -> list[bool]:
     if not torch.is_grad_enabled():
         return [False] * len(arrays)
     untold = not is_traced() and _level() is not None
-    return [untold or x.requires_grad for x in arrays]
+    return [untold or getattr(x, "requires_grad", False) for x in arrays]
 
 
 def _way(first: Any, *others: Any) -> int:

@@ -286,7 +286,7 @@ class LinearLoss:
             if reduction == "none" or _autograd.explained.get() is not None:
                 return loss
             return _reduced(self.operation, loss, labels, self.ignored, reduction)
-        mean, wanted = reduction == "mean", (hidden.requires_grad, weight.requires_grad)
+        mean, wanted = reduction == "mean", (hidden.requires_grad, getattr(weight, "requires_grad", False))
 
         def run(hidden: Any, weight: Any, labels: Any) -> Any:
             if reduction == "none":
