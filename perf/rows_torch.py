@@ -117,7 +117,7 @@ def measure_rows(family, rows, columns, dtype, compiled):
     best = min(t for name, t in each.items() if name != "attikos")
     return {
         **what, **{f"{name}:us": round(t * 1e6, 2) for name, t in each.items()},
-        "of copy": round(moved / each["attikos"] / rate, 3), "of peer": round(best / each["attikos"], 3),
+        "of copy": round(moved / each["attikos"] / rate, 3), "of peer": round(best / each["attikos"], 6),
         "graphs": all(g[1] for g in graphs.values()), "copy:GB/s": round(rate * 1e-9),
     }  # fmt: skip
 
@@ -180,7 +180,7 @@ def measure_last_layer(rows, width, classes, dtype, compiled):
         "family": "linear_cross_entropy", "dtype": str(dtype)[6:], "rows": rows, "width": width, "classes": classes,
         **{f"{name}:ms": round(t * 1e3, 3) for name, t in each.items()},
         **{f"{name}:memory of logits": round(m, 3) for name, m in memory.items()},
-        "TFLOP/s": round(6e-12 * rows * width * classes / each["attikos"], 1), "of peer": round(best / each["attikos"], 3),
+        "TFLOP/s": round(6e-12 * rows * width * classes / each["attikos"], 1), "of peer": round(best / each["attikos"], 6),
     }  # fmt: skip
 
 
