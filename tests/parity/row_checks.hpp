@@ -120,4 +120,15 @@ void run_rows(RowCase const& p, Tensor<T, 3, Exec>& x, Tensor<T, 3, Exec>& out, 
   EXPECT_EQ(out.writes_outside(), 0u) << describe(p);
 }
 
+/// Exactly this error with exactly this text.
+template <class E, class F>
+void expect_message(F const& f, std::string const& expected) {
+  try {
+    f();
+    ADD_FAILURE() << "nothing was thrown; expected " << expected;
+  } catch (E const& error) {
+    EXPECT_EQ(std::string(error.what()), expected);
+  }
+}
+
 }  // namespace attikos::test

@@ -334,16 +334,6 @@ TEST(CrossEntropyOracle, FiniteDifferences) {
   }
 }
 
-template <class E, class F>
-void expect_message(F const& f, std::string const& expected) {
-  try {
-    f();
-    ADD_FAILURE() << "nothing was thrown; expected " << expected;
-  } catch (E const& error) {
-    EXPECT_EQ(std::string(error.what()), expected);
-  }
-}
-
 TEST(CrossEntropyMessages, NameWhatIsWrong) {
   using Exec = Kokkos::DefaultExecutionSpace;
   Kokkos::View<float**, Exec> x("x", 3, 5), none("none", 3, 0), dx("dx", 3, 4);

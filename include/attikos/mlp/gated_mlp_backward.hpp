@@ -5,6 +5,7 @@
 
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <attikos/core/dispatch/dispatch.hpp>
+#include <attikos/core/tensor_view.hpp>
 #include <attikos/core/workspace.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/mlp/gated_mlp_portable.hpp>
@@ -30,18 +31,6 @@ inline GatedMlpWorkspace gated_mlp_workspace(std::int64_t batch, std::int64_t to
   std::int64_t const dx = dx_narrow ? batch * tokens * hidden : 0;
   std::int64_t const weight = weight_narrow && batch > 1 ? intermediate * hidden : 0;
   return {batch * tokens * intermediate, std::max(dx, weight)};
-}
-
-/// A tensor in memory as a View that gemm() takes.
-template <class Exec, class T>
-auto view_of(TensorRef<T, 3> const& x) {
-  Kokkos::LayoutStride layout;
-  for (int r = 0; r < 3; ++r) {
-    layout.dimension[r] = static_cast<std::size_t>(x.extent[r]);
-    layout.stride[r] = static_cast<std::size_t>(x.stride[r]);
-  }
-  return Kokkos::View<T***, Kokkos::LayoutStride, Kokkos::Device<Exec, typename Exec::memory_space>,
-                      Kokkos::MemoryTraits<Kokkos::Unmanaged>>(x.data, layout);
 }
 
 template <class T>

@@ -6,6 +6,7 @@
 
 #include <Kokkos_Profiling_ScopedRegion.hpp>
 #include <algorithm>
+#include <attikos/core/tensor_view.hpp>
 #include <attikos/core/workspace.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/reduce/cross_entropy.hpp>
@@ -43,21 +44,12 @@ LinearCrossEntropyWorkspace linear_cross_entropy_workspace(std::int64_t chunk,
   return {(logits + 15) / 16 * 16, static_cast<std::size_t>(chunk) * sizeof(Acc)};
 }
 
-template <class Exec, class T, int Rank>
-using StridedView = Kokkos::View<std::conditional_t<Rank == 1, T*, T**>, Kokkos::LayoutStride,
-                                 Kokkos::Device<Exec, typename Exec::memory_space>,
-                                 Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
-
 /// Entries [first, first + count) of the first dimension, as a View.
 template <class Exec, class T, int Rank>
-StridedView<Exec, T, Rank> some_entries(TensorRef<T, Rank> const& x, std::int64_t first,
-                                        std::int64_t count) {
-  Kokkos::LayoutStride layout;
-  for (int r = 0; r < Rank; ++r) {
-    layout.dimension[r] = static_cast<std::size_t>(r == 0 ? count : x.extent[r]);
-    layout.stride[r] = static_cast<std::size_t>(x.stride[r]);
-  }
-  return StridedView<Exec, T, Rank>(x.data + first * x.stride[0], layout);
+auto some_entries(TensorRef<T, Rank> x, std::int64_t first, std::int64_t count) {
+  x.data += first * x.stride[0];
+  x.extent[0] = count;
+  return view_of<Exec>(x);
 }
 
 /// One number for each row of hidden; throws ShapeError otherwise.

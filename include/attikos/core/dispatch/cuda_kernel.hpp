@@ -57,8 +57,7 @@ struct CudaKernel {
   template <class Args>
   static void run(Args const& args, Kokkos::Cuda const& exec) {
     std::string_view const full = name;
-    auto const slash = full.find('/');
-    run_labelled(args, exec, std::string(full.substr(0, slash)).c_str(), name + slash + 1);
+    run(args, exec, std::string(full.substr(0, full.find('/'))).c_str());
   }
   /// For `operation`, which the kernel's name need not begin with: attention() takes some of
   /// decode()'s kernels.
@@ -66,15 +65,9 @@ struct CudaKernel {
   static void run(Args const& args, Kokkos::Cuda const& exec, char const* operation) {
     std::string_view const full = name;
     auto const slash = full.find('/');
-    run_labelled(args, exec, operation,
-                 full.substr(0, slash) == operation ? name + slash + 1 : name);
-  }
-
- private:
-  template <class Args>
-  static void run_labelled(Args const& args, Kokkos::Cuda const& exec, char const* operation,
-                           char const* kernel) {
-    Kokkos::Profiling::ScopedRegion const region(label_if_heard(operation, kernel));
+    bool const own = full.substr(0, slash) == operation;
+    Kokkos::Profiling::ScopedRegion const region(
+        label_if_heard(operation, own ? name + slash + 1 : name));
     int const status = Kernel::launch(args, device_of(exec), exec.cuda_stream());
     if (status != 0)
       raise<DeviceError>(operation, ": launching ", name, " failed: ", abi::error_string(status));
