@@ -91,9 +91,9 @@ class ContextSchedule : public Schedule {
         return gather(static_cast<int>(at), s);
       case Phase::unpack:
         return for_each([&](int r) {
-          s.work[index(r)] = copy_seconds(pair_bytes(whole_.rows(0), model_.kv_heads)) +
+          s.work[index(r)] = machine_.copy_seconds(pair_bytes(whole_.rows(0), model_.kv_heads)) +
                              2 * ranks_ * machine_.launch +
-                             stage_seconds(pair_bytes(whole_.rows(0), model_.kv_heads));
+                             machine_.stage_seconds(pair_bytes(whole_.rows(0), model_.kv_heads));
         });
       case Phase::products:
         return for_each([&](int r) {
@@ -271,15 +271,11 @@ class ContextSchedule : public Schedule {
 
   // --- what it takes
   // ------------------------------------------------------------------------------
-  double copy_seconds(double bytes) const { return 2 * bytes / machine_.memory_bandwidth; }
-  double stage_seconds(double bytes) const {
-    return machine_.staging_bandwidth > 0 ? bytes / machine_.staging_bandwidth : 0;
-  }
   double pack_seconds(int rank) const {
     double const bytes = layout_ == Layout::two_level
                              ? pair_bytes(blocks_.rows(group_of(rank)), kv_count(place_of(rank)))
                              : pair_bytes(rows_.rows(rank), model_.kv_heads);
-    return copy_seconds(bytes) + 2 * machine_.launch + stage_seconds(bytes);
+    return machine_.copy_seconds(bytes) + 2 * machine_.launch + machine_.stage_seconds(bytes);
   }
   double finish_seconds(int rank) const {
     bool const by_group = deals_heads();
@@ -346,7 +342,8 @@ class ContextSchedule : public Schedule {
         if (t == nullptr) continue;
         t->to[r] = at.to * grid_.heads + p;
         t->bytes[r] = pair_bytes(rows, kv_counts_[index(p)]);
-        if (!s.after.empty()) s.after[r] = stage_seconds(pair_bytes(next, kv_counts_[index(p)]));
+        if (!s.after.empty())
+          s.after[r] = machine_.stage_seconds(pair_bytes(next, kv_counts_[index(p)]));
       }
     }
   }
@@ -371,7 +368,8 @@ class ContextSchedule : public Schedule {
         double const by_rows = number(head_copies(tensor) * rows_.rows(r)) * feature;
         double const by_heads = number(heads_of(tensor, p) * blocks_.rows(g)) * feature;
         double const bytes = (step == 0) == to_heads ? by_rows : by_heads;
-        s.work[index(r)] = copy_seconds(bytes) + h * machine_.launch + stage_seconds(bytes);
+        s.work[index(r)] =
+            machine_.copy_seconds(bytes) + h * machine_.launch + machine_.stage_seconds(bytes);
       });
       return;
     }

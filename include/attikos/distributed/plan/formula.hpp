@@ -33,10 +33,8 @@ inline double formula_seconds(Layout layout, Model const& model, Machine const& 
   double const rows = number(model.length) / number(n);  // of a group
   double const e = model.element_bytes(), acc = model.accumulator_bytes();
   double const d = number(model.head_dim), b = number(model.batch);
-  auto const copy = [&](double bytes) { return 2 * bytes / machine.memory_bandwidth; };
-  auto const stage = [&](double bytes) {
-    return machine.staging_bandwidth > 0 ? bytes / machine.staging_bandwidth : 0.0;
-  };
+  auto const copy = [&](double bytes) { return machine.copy_seconds(bytes); };
+  auto const stage = [&](double bytes) { return machine.stage_seconds(bytes); };
   auto const work = [&](double pairs, double q_rows, int products, double joined_rows, int joins,
                         double masked_rows = 0) {
     double const operations = model.operations_per_pair() * number(heads) / number(model.heads);

@@ -55,6 +55,13 @@ struct Machine {
   bool shared = false;  ///< one port inside for all ranks of a node, such as a host's memory
   Link inside, outside;
 
+  /// Seconds of a copy within a rank's memory.
+  double copy_seconds(double bytes) const { return 2 * bytes / memory_bandwidth; }
+  /// Seconds of a copy to or from the memory that MPI reads, where it is another.
+  double stage_seconds(double bytes) const {
+    return staging_bandwidth > 0 ? bytes / staging_bandwidth : 0;
+  }
+
   /// What distributed::attention() chooses by, for CommunicatorOptions::machine: the links between
   /// nodes where `ranks` do not fit into one.
   MachineModel model(int ranks) const {

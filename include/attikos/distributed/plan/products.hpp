@@ -92,10 +92,6 @@ class ProductSchedule : public Schedule {
   std::int64_t row_steps() const { return ranks_ + 1; }
   std::int64_t mlp_steps() const { return 1 + ranks_ + 2; }
 
-  double copy_seconds(double bytes) const { return 2 * bytes / machine_.memory_bandwidth; }
-  double stage_seconds(double bytes) const {
-    return machine_.staging_bandwidth > 0 ? bytes / machine_.staging_bandwidth : 0;
-  }
   double block_bytes(int owner) const {
     return number(rows_.rows(owner)) * number(model_.hidden) * model_.element_bytes();
   }
@@ -113,8 +109,8 @@ class ProductSchedule : public Schedule {
 
   void pack(Step& s) const {
     for (int r = 0; r < ranks_; ++r)
-      s.work[index(r)] =
-          copy_seconds(block_bytes(r)) + machine_.launch + stage_seconds(block_bytes(r));
+      s.work[index(r)] = machine_.copy_seconds(block_bytes(r)) + machine_.launch +
+                         machine_.stage_seconds(block_bytes(r));
   }
   void ring(int step, Step& s) const {
     if (!ring_step(0, ranks_, step).transfers) return;
@@ -124,7 +120,7 @@ class ProductSchedule : public Schedule {
       t.to.push_back(at.to);
       t.bytes.push_back(block_bytes(at.block));
       if (machine_.staging_bandwidth > 0)
-        s.after.push_back(stage_seconds(block_bytes(wrapped(at.block - 1))));
+        s.after.push_back(machine_.stage_seconds(block_bytes(wrapped(at.block - 1))));
     }
     s.transfers.push_back(std::move(t));
   }
@@ -145,7 +141,7 @@ class ProductSchedule : public Schedule {
       double const partial = partial_bytes(r);
       s.work[index(r)] =
           (3 * partial * (ranks_ - 1) + partial + block_bytes(r)) / machine_.memory_bandwidth +
-          ranks_ * machine_.launch + stage_seconds(partial * (ranks_ - 1));
+          ranks_ * machine_.launch + machine_.stage_seconds(partial * (ranks_ - 1));
     }
   }
 
@@ -161,7 +157,7 @@ class ProductSchedule : public Schedule {
     for (int r = 0; r < ranks_; ++r) {
       int const target = wrapped(r + step + 1);
       s.work[index(r)] = product_seconds(target, model_.heads * model_.head_dim);
-      if (target != r) s.work[index(r)] += stage_seconds(partial_bytes(target));
+      if (target != r) s.work[index(r)] += machine_.stage_seconds(partial_bytes(target));
     }
   }
   void mlp(int step, Step& s) const {
@@ -175,7 +171,7 @@ class ProductSchedule : public Schedule {
       int const owner = ring_step(r, ranks_, at).block;
       s.work[index(r)] = product_seconds(owner, 2 * model_.intermediate) +
                          product_seconds(owner, model_.intermediate);
-      if (owner != r) s.work[index(r)] += stage_seconds(partial_bytes(owner));
+      if (owner != r) s.work[index(r)] += machine_.stage_seconds(partial_bytes(owner));
     }
   }
 
