@@ -136,29 +136,29 @@ def in_chunks(hidden, weight, labels):
     return total / len(labels), torch.cat(parts), dweight
 
 
-def one_after_the_other(hidden, weight, labels):
-    hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
-    loss = functional.cross_entropy(hidden @ weight.T, labels)
-    return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
+def with_gradients(loss_of):
+    """A function that gives the loss and its gradients."""
+
+    def run(hidden, weight, labels):
+        hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
+        loss = loss_of(hidden, weight, labels)
+        return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
+
+    return run
 
 
-def unfused(hidden, weight, labels):
-    """By attikos, with the logits as a whole."""
-    hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
-    loss = attikos.cross_entropy(attikos.gemm(hidden, weight, trans_b=True), labels)
-    return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
-
-
-def fused(hidden, weight, labels):
-    hidden, weight = hidden.detach().requires_grad_(), weight.detach().requires_grad_()
-    loss = attikos.linear_cross_entropy(hidden, weight, labels)
-    return loss.detach(), *torch.autograd.grad(loss, (hidden, weight))
+LAST_LAYER_CALLS = {
+    "attikos": with_gradients(attikos.linear_cross_entropy),
+    "attikos unfused": with_gradients(lambda h, w, y: attikos.cross_entropy(attikos.gemm(h, w, trans_b=True), y)),
+    "torch": with_gradients(lambda h, w, y: functional.cross_entropy(h @ w.T, y)),
+    "torch in chunks": in_chunks,
+}
 
 
 def measure_last_layer(rows, width, classes, dtype, compiled):
     hidden, weight = normal(rows, width, dtype=dtype), normal(classes, width, dtype=dtype) / math.sqrt(width)
     labels = torch.randint(classes, (rows,), device="cuda")
-    calls = {"attikos": fused, "attikos unfused": unfused, "torch": one_after_the_other, "torch in chunks": in_chunks}
+    calls = dict(LAST_LAYER_CALLS)
     if compiled:
         torch._dynamo.reset()
         calls["torch.compile in chunks"] = torch.compile(in_chunks, dynamic=False)

@@ -41,9 +41,8 @@ def explain(function: str | Callable[..., Any], *arguments: Any, **named: Any) -
     for every kernel before it that would not. Nothing runs or is written; raises what the call would raise, for
     functions of one kernel what is wrong before it is reached. function is one of this package that computes, or one
     of attikos.flash_attn, itself or by name. A function of several steps tells of each: flash_attn_with_kvcache with
-    new keys of the step that appends them first, gemm_backward and linear_cross_entropy that they multiply by
-    the kernels of gemm. Where PyTorch
-    would record the call, a line "gradients: runs <kernel>" tells where its gradients go."""
+    new keys of the step that appends them first, gemm_backward and linear_cross_entropy that they multiply by the kernels
+    of gemm. Where PyTorch would record the call, a line "gradients: runs <kernel>" tells where its gradients go."""
     name = function if isinstance(function, str) else getattr(function, "__name__", None)
     known = _EXPLAINED.get(name) if isinstance(name, str) else None
     if known is None or (not isinstance(function, str) and function is not known):

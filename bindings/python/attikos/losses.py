@@ -27,6 +27,13 @@ def _smoothing(operation: str, value: Any) -> float:
     return number
 
 
+def _expect_floating(operation: str, name: str, x: Operand) -> None:
+    if x.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: {name} is {x.describe()}; expected float64, float32, float16 or bfloat16"
+        )
+
+
 def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
     """Both as libattikos takes them but for their dimensions."""
     x = operand_of(operation, "logits", logits)
@@ -34,20 +41,33 @@ def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
         raise ShapeMismatchError(
             f"attikos.{operation}: logits is {x.describe()}; expected [..., rows, classes] with at least one class"
         )
-    if x.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: logits is {x.describe()}; expected float64, float32, float16 or bfloat16"
-        )
-    labels = _whole(operation, labels)
+    _expect_floating(operation, "logits", x)
+    return x, _labels_of(operation, "logits", x, _whole(operation, labels))
+
+
+def _labels_of(operation: str, name: str, x: Operand, labels: Any) -> Operand:
+    """One integer for each row of x, which is the argument `name`."""
     given = operand_of(operation, "labels", labels)
     if given.dtype not in (DType.int32, DType.int64):
         raise IntegerError(f"attikos.{operation}: labels is {given.describe()}; expected int32 or int64")
     if given.shape != x.shape[:-1]:
         raise ShapeMismatchError(
-            f"attikos.{operation}: labels is {given.describe()}, logits is {x.describe()}; expected the dimensions of "
-            "logits but the last"
+            f"attikos.{operation}: labels is {given.describe()}, {name} is {x.describe()}; expected the dimensions of "
+            f"{name} but the last"
         )
-    return x, given
+    return given
+
+
+def _number_of_rows(operation: str, name: str, number: Any, x: Operand, labels: Operand) -> Operand:
+    """One number for each label, of the type that losses of x have."""
+    y = operand_of(operation, name, number)
+    if y.shape != labels.shape or y.dtype is not _wide(x):
+        kind = ShapeMismatchError if y.shape != labels.shape else UnsupportedDtypeError
+        raise kind(
+            f"attikos.{operation}: {name} is {y.describe()}; expected {_wide(x).name} with the dimensions of "
+            f"labels, which is {labels.describe()}"
+        )
+    return y
 
 
 def _whole(operation: str, labels: Any) -> Any:
@@ -160,14 +180,9 @@ def cross_entropy_backward(
     operation = "cross_entropy_backward"
     smoothing, ignored = _smoothing(operation, label_smoothing), integer(operation, "ignore_index", ignore_index)
     x, given = _labeled(operation, logits, labels)
-    numbers = {"lse": operand_of(operation, "lse", lse), "dloss": operand_of(operation, "dloss", dloss)}
-    for name, y in numbers.items():
-        if y.shape != given.shape or y.dtype is not _wide(x):
-            kind = ShapeMismatchError if y.shape != given.shape else UnsupportedDtypeError
-            raise kind(
-                f"attikos.{operation}: {name} is {y.describe()}; expected {_wide(x).name} with the dimensions of "
-                f"labels, which is {given.describe()}"
-            )
+    numbers = {
+        name: _number_of_rows(operation, name, y, x, given) for name, y in (("lse", lse), ("dloss", dloss))
+    }  # fmt: skip
     call = Call(operation, logits=x, labels=given, **numbers)
     target = call.result(x.shape, x.dtype, into=dlogits, name="dlogits")
     call.run(
@@ -181,11 +196,8 @@ def cross_entropy_backward(
 def _sizes(operation: str, hidden: Any, weight: Any, labels: Any) -> tuple[Operand, Operand, Operand]:
     """All as they are given, once their shapes and types go together."""
     x, w = operand_of(operation, "hidden", hidden), operand_of(operation, "weight", weight)
-    for name, y in (("hidden", x), ("weight", w)):
-        if y.dtype not in FLOATING:
-            raise UnsupportedDtypeError(
-                f"attikos.{operation}: {name} is {y.describe()}; expected float64, float32, float16 or bfloat16"
-            )
+    _expect_floating(operation, "hidden", x)
+    _expect_floating(operation, "weight", w)
     if x.ndim < 2:
         raise ShapeMismatchError(f"attikos.{operation}: hidden is {x.describe()}; expected [..., rows, width]")
     if w.ndim != 2 or w.shape[0] == 0 or w.shape[1] != x.shape[-1]:
@@ -198,15 +210,8 @@ def _sizes(operation: str, hidden: Any, weight: Any, labels: Any) -> tuple[Opera
             f"attikos.{operation}: weight is {w.describe()}, hidden is {x.describe()}; expected one type"
         )
     labels = _whole(operation, labels)
-    given = operand_of(operation, "labels", labels.contiguous() if hasattr(labels, "contiguous") else labels)
-    if given.dtype not in (DType.int32, DType.int64):
-        raise IntegerError(f"attikos.{operation}: labels is {given.describe()}; expected int32 or int64")
-    if given.shape != x.shape[:-1]:
-        raise ShapeMismatchError(
-            f"attikos.{operation}: labels is {given.describe()}, hidden is {x.describe()}; expected the dimensions of "
-            "hidden but the last"
-        )
-    return x, w, given
+    labels = labels.contiguous() if hasattr(labels, "contiguous") else labels
+    return x, w, _labels_of(operation, "hidden", x, labels)
 
 
 class LinearLoss:
@@ -232,13 +237,7 @@ class LinearLoss:
         x, w, given = _sizes(self.operation, hidden, weight, labels)
         arrays = {"hidden": x, "weight": w, "labels": given}
         if dloss is not None:
-            arrays["dloss"] = y = operand_of(self.operation, "dloss", dloss)
-            if y.shape != given.shape or y.dtype is not _wide(x):
-                kind = ShapeMismatchError if y.shape != given.shape else UnsupportedDtypeError
-                raise kind(
-                    f"attikos.{self.operation}: dloss is {y.describe()}; expected {_wide(x).name} with the dimensions "
-                    f"of labels, which is {given.describe()}"
-                )
+            arrays["dloss"] = _number_of_rows(self.operation, "dloss", dloss, x, given)
         call = Call(self.operation, **arrays)
         loss = call.result(given.shape, _wide(x))
         of_x = call.result(x.shape, x.dtype, into=into[0], name="dhidden") if wanted[0] else None
