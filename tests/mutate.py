@@ -44,10 +44,11 @@ ARGUED = ROOT / "tests" / "mutants.txt"
 FAMILIES = {
     "gemm": (
         ["gemm/gemm_arguments.hpp", "gemm/gemm_portable.hpp", "gemm/gemm_epilogue.hpp", "gemm/gemm_operand.hpp",
-         "core/tile.hpp"],
+         "gemm/gemm_portable_tile.hpp", "gemm/pack_b.hpp", "gemm/packed_b.hpp", "core/tile.hpp"],
         ["unit/gemm/test_error_messages_gemm.cpp", "unit/gemm/test_error_messages_gemm_extras.cpp",
          "parity/test_gemm.cpp", "parity/test_gemm_epilogue.cpp",
-         "parity/test_gemm_groups.cpp", "parity/test_gemm_scales.cpp"],
+         "parity/test_gemm_groups.cpp", "parity/test_gemm_scales.cpp", "parity/test_packed_b.cpp",
+         "parity/test_packed_b_extras.cpp"],
     ),
     "attention": (
         ["attention/attention_arguments.hpp", "attention/attention_term_arguments.hpp", "attention/attention_flash.hpp",

@@ -91,6 +91,30 @@ void gemm(Space const& exec) {
   exec.fence();
 }
 
+void pack_b() {
+  // [pack_b]
+  // Weights of a layer, packed once for all its calls on
+  // a host; memory of your own works as well.
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  using HostMatrix = Kokkos::View<attikos::bfloat16**,
+                                  Kokkos::LayoutRight,
+                                  Kokkos::HostSpace>;
+  HostMatrix weights("weights", 768, 512), x("x", 8, 512),
+      y("y", 8, 768);
+  auto const packed =
+      attikos::pack_b(Host(), weights, {.trans_b = true});
+  attikos::gemm(Host(), x, packed, y, {.trans_b = true});
+
+  Kokkos::View<std::byte*, Kokkos::HostSpace> memory(
+      "memory",
+      attikos::pack_b_size(weights, {.trans_b = true}));
+  auto const again = attikos::pack_b(
+      Host(), weights, memory, {.trans_b = true});
+  // [pack_b]
+  attikos::gemm(Host(), x, again, y, {.trans_b = true});
+  Host().fence();
+}
+
 void rows(Space const& exec) {
   // [rows]
   Matrix x("x", 128, 512), y("y", 128, 512);
@@ -140,6 +164,7 @@ int main(int argc, char** argv) {
   attention(exec);
   decode(exec);
   gemm(exec);
+  pack_b();
   rows(exec);
   quantize(exec);
   testing(exec);

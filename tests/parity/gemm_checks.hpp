@@ -108,8 +108,9 @@ void call_gemm(Exec const& exec, GemmCase const& p, O& o) {
   }
 }
 
-template <class Exec, class TA, class TB = TA, class TC = TA>
-void check_gemm(GemmCase p) {
+/// Builds the operands, makes the call, as a rule call_gemm(), and compares what it gives.
+template <class Exec, class TA, class TB, class TC, class Call>
+void check_gemm_by(GemmCase p, Call const& call) {
   if (p.bias == BiasKind::along_m) p.options.bias_along = BiasAlong::m;
   GemmOperands<Exec, TA, TB, TC> o(p);
   Random random(static_cast<std::uint64_t>(p.m * 1009 + p.n * 31 + p.k));
@@ -120,7 +121,7 @@ void check_gemm(GemmCase p) {
   if (p.residual) o.residual.fill_uniform(random);
   if (p.bias != BiasKind::none) o.bias.fill_uniform(random);
   auto before = o.c;
-  call_gemm(Exec(), p, o);
+  call(Exec(), p, o);
   o.c.download();
   EXPECT_EQ(o.c.writes_outside(), 0u) << describe(p);
 
@@ -164,6 +165,12 @@ void check_gemm(GemmCase p) {
       }
     }
   }
+}
+
+template <class Exec, class TA, class TB = TA, class TC = TA>
+void check_gemm(GemmCase const& p) {
+  check_gemm_by<Exec, TA, TB, TC>(
+      p, [](Exec const& exec, GemmCase const& q, auto& o) { call_gemm(exec, q, o); });
 }
 
 }  // namespace attikos::test

@@ -3,6 +3,7 @@
 // this machine has, on small integers, whose sums are exact in any order.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <attikos/attention/attention.hpp>
 #include <attikos/attention/attention_backward.hpp>
 #include <attikos/core/dtypes.hpp>
@@ -272,6 +273,48 @@ void check_products(int m, int n, int k, int layout_a, int layout_b) {
   }
 }
 
+/// A right factor in panels that are as deep as it is, multiplied in steps along k: as calls of
+/// gemm with one packed ahead of time do it.
+template <class Kind, class Engine>
+void check_parts(int m, int n, int k, int step) {
+  constexpr bool vectors = std::is_same_v<Engine, Vectors>;
+  using Sum = typename Kind::Sum;
+  SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " in steps of " << step);
+  Random random(static_cast<std::uint64_t>(m + 100 * n + 10000 * k));
+  PackedFactor<Kind> a(random, m, k, 0), b(random, n, k, 1);
+  int const ld = (n + 15) / 16 * 16, room = (m + 15) / 16 * 16;
+  std::vector<std::uint32_t> left(static_cast<std::size_t>(room * row_words), ~0u);
+  std::vector<std::uint32_t> right(static_cast<std::size_t>((n + 31) / 32 * panel_words<Kind>(k)),
+                                   ~0u);
+  pack_right<Kind>(right.data(), b.factor(), k, n, vectors ? Kind::flip : detail::host::amx::flip);
+  std::vector<Sum> sums(static_cast<std::size_t>(room * ld));
+  for (int p = 0; p < k; p += step) {
+    int const depth = std::min(step, k - p);
+    auto const of_a = a.factor();
+    pack_left<Kind>(left.data(),
+                    {of_a.data + p * of_a.k_stride, of_a.neighbor_stride, of_a.k_stride}, m, depth);
+    PanelPart const part{panel_words<Kind>(k), p / Kind::values};
+    if constexpr (vectors) {
+      multiply<Kind>(left.data(), right.data(), sums.data(), ld, m, n, depth, p > 0, part);
+    } else {
+      Engine tiles;
+      detail::host::amx::multiply<Kind>(tiles, left.data(), right.data(), sums.data(), ld, m, n,
+                                        depth, p > 0, part);
+    }
+  }
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      double exact = 0;
+      for (int p = 0; p < k; ++p) exact += value_of<Kind>(a.at(i, p)) * value_of<Kind>(b.at(j, p));
+      auto const sum = sums[static_cast<std::size_t>(i * ld + j)];
+      if constexpr (std::is_same_v<Sum, float>)
+        ASSERT_EQ(sum, static_cast<float>(exact)) << i << ", " << j;
+      else
+        ASSERT_EQ(static_cast<std::int32_t>(sum), static_cast<std::int32_t>(exact))
+            << i << ", " << j;
+    }
+}
+
 template <class Kind, class Engine>
 void check_shapes(HostIsa needed) {
   if (detail::host::machine_isa() < needed) {
@@ -286,6 +329,10 @@ void check_shapes(HostIsa needed) {
         ++layout;
       }
   check_products<Kind, Engine>(3, 20, most_units * Kind::values, 0, 1);
+  for (int n : {15, 17, 48, 70}) {
+    check_parts<Kind, Engine>(13, n, 3 * most_units * Kind::values + 7, most_units * Kind::values);
+    check_parts<Kind, Engine>(33, n, 300, 128);
+  }
   for (int m = 1; m <= 2 * block_rows + 1; ++m)  // every height of a block
     check_products<Kind, Engine>(m, 48, 2 * Kind::values, 0, 0);
 }

@@ -123,6 +123,8 @@ struct GemmArgs {
   std::int64_t outer = 1, a_outer = 0, b_outer = 0;
   /// Tile that the caller chose.
   GemmTile tile;
+  /// B in the panels that a host's instructions read, see gemm/packed_b.hpp; b is then not read.
+  void const* packed_b = nullptr;
 };
 
 /// What a call may ask for beyond the product itself. See options.hpp.
@@ -148,7 +150,8 @@ struct GemmArgs {
   X(offsets, "it does not multiply groups of rows")                        \
   X(counts, "it does not count the rows of each matrix")                   \
   X(outer, "it does not sum over several products")                        \
-  X(tile, "its tile cannot be set")
+  X(tile, "its tile cannot be set")                                        \
+  X(packed_b, "it reads no packed B")
 
 enum class GemmOption : std::uint8_t { ATTIKOS_GEMM_ARGUMENTS(ATTIKOS_ARGUMENT_ENUMERATOR) };
 using GemmOptionSet = OptionSet<GemmOption>;
@@ -171,8 +174,8 @@ constexpr GemmOptionSet options_of(GemmArgs const& args) noexcept {
                                 pre_activation, type_pre_activation, pre_activation_batch,
                                 pre_activation_m, pre_activation_n, custom_epilogue, a_pointers,
                                 b_pointers, c_pointers, offsets, type_offsets, offsets_stride,
-                                groups, counts, counts_stride, outer, a_outer, b_outer, tile] =
-      args;
+                                groups, counts, counts_stride, outer, a_outer, b_outer, tile,
+                                packed_b] = args;
   using Option = GemmOption;
   constexpr GemmArgs unasked{};
   return GemmOptionSet() ATTIKOS_GEMM_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);

@@ -75,7 +75,7 @@ std::vector<tune::TileConfig> gemm_tile_candidates(abi::GemmArgs const& g,
 ///
 /// Throws what gemm() throws, and ResourceError if no candidate runs. A candidate that gemm()
 /// refuses is left out.
-template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const& c,
                                GemmOptions const& options, tune::TileCache& cache,

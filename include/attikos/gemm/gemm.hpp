@@ -9,6 +9,7 @@
 #include <attikos/gemm/gemm_cuda.hpp>
 #include <attikos/gemm/gemm_kokkos_kernels.hpp>
 #include <attikos/gemm/gemm_portable.hpp>
+#include <attikos/gemm/pack_b.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -37,13 +38,16 @@ void gemm_run(char const* operation, Exec const& exec, abi::GemmArgs const& args
 }
 
 /// Checks, then explains or runs.
-template <ExecutionSpace Exec, GemmMatrix A, GemmMatrix B, GemmMatrix C, class... Extras>
+template <ExecutionSpace Exec, GemmMatrix A, GemmRight B, GemmMatrix C, class... Extras>
 void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOptions const& options,
                    Explanation* log, Extras const&... extras) {
   using TA = gemm_element_t<A>;
   using TB = gemm_element_t<B>;
   using TC = gemm_element_t<C>;
   abi::GemmArgs const args = gemm_arguments(gemm_tensors<Exec>(a, b, c, extras...), options);
+  if constexpr (is_packed_b<B>) {
+    if (log != nullptr) log->packed_b = b.layout.to_string();
+  }
   auto const custom = find_extra<Epilogue>(extras...);
   if constexpr (is_present<decltype(custom)>) {
     using Scalar = GemmScalar<TA, TB, TC>;
@@ -64,7 +68,8 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///
 /// \param exec     execution space instance; the call is asynchronous on it and never fences
 /// \param a        [m, k] or [batch, m, k] ([k, m] with `trans_a`)
-/// \param b        [k, n] or [batch, k, n] ([n, k] with `trans_b`)
+/// \param b        [k, n] or [batch, k, n] ([n, k] with `trans_b`), or on hosts what pack_b() made
+///                 of a matrix of A's type
 /// \param c        [m, n] or [batch, m, n]; read only where beta ≠ 0
 /// \param options  factors, transposition, activation, precision, kernel, tile (see GemmOptions)
 /// \param extras   in any order:
@@ -83,6 +88,10 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// its bits may then depend on the batch. matrix_pointers() may stand for
 /// any of the three. Any strides; all extents may be 0, and k = 0 gives the epilogue of 0. Outputs
 /// overlap nothing, but the residual may be C itself; what lies behind pointers is not looked at.
+///
+/// A packed B changes neither bits nor options, `trans_b` included: scales are those of the matrix
+/// that was packed. It was packed for host_isa() of this process, else UnsupportedError names both.
+/// A tile's columns are then whole panels. No BLAS takes the call, only the portable kernel.
 ///
 /// Types: A and B are double, float, float16, bfloat16, float8_e4m3 or float8_e5m2 in any mix, C is
 /// one of them or int8, summed in double if one of the three is double and in float otherwise. A C
@@ -113,7 +122,7 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// Source: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS
 /// 34(3), 2008; scales in blocks after DeepSeek-AI, "DeepSeek-V3 Technical Report",
 /// arXiv:2412.19437.
-template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 void gemm(Exec const& exec, A const& a, B const& b, C const& c, GemmOptions const& options = {},
           Extras const&... extras) {
@@ -121,7 +130,7 @@ void gemm(Exec const& exec, A const& a, B const& b, C const& c, GemmOptions cons
 }
 
 /// The same on an instance of the default execution space.
-template <detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 void gemm(A const& a, B const& b, C const& c, GemmOptions const& options = {},
           Extras const&... extras) {
@@ -130,7 +139,7 @@ void gemm(A const& a, B const& b, C const& c, GemmOptions const& options = {},
 
 /// Which kernel gemm() would run for these arguments, and why not the others. Throws what gemm()
 /// would throw.
-template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 Explanation explain(op::Gemm, Exec const& exec, A const& a, B const& b, C const& c,
                     GemmOptions const& options = {}, Extras const&... extras) {
@@ -140,7 +149,7 @@ Explanation explain(op::Gemm, Exec const& exec, A const& a, B const& b, C const&
 }
 
 /// The same for an instance of the default execution space.
-template <detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 Explanation explain(op::Gemm tag, A const& a, B const& b, C const& c,
                     GemmOptions const& options = {}, Extras const&... extras) {

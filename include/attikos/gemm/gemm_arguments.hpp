@@ -35,6 +35,11 @@ struct GemmOperands {
 /// Extents, strides and pointers of the product; `is_grouped` where rows of A and C are grouped.
 inline abi::GemmArgs gemm_matrices(char const* operation, GemmOperands const& given,
                                    GemmOptions const& options, bool is_grouped) {
+  PackedLayout const* const packed = given.b.packed;
+  if (packed != nullptr && packed->trans_b != options.trans_b)
+    raise<UnsupportedError>(operation, ": trans_b is ", options.trans_b ? "true" : "false",
+                            "; expected ", packed->trans_b ? "true" : "false",
+                            ", as in the call of pack_b() that packed B.", given.text());
   GemmOperand const a = given.a.transposed(options.trans_a);
   GemmOperand const b = given.b.transposed(options.trans_b);
   GemmOperand const& c = given.c;
@@ -59,6 +64,7 @@ inline abi::GemmArgs gemm_matrices(char const* operation, GemmOperands const& gi
   g.a = a.data;
   g.b = b.data;
   g.c = const_cast<void*>(c.data);
+  if (packed != nullptr && packed->form != PackedForm::plain) g.packed_b = b.data;
   g.a_pointers = a.pointers;
   g.b_pointers = b.pointers;
   g.c_pointers = const_cast<void* const*>(c.pointers);
@@ -370,7 +376,7 @@ AnyTensor gemm_scale_tensor(View const& view) {
 }
 
 /// The tensors of a call without their static types, which are checked here.
-template <ExecutionSpace Exec, GemmMatrix A, GemmMatrix B, GemmMatrix C, class... Extras>
+template <ExecutionSpace Exec, GemmMatrix A, GemmRight B, GemmMatrix C, class... Extras>
 GemmTensors gemm_tensors(A const& a, B const& b, C const& c, Extras const&... extras) {
   using TA = gemm_element_t<A>;
   using TB = gemm_element_t<B>;
@@ -391,6 +397,11 @@ GemmTensors gemm_tensors(A const& a, B const& b, C const& c, Extras const&... ex
                 "attikos::gemm: element types must be double, float, float16, bfloat16 or float8 "
                 "in any mix (C may be int8 too), or int8 x int8 -> int32, int8, float, float16, "
                 "bfloat16");
+  if constexpr (is_packed_b<B>)
+    static_assert(std::is_same_v<TA, TB> &&
+                      std::is_same_v<GemmAccumulator<TA, TB, TC>, typename PackedKind<TB>::Acc>,
+                  "attikos::gemm: a packed B is for an A of its own element type, and for a C that "
+                  "is not double unless they are");
   // What a wrapper of the given kind holds, or Absent.
   auto const view = [](auto const& wrapper) {
     if constexpr (is_present<decltype(wrapper)>) {

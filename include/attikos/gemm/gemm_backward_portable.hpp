@@ -219,7 +219,7 @@ struct GemmGroupSum {
       for (std::int64_t p = range.first; p < range.last; p += step) {
         int const depth = static_cast<int>(range.last - p < step ? range.last - p : step);
         product.add_products(team, memory, {a.at(0, p), g.a_m, g.a_k}, {b.at(p, 0), g.b_k, g.b_n},
-                             row0, col0, rows, cols, depth, !empty);
+                             row0, col0, 0, rows, cols, depth, !empty);
         empty = false;
       }
     }

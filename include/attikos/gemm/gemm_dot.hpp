@@ -22,6 +22,7 @@ namespace detail {
 struct GemmDotOfAny {
   static constexpr bool exists = false;
   static constexpr bool any_depth = true;
+  static constexpr int values = 1;
   static constexpr int streamed_rows = 0;
   static constexpr bool rounds = false;
   static constexpr HostIsa isa = HostIsa::compiled;
@@ -40,6 +41,7 @@ struct GemmFused {
   static constexpr bool exists = true;
   /// Sums are the same in whatever steps of at most `k` they are taken.
   static constexpr bool any_depth = true;
+  static constexpr int values = 1;  ///< neighbors along k that a packed unit holds
   static constexpr HostIsa isa = HostIsa::avx512;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::fused_columns<Acc>;
   static constexpr int k = host::avx512::fused_depth;  ///< packed at once
@@ -81,6 +83,27 @@ struct GemmFused {
     host::avx512::fused_multiply<Acc>(left, right, std::int64_t{depth} * cols, sums, ld, rows_of_a,
                                       cols_of_b, depth, accumulate);
   }
+
+  /// Elements of a whole right factor in panels, each as deep as the factor.
+  static constexpr std::int64_t packed_words(std::int64_t k_of_b, std::int64_t n) {
+    return round_up<std::int64_t>(n, cols) * k_of_b;
+  }
+  /// Packs columns [col, col + count) of it, at most a panel that begins at a multiple of `cols`.
+  template <class B>
+  static void pack_panel(HostIsa, Acc* packed, Block<B const> const& b, int k_of_b,
+                         std::int64_t col, int count) {
+    host::pack_panels<cols, Acc, B>(packed + col * k_of_b, k_of_b,
+                                    {b.at(0, col), b.row_stride, b.col_stride}, k_of_b, count);
+  }
+  /// multiply() with such a factor from row p and column col on, a multiple of `cols`.
+  template <class A>
+  static void multiply_packed(HostIsa, Acc* left, Acc const* packed, std::int64_t k_of_b,
+                              std::int64_t p, std::int64_t col, Block<A const> const& a, Acc* sums,
+                              int ld, int rows_of_a, int cols_of_b, int depth, bool accumulate) {
+    host::pack_rows<Acc, A>(left, host::avx512::fused_row, a, rows_of_a, depth);
+    host::avx512::fused_multiply<Acc>(left, packed + col * k_of_b + p * cols, k_of_b * cols, sums,
+                                      ld, rows_of_a, cols_of_b, depth, accumulate);
+  }
 };
 
 template <class Acc, class A, class B>
@@ -93,6 +116,7 @@ struct GemmDotOf {
   using Packed = std::uint32_t;
   static constexpr bool exists = true;
   static constexpr bool any_depth = false;
+  static constexpr int values = Kind::values;
   static constexpr int streamed_rows = Kind::moves ? 0 : host::avx512::streamed_rows;
   /// Whether round_rows() is what storing sums as bfloat16 is.
   static constexpr bool rounds = std::is_same_v<Kind, host::avx512::Bfloat16Pairs>;
@@ -158,6 +182,50 @@ struct GemmDotOf {
     host::avx512::multiply<Kind>(left, right, sums, ld, rows_of_a, cols_of_b, depth, accumulate);
   }
 
+  /// Part of a whole right factor in panels, each as deep as the factor: where the first panel
+  /// begins, and from which unit on.
+  struct PackedPart {
+    std::uint32_t const* right;
+    host::avx512::PanelPart part;
+  };
+  /// That from row p on, a multiple of a unit's values, and from column col, a multiple of `cols`.
+  static PackedPart packed_part(std::uint32_t const* packed, std::int64_t k_of_b, std::int64_t p,
+                                std::int64_t col) {
+    std::int64_t const words = host::avx512::panel_words<Kind>(static_cast<int>(k_of_b));
+    return {packed + col / cols * words, {words, static_cast<int>(p / Kind::values)}};
+  }
+  /// Words of it. The last panel has one vector of columns where that is enough.
+  static constexpr std::int64_t packed_words(std::int64_t k_of_b, std::int64_t n) {
+    std::int64_t const words = host::avx512::panel_words<Kind>(static_cast<int>(k_of_b));
+    std::int64_t const vectors = (n + vector_cols - 1) / vector_cols;
+    return words / 2 * vectors;
+  }
+  /// Packs columns [col, col + count) of it, at most a panel.
+  template <class B>
+  static void pack_panel(HostIsa isa_used, std::uint32_t* packed, Block<B const> const& b,
+                         int k_of_b, std::int64_t col, int count) {
+    host::avx512::pack_right<Kind>(packed + col / cols * host::avx512::panel_words<Kind>(k_of_b),
+                                   factor(b.at(0, col), b.col_stride, b.row_stride), k_of_b, count,
+                                   flip(isa_used));
+  }
+  /// multiply() with such a part.
+  template <class Acc, class A>
+  static void multiply_packed(HostIsa isa_used, std::uint32_t* left, std::uint32_t const* packed,
+                              std::int64_t k_of_b, std::int64_t p, std::int64_t col,
+                              Block<A const> const& a, Acc* sums, int ld, int rows_of_a,
+                              int cols_of_b, int depth, bool accumulate) {
+    host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
+                                  depth);
+    PackedPart const b = packed_part(packed, k_of_b, p, col);
+    if (uses_tiles(isa_used)) {
+      host::amx::Tiles tiles;
+      return host::amx::multiply<Kind>(tiles, left, b.right, sums, ld, rows_of_a, cols_of_b, depth,
+                                       accumulate, b.part);
+    }
+    host::avx512::multiply<Kind>(left, b.right, sums, ld, rows_of_a, cols_of_b, depth, accumulate,
+                                 b.part);
+  }
+
   /// Stores `rows` × `cols` sums of pairs, none of which is subnormal, as bfloat16.
   template <class C>
   static void round_rows(C* to, std::int64_t stride, float const* sums, int ld, int rows_of_c,
@@ -170,16 +238,18 @@ struct GemmDotOf {
   /// Takes the zero points off the sums of packed factors: Σ(a − z)(b − y) = Σab − z·Σb − y·Σa +
   /// depth·z·y, exactly modulo 2³². A zero point is at `zero[index · stride]`, 0 where there are
   /// none.
-  static void subtract_zero_points(HostIsa isa_used, std::uint32_t const* left,
-                                   std::uint32_t const* right, std::int32_t const* zero_a,
-                                   std::int64_t stride_a, std::int32_t const* zero_b,
-                                   std::int64_t stride_b, std::uint32_t* sums, int ld,
-                                   int rows_of_a, int cols_of_b, int depth) {
-    for (int j0 = 0; j0 < cols_of_b; j0 += cols) {
+  static void subtract_zero_points(HostIsa isa_used, std::uint32_t const* left, PackedPart const& b,
+                                   std::int32_t const* zero_a, std::int64_t stride_a,
+                                   std::int32_t const* zero_b, std::int64_t stride_b,
+                                   std::uint32_t* sums, int ld, int rows_of_a, int cols_of_b,
+                                   int depth) {
+    std::uint32_t const* right = b.right;
+    for (int j0 = 0; j0 < cols_of_b; j0 += cols, right += b.part.words) {
       int const count = cols_of_b - j0 < cols ? cols_of_b - j0 : cols;
       std::uint32_t of_b[cols];
-      host::avx512::column_sums(right, of_b, depth, count, flip(isa_used));
-      right += host::avx512::panel_words<Kind>(depth);
+      host::avx512::column_sums(
+          right + std::int64_t{b.part.unit} * (count > vector_cols ? cols : vector_cols), of_b,
+          depth, count, flip(isa_used));
       for (int i = 0; i < rows_of_a; ++i) {
         std::uint32_t const z = zero_a == nullptr ? 0u : zero_a[i * stride_a];
         std::uint32_t const of_a = left[i * host::avx512::row_words + host::avx512::most_units];

@@ -5,6 +5,7 @@
 
 #include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/gemm/gemm_options.hpp>
+#include <attikos/gemm/packed_b.hpp>
 #include <string>
 
 namespace attikos {
@@ -20,6 +21,10 @@ inline constexpr bool is_matrix_pointers<MatrixPointers<T>> = true;
 template <class T>
 concept GemmMatrix = TensorLike<T> || is_matrix_pointers<std::remove_cvref_t<T>>;
 
+/// What it takes as the right factor: that, or what pack_b() made of a matrix.
+template <class T>
+concept GemmRight = GemmMatrix<T> || is_packed_b<std::remove_cvref_t<T>>;
+
 template <class T>
 struct GemmElement;
 template <TensorLike T>
@@ -32,9 +37,14 @@ struct GemmElement<MatrixPointers<T>> {
   using type = typename ElementOf<std::remove_cv_t<T>>::type;
   static constexpr int rank = 3;
 };
-template <GemmMatrix T>
+template <class T>
+struct GemmElement<PackedB<T>> {
+  using type = T;
+  static constexpr int rank = 2;
+};
+template <GemmRight T>
 using gemm_element_t = typename GemmElement<std::remove_cvref_t<T>>::type;
-template <GemmMatrix T>
+template <GemmRight T>
 inline constexpr int gemm_rank = GemmElement<std::remove_cvref_t<T>>::rank;
 
 /// One operand as it was given. Rank 2 has a batch of 1 with stride 0.
@@ -45,14 +55,21 @@ struct GemmOperand {
   int rank = 2;
   std::int64_t batch = 1, rows = 0, cols = 0;
   std::int64_t batch_stride = 0, row_stride = 0, col_stride = 0;
+  /// Of a packed right factor, what `data` holds.
+  PackedLayout const* packed = nullptr;
 
   std::string text() const {
     std::string const lead = rank == 3 ? std::to_string(batch) + ", " : "";
     return "[" + lead + std::to_string(rows) + ", " + std::to_string(cols) + "] " +
-           dtype_name(type) + (pointers != nullptr ? " behind pointers" : "");
+           dtype_name(type) +
+           (pointers != nullptr ? " behind pointers"
+            : packed != nullptr ? ", packed"
+                                : "");
   }
   /// The memory that the host sees: of matrices behind pointers the array of these.
   AnyTensor any() const {
+    if (packed != nullptr)
+      return {data, DType::uint8, 1, {static_cast<std::int64_t>(packed->bytes)}, {1}};
     if (pointers != nullptr) return {pointers, DType::int64, 1, {batch}, {1}};
     if (rank == 2) return {data, type, 2, {rows, cols}, {row_stride, col_stride}};
     return {data, type, 3, {batch, rows, cols}, {batch_stride, row_stride, col_stride}};
@@ -112,6 +129,27 @@ GemmOperand checked_operand(char const* operation, char const* name, T const& x)
                    " is null; expected one pointer for each of ", x.count, " matrices");
     return result;
   }
+}
+
+/// A packed right factor as B was given, without strides where it has panels.
+template <ExecutionSpace Exec, class T>
+GemmOperand checked_operand(char const* operation, char const*, PackedB<T> const& x) {
+  static_assert(
+      is_host_space<Exec>,
+      "attikos: a packed B is for execution spaces of hosts; kernels of devices read B as "
+      "it is");
+  check_packed_b(operation, x);
+  GemmOperand result;
+  result.data = x.memory.data();
+  result.type = x.layout.type;
+  result.rows = x.layout.trans_b ? x.layout.n : x.layout.k;
+  result.cols = x.layout.trans_b ? x.layout.k : x.layout.n;
+  if (x.layout.form == PackedForm::plain) {
+    result.row_stride = result.cols;
+    result.col_stride = 1;
+  }
+  result.packed = &x.layout;
+  return result;
 }
 
 /// The same for a matrix that is written.

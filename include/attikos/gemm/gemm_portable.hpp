@@ -12,47 +12,13 @@
 #include <attikos/gemm/gemm_dot.hpp>
 #include <attikos/gemm/gemm_epilogue.hpp>
 #include <attikos/gemm/gemm_groups.hpp>
+#include <attikos/gemm/gemm_portable_tile.hpp>
 #include <attikos/gemm/gemm_small.hpp>
-#include <attikos/tune/tile_config.hpp>
 #include <string>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
-
-/// Tile extents of one launch. The k extent is fixed per execution space, so that sums do not
-/// depend on the rest.
-struct GemmTile {
-  int m, n, k;
-};
-
-/// Chooses the tile: large enough to amortize packing, small enough that every core has work. On a
-/// host of register blocks of `block_rows` × `block_cols`.
-template <class Traits>
-GemmTile choose_gemm_tile(std::int64_t m, std::int64_t n, std::int64_t batch, int concurrency,
-                          std::size_t acc_size, [[maybe_unused]] int block_rows = Traits::rows,
-                          [[maybe_unused]] int block_cols = Traits::cols) {
-  if constexpr (!Traits::host) {
-    return {64, acc_size > 4 ? 32 : 64, 16};
-  } else {
-    (void)acc_size;
-    GemmTile tile{block_rows * 16, block_cols * 8, 256};
-    auto const tiles = [&] {
-      return ((m + tile.m - 1) / tile.m) * ((n + tile.n - 1) / tile.n) * batch;
-    };
-    // Two tiles for each thread at least, while packing still pays.
-    while (tiles() < 2 * concurrency && (tile.m > block_rows * 4 || tile.n > block_cols * 2)) {
-      bool const shrink_m =
-          tile.m > block_rows * 4 && (tile.m >= tile.n || tile.n <= block_cols * 2);
-      (shrink_m ? tile.m : tile.n) /= 2;
-    }
-    tile.m =
-        static_cast<int>(std::min<std::int64_t>(tile.m, round_up<std::int64_t>(m, block_rows)));
-    tile.n =
-        static_cast<int>(std::min<std::int64_t>(tile.n, round_up<std::int64_t>(n, block_cols)));
-    return tile;
-  }
-}
 
 /// Kernel body: one team computes one tile of one product, or a run of small products. `Function`
 /// is the caller's epilogue, or Absent.
@@ -86,8 +52,8 @@ struct GemmPortable {
   }
   /// Whether all rows are so few that a host reads the right factor where it lies, and packs none.
   KOKKOS_INLINE_FUNCTION bool streams() const {
-    return dots() && Dot::template streams<B>(isa) && g.m <= int{Dot::streamed_rows} &&
-           (g.b_k == 1 || g.b_n == 1);
+    return dots() && g.packed_b == nullptr && Dot::template streams<B>(isa) &&
+           g.m <= int{Dot::streamed_rows} && (g.b_k == 1 || g.b_n == 1);
   }
   /// k that is packed at once. Dot products of pairs take what fits their rows, whatever the tile
   /// says, so that their pairs are the same for every tile.
@@ -109,7 +75,7 @@ struct GemmPortable {
     return std::int64_t{tile.m} * lda();
   }
   KOKKOS_INLINE_FUNCTION std::int64_t b_count() const {
-    if (streams()) return 0;
+    if (streams() || g.packed_b != nullptr) return 0;
     if constexpr (Dot::exists) {
       if (dots()) return Dot::right_words(tile.n);
     }
@@ -210,7 +176,7 @@ struct GemmPortable {
       for (std::int64_t p = 0; p < g.k; p += step()) {
         int const depth = static_cast<int>(g.k - p < step() ? g.k - p : step());
         add_products(team, memory, {block_a.at(0, p), g.a_m, g.a_k},
-                     {block_b.at(p, 0), g.b_k, g.b_n}, at.row, col0, rows, cols, depth,
+                     {block_b.at(p, 0), g.b_k, g.b_n}, at.row, col0, p, rows, cols, depth,
                      !sums_empty);
         sums_empty = false;
         std::int64_t const done = p + depth;
@@ -236,20 +202,27 @@ struct GemmPortable {
   }
 
   /// c (+)= a · b, `depth` ≤ step() deep; zero points are those of rows from row0, columns from
-  /// col0.
+  /// col0, and a packed b is that from row p, column col0 on.
   KOKKOS_INLINE_FUNCTION void add_products(Team const& team, Memory const& memory,
                                            Block<A const> const& a, Block<B const> const& b,
-                                           std::int64_t row0, std::int64_t col0, int rows, int cols,
-                                           int depth, bool accumulate) const {
+                                           std::int64_t row0, std::int64_t col0, std::int64_t p,
+                                           int rows, int cols, int depth, bool accumulate) const {
     if constexpr (Dot::exists) {
       if (dots()) {
         KOKKOS_IF_ON_HOST(
-            (add_dot_products(memory, a, b, row0, col0, rows, cols, depth, accumulate);))
+            (add_dot_products(memory, a, b, row0, col0, p, rows, cols, depth, accumulate);))
         return;
       }
     }
-    int const ldb = Traits::host ? tile.k : padded_n();
     pack_rows<Traits>(team, memory.a, lda(), a, rows, depth);
+    if constexpr (Traits::host) {
+      if (g.packed_b != nullptr)
+        return multiply<Traits>(team, memory.a, lda(),
+                                static_cast<Acc const*>(g.packed_b) + col0 * g.k + p * Traits::cols,
+                                static_cast<int>(g.k), memory.c, memory.ldc, rows, cols, depth,
+                                accumulate);
+    }
+    int const ldb = Traits::host ? tile.k : padded_n();
     pack_panels<Traits>(team, memory.b, ldb, b, depth, cols);
     team.team_barrier();
     if constexpr (std::is_integral_v<Acc>)
@@ -261,21 +234,29 @@ struct GemmPortable {
 
   /// The same on instructions that a host chose.
   void add_dot_products(Memory const& memory, Block<A const> const& a, Block<B const> const& b,
-                        std::int64_t row0, std::int64_t col0, int rows, int cols, int depth,
-                        bool accumulate) const {
+                        std::int64_t row0, std::int64_t col0, std::int64_t p, int rows, int cols,
+                        int depth, bool accumulate) const {
     using Packed = typename Dot::Packed;
     auto* const left = reinterpret_cast<Packed*>(memory.a);
     auto* const right = reinterpret_cast<Packed*>(memory.b);
-    Dot::multiply(isa, left, right, a, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
+    auto const* const packed = static_cast<Packed const*>(g.packed_b);
+    if (packed != nullptr)
+      Dot::multiply_packed(isa, left, packed, g.k, p, col0, a, memory.c, memory.ldc, rows, cols,
+                           depth, accumulate);
+    else
+      Dot::multiply(isa, left, right, a, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
     if constexpr (std::is_integral_v<Acc>) {
       if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
       auto const from = [](std::int32_t const* zero, std::int64_t offset) {
         return zero == nullptr ? nullptr : zero + offset;
       };
-      Dot::subtract_zero_points(
-          isa, left, right, from(g.zero_point_a, row0 * g.zero_point_a_stride),
-          g.zero_point_a_stride, from(g.zero_point_b, col0 * g.zero_point_b_stride),
-          g.zero_point_b_stride, memory.c, memory.ldc, rows, cols, depth);
+      Dot::subtract_zero_points(isa, left,
+                                packed != nullptr ? Dot::packed_part(packed, g.k, p, col0)
+                                                  : Dot::packed_part(right, depth, 0, 0),
+                                from(g.zero_point_a, row0 * g.zero_point_a_stride),
+                                g.zero_point_a_stride,
+                                from(g.zero_point_b, col0 * g.zero_point_b_stride),
+                                g.zero_point_b_stride, memory.c, memory.ldc, rows, cols, depth);
     }
   }
 
@@ -355,76 +336,6 @@ struct GemmPortable {
 template <class Traits>
 bool shares_small_gemms(abi::GemmArgs const& g) {
   return is_small_gemm(g) && (Traits::host || g.batch >= 4096);
-}
-
-/// What a tile means for this problem: no extent reaches further than the problem does, rounded up
-/// to the register block.
-template <class Traits>
-tune::TileConfig used_tile(GemmTile const& tile, abi::GemmArgs const& g) {
-  auto const used = [](int size, std::int64_t extent, int multiple) {
-    std::int64_t const all = round_up<std::int64_t>(std::max<std::int64_t>(extent, 1), multiple);
-    return static_cast<int>(std::min<std::int64_t>(std::max(size, multiple), all));
-  };
-  return {used(tile.m, g.m, Traits::rows), used(tile.n, g.n, Traits::cols), used(tile.k, g.k, 1)};
-}
-
-/// Columns of a tile whose right factor is read where it lies: long stretches of its rows, of which
-/// sums stay in the nearest cache, but two tiles for each thread where that leaves 64 columns.
-inline int streamed_columns(abi::GemmArgs const& g, int concurrency, int block_cols,
-                            std::size_t acc_size) {
-  std::int64_t const rows = std::max<std::int64_t>(g.m, 1);
-  std::int64_t const nearest = 16384 / static_cast<std::int64_t>(acc_size) / rows;
-  std::int64_t const share = g.n * std::max<std::int64_t>(g.batch, 1) / (2 * concurrency);
-  std::int64_t const columns =
-      std::clamp<std::int64_t>(share, 64, std::max<std::int64_t>(nearest, 64));
-  return static_cast<int>(
-      std::min(round_up<std::int64_t>(columns, block_cols),
-               round_up<std::int64_t>(std::max<std::int64_t>(g.n, 1), block_cols)));
-}
-
-/// Sets the kernel's instruction set, and a tile for it. Throws what host_isa() throws.
-template <class Kernel, class Exec>
-void set_automatic_gemm_tile(Kernel& kernel, Exec const& exec) {
-  using Traits = typename Kernel::Traits;
-  abi::GemmArgs const& g = kernel.g;
-  if constexpr (Traits::host) kernel.isa = host_isa();
-  bool const dots = kernel.dots();
-  kernel.tile = choose_gemm_tile<Traits>(
-      g.m, g.n, g.batch, concurrency_of(exec), sizeof(typename Kernel::Acc),
-      dots ? Kernel::Dot::rows : Traits::rows, dots ? Kernel::Dot::cols : Traits::cols);
-  if (dots) kernel.tile.k = Kernel::Dot::k;
-  if constexpr (Traits::host) {
-    if (kernel.streams())
-      kernel.tile.n = streamed_columns(g, concurrency_of(exec), Kernel::Dot::cols,
-                                       sizeof(typename Kernel::Acc));
-  }
-}
-
-/// Sets the kernel's tile: what the caller chose, and the rest automatic. Throws if the kernel
-/// cannot run it.
-template <class Kernel, class Exec>
-void set_gemm_tile(Kernel& kernel, Exec const& exec) {
-  using Traits = typename Kernel::Traits;
-  abi::GemmArgs const& g = kernel.g;
-  // Groups share the rows: together they have the tiles of one matrix, and a few more.
-  set_automatic_gemm_tile(kernel, exec);
-  kernel.blocked = g.k > 128 && ((g.scale_a.data != nullptr && g.scale_a.col != 0) ||
-                                 (g.scale_b.data != nullptr && g.scale_b.row != 0));
-  if (kernel.blocked) kernel.tile.k = std::min(kernel.tile.k, 128);
-  if (!has_tile(g)) return;
-  auto const tile =
-      tune::completed({g.tile.m, g.tile.n, g.tile.k}, used_tile<Traits>(kernel.tile, g));
-  tune::TileLimits limits{g.m, g.n, g.k, Traits::rows, Traits::cols, 1};
-  limits.max_bytes =
-      static_cast<std::size_t>(Kernel::Policy::scratch_size_max(Traits::scratch_level));
-  if (!Traits::host) limits.max_bytes -= 1024;  // Kokkos itself uses some of it
-  tune::check_tile("gemm", tile, limits, [&](tune::TileConfig const& t) {
-    kernel.tile = {t.tile_m, t.tile_n, t.tile_k};
-    return kernel.bytes();
-  });
-  if (kernel.blocked && 128 % tile.tile_k != 0)
-    raise<UnsupportedError>("gemm: tile_k is ", tile.tile_k,
-                            "; expected a divisor of 128, since scales change every 128 products");
 }
 
 /// The tile that the portable kernel would use; zeros where it has none. Throws what it would throw

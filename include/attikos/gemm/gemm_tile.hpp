@@ -37,7 +37,7 @@ std::vector<tune::TileConfig> gemm_kernel_tiles(Exec const& exec, abi::GemmArgs 
 /// products, or of a kernel that has one tile only. Rows of a compiled kernel's tile are those of
 /// all blocks of a cluster. Setting what comes back gives the same bits.
 /// Throws what gemm() would throw.
-template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <ExecutionSpace Exec, detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 tune::TileConfig gemm_tile(Exec const& exec, A const& a, B const& b, C const& c,
                            GemmOptions const& options = {}, Extras const&... extras) {
@@ -52,7 +52,7 @@ tune::TileConfig gemm_tile(Exec const& exec, A const& a, B const& b, C const& c,
 }
 
 /// The same for an instance of the default execution space.
-template <detail::GemmMatrix A, detail::GemmMatrix B, detail::GemmMatrix C,
+template <detail::GemmMatrix A, detail::GemmRight B, detail::GemmMatrix C,
           detail::GemmExtra... Extras>
 tune::TileConfig gemm_tile(A const& a, B const& b, C const& c, GemmOptions const& options = {},
                            Extras const&... extras) {

@@ -26,11 +26,15 @@ struct Explanation {
   /// What it uses of a host's instructions that are chosen at run time, e.g. "avx512_bf16"; empty:
   /// nothing.
   std::string instructions;
+  /// What a packed B of gemm() is, e.g. "[512, 768] bfloat16 in pairs, panels of 32 columns", or
+  /// "… as a plain copy"; empty: B was not packed.
+  std::string packed_b;
 
   /// One line per candidate, for a person.
   std::string to_string() const {
     std::string text = "runs " + kernel;
     if (!instructions.empty()) text += " (" + instructions + ")";
+    if (!packed_b.empty()) text += "\n  packed B: " + packed_b;
     for (auto const& entry : rejected) text += "\n  not " + entry.kernel + ": " + entry.reason;
     return text;
   }
