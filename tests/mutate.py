@@ -70,7 +70,7 @@ FAMILIES = {
     ),
     "mlp": (
         ["mlp/gated_mlp_arguments.hpp", "mlp/gated_mlp_portable.hpp", "mlp/gated_mlp_backward.hpp"],
-        ["unit/mlp/test_error_messages_gated_mlp.cpp", "parity/test_gated_mlp.cpp"],
+        ["unit/mlp/test_error_messages_gated_mlp.cpp", "parity/test_gated_mlp.cpp", "parity/test_packed_weights.cpp"],
     ),
     "norm": (
         ["norm/norm_rows.hpp", "norm/layer_norm.hpp", "norm/rms_norm.hpp", "norm/layer_norm_backward.hpp",

@@ -226,7 +226,7 @@ TEST(PackedB, IsRefusedWithoutItsMemory) {
   auto moved = pack_b(Space(), b, memory);
   moved.memory = {memory.data() + 8, size};
   expect_error<ResourceError>([&] { gemm(Space(), a, moved, c); },
-                              {"attikos::gemm: packed B begins at ", "divisible by 64"});
+                              {"attikos::gemm: B begins at ", "divisible by 64"});
   // C must not lie in what B is read from.
   Matrix<float> const over(reinterpret_cast<float*>(memory.data()), 4, 60);
   Matrix<float> few("few", 4, 50);

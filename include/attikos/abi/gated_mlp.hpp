@@ -30,10 +30,17 @@ struct GatedMlpArgs {
   std::int64_t up_intermediate = 0, up_hidden = 0;
   std::int64_t out_batch = 0, out_token = 0, out_intermediate = 0;
   Activation activation = Activation::silu;
+  /// The weights in the panels that a host's instructions read, see gemm/packed_b.hpp; what they
+  /// stand for is then not read.
+  void const* packed_gate = nullptr;
+  void const* packed_up = nullptr;
 };
 
 /// What a call may ask for beyond the products themselves. See options.hpp.
-#define ATTIKOS_GATED_MLP_ARGUMENTS(X) X(activation, "it has no activation but silu")
+#define ATTIKOS_GATED_MLP_ARGUMENTS(X)             \
+  X(activation, "it has no activation but silu")   \
+  X(packed_gate, "it reads no packed gate_weight") \
+  X(packed_up, "it reads no packed up_weight")
 
 enum class GatedMlpOption : std::uint8_t {
   ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_ENUMERATOR)
@@ -48,7 +55,8 @@ constexpr GatedMlpOptionSet options_of(GatedMlpArgs const& args) noexcept {
   [[maybe_unused]] auto const& [x, gate_weight, up_weight, out, type_x, type_weight, type_out,
                                 batch, tokens, hidden, intermediate, x_batch, x_token, x_hidden,
                                 gate_intermediate, gate_hidden, up_intermediate, up_hidden,
-                                out_batch, out_token, out_intermediate, activation] = args;
+                                out_batch, out_token, out_intermediate, activation, packed_gate,
+                                packed_up] = args;
   using Option = GatedMlpOption;
   constexpr GatedMlpArgs unasked{};
   return GatedMlpOptionSet() ATTIKOS_GATED_MLP_ARGUMENTS(ATTIKOS_ARGUMENT_ASKED);

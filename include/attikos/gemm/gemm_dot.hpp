@@ -66,13 +66,18 @@ struct GemmFused {
     return std::int64_t{round_up(n, cols)} * k;
   }
 
-  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way; b is not where
-  /// rows are few.
-  template <class A, class B>
-  static void multiply(HostIsa, Acc* left, [[maybe_unused]] Acc* right, Block<A const> const& a,
+  /// Packs rows of a, `depth` ≤ k deep.
+  template <class A>
+  static void pack_left(Acc* left, Block<A const> const& a, int rows_of_a, int depth) {
+    host::pack_rows<Acc, A>(left, host::avx512::fused_row, a, rows_of_a, depth);
+  }
+
+  /// sums (+)= left · b, `depth` deep, b packed into `right` on the way, but not where rows are
+  /// few.
+  template <class B>
+  static void multiply(HostIsa, Acc const* left, [[maybe_unused]] Acc* right,
                        Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
                        int depth, bool accumulate) {
-    host::pack_rows<Acc, A>(left, host::avx512::fused_row, a, rows_of_a, depth);
     if constexpr (std::is_same_v<Acc, B>) {
       if (rows_of_a <= streamed_rows && (b.row_stride == 1 || b.col_stride == 1))
         return host::avx512::stream_multiply<host::avx512::Fused<Acc>>(
@@ -96,11 +101,9 @@ struct GemmFused {
                                     {b.at(0, col), b.row_stride, b.col_stride}, k_of_b, count);
   }
   /// multiply() with such a factor from row p and column col on, a multiple of `cols`.
-  template <class A>
-  static void multiply_packed(HostIsa, Acc* left, Acc const* packed, std::int64_t k_of_b,
-                              std::int64_t p, std::int64_t col, Block<A const> const& a, Acc* sums,
-                              int ld, int rows_of_a, int cols_of_b, int depth, bool accumulate) {
-    host::pack_rows<Acc, A>(left, host::avx512::fused_row, a, rows_of_a, depth);
+  static void multiply_packed(HostIsa, Acc const* left, Acc const* packed, std::int64_t k_of_b,
+                              std::int64_t p, std::int64_t col, Acc* sums, int ld, int rows_of_a,
+                              int cols_of_b, int depth, bool accumulate) {
     host::avx512::fused_multiply<Acc>(left, packed + col * k_of_b + p * cols, k_of_b * cols, sums,
                                       ld, rows_of_a, cols_of_b, depth, accumulate);
   }
@@ -159,14 +162,19 @@ struct GemmDotOf {
     return {reinterpret_cast<Element const*>(data), neighbor_stride, k_stride};
   }
 
-  /// sums (+)= a · b, `depth` ≤ k deep, packed into `left` and `right` on the way; b is not where
-  /// rows are few. `sums` has whole_rows() rows.
-  template <class Acc, class A, class B>
-  static void multiply(HostIsa isa_used, std::uint32_t* left, std::uint32_t* right,
-                       Block<A const> const& a, Block<B const> const& b, Acc* sums, int ld,
-                       int rows_of_a, int cols_of_b, int depth, bool accumulate) {
+  /// Packs rows of a, `depth` ≤ k deep; there is room for whole_rows() of them.
+  template <class A>
+  static void pack_left(std::uint32_t* left, Block<A const> const& a, int rows_of_a, int depth) {
     host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
                                   depth);
+  }
+
+  /// sums (+)= left · b, `depth` deep, b packed into `right` on the way, but not where rows are
+  /// few. `sums` has whole_rows() rows.
+  template <class Acc, class B>
+  static void multiply(HostIsa isa_used, std::uint32_t const* left, std::uint32_t* right,
+                       Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
+                       int depth, bool accumulate) {
     if constexpr (!Kind::moves) {
       if (streams<B>(isa_used) && rows_of_a <= streamed_rows &&
           (b.row_stride == 1 || b.col_stride == 1))
@@ -209,13 +217,11 @@ struct GemmDotOf {
                                    flip(isa_used));
   }
   /// multiply() with such a part.
-  template <class Acc, class A>
-  static void multiply_packed(HostIsa isa_used, std::uint32_t* left, std::uint32_t const* packed,
-                              std::int64_t k_of_b, std::int64_t p, std::int64_t col,
-                              Block<A const> const& a, Acc* sums, int ld, int rows_of_a,
-                              int cols_of_b, int depth, bool accumulate) {
-    host::avx512::pack_left<Kind>(left, factor(a.data, a.row_stride, a.col_stride), rows_of_a,
-                                  depth);
+  template <class Acc>
+  static void multiply_packed(HostIsa isa_used, std::uint32_t const* left,
+                              std::uint32_t const* packed, std::int64_t k_of_b, std::int64_t p,
+                              std::int64_t col, Acc* sums, int ld, int rows_of_a, int cols_of_b,
+                              int depth, bool accumulate) {
     PackedPart const b = packed_part(packed, k_of_b, p, col);
     if (uses_tiles(isa_used)) {
       host::amx::Tiles tiles;

@@ -240,11 +240,12 @@ struct GemmPortable {
     auto* const left = reinterpret_cast<Packed*>(memory.a);
     auto* const right = reinterpret_cast<Packed*>(memory.b);
     auto const* const packed = static_cast<Packed const*>(g.packed_b);
+    Dot::pack_left(left, a, rows, depth);
     if (packed != nullptr)
-      Dot::multiply_packed(isa, left, packed, g.k, p, col0, a, memory.c, memory.ldc, rows, cols,
-                           depth, accumulate);
+      Dot::multiply_packed(isa, left, packed, g.k, p, col0, memory.c, memory.ldc, rows, cols, depth,
+                           accumulate);
     else
-      Dot::multiply(isa, left, right, a, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
+      Dot::multiply(isa, left, right, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
     if constexpr (std::is_integral_v<Acc>) {
       if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
       auto const from = [](std::int32_t const* zero, std::int64_t offset) {

@@ -124,32 +124,38 @@ inline void check_packed_alignment(char const* operation, char const* name, void
                          "; expected an address divisible by ", packed_b_alignment);
 }
 
+/// The memory that a packed factor is.
+template <class T>
+AnyTensor packed_memory(PackedB<T> const& b) {
+  return {b.memory.data(), DType::uint8, 1, {static_cast<std::int64_t>(b.layout.bytes)}, {1}};
+}
+
 /// Throws unless the memory holds what this process would pack.
 template <class T>
-void check_packed_b(char const* operation, PackedB<T> const& b) {
+void check_packed_b(char const* operation, PackedB<T> const& b, char const* name = "B") {
   PackedLayout const& x = b.layout;
   if (x.version != packed_b_version)
-    raise<UnsupportedError>(operation, ": B was packed in layout version ", x.version,
+    raise<UnsupportedError>(operation, ": ", name, " was packed in layout version ", x.version,
                             "; expected ", packed_b_version, ", which this library packs in");
   if (x.type != dtype_of<T>)
-    raise<DtypeError>(operation, ": B holds packed ", dtype_name(x.type), "; expected ",
+    raise<DtypeError>(operation, ": ", name, " holds packed ", dtype_name(x.type), "; expected ",
                       dtype_name(dtype_of<T>));
   if (x.k < 0 || x.n < 0)
-    raise<ShapeError>(operation, ": packed B has extents [", x.k, ", ", x.n,
+    raise<ShapeError>(operation, ": packed ", name, " has extents [", x.k, ", ", x.n,
                       "]; expected 0 or more");
   if (HostIsa const isa = host_isa(); x.isa != isa)
-    raise<UnsupportedError>(operation, ": B was packed for ", host_isa_name(x.isa),
+    raise<UnsupportedError>(operation, ": ", name, " was packed for ", host_isa_name(x.isa),
                             ", but this process uses ", host_isa_name(isa),
                             " (ATTIKOS_HOST_ISA); expected one packed for it by pack_b()");
   PackedLayout const own = packed_b_layout<T>(x.isa, x.k, x.n, x.trans_b);
   if (!(x == own))
-    raise<UnsupportedError>(operation, ": B is ", x.to_string(), ", ", x.bytes, " bytes; expected ",
-                            own.to_string(), ", ", own.bytes,
+    raise<UnsupportedError>(operation, ": ", name, " is ", x.to_string(), ", ", x.bytes,
+                            " bytes; expected ", own.to_string(), ", ", own.bytes,
                             " bytes, as code compiled with these flags reads it");
   if (b.memory.extent(0) < x.bytes)
-    raise<ResourceError>(operation, ": packed B has ", b.memory.extent(0),
+    raise<ResourceError>(operation, ": packed ", name, " has ", b.memory.extent(0),
                          " bytes; expected at least ", x.bytes);
-  check_packed_alignment(operation, "packed B", b.memory.data());
+  check_packed_alignment(operation, name, b.memory.data());
 }
 
 }  // namespace detail

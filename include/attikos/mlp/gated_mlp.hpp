@@ -13,7 +13,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// Checks, then explains (log given) or runs (log null).
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, MlpWeight W, MlpWeight U, TensorLike Out>
 void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
                         Out const& out, GatedMlpOptions const& options, Explanation* log) {
   check_output<Exec>(out);
@@ -21,16 +21,22 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
       gated_mlp_arguments<Exec>("gated_mlp", "out", x, gate_weight, up_weight, out, options);
   check_outputs("gated_mlp", {{"out", any_tensor(out)}},
                 {{"x", any_tensor(x)},
-                 {"gate_weight", any_tensor(gate_weight)},
-                 {"up_weight", any_tensor(up_weight)}});
-  using Kernels = typename Specializations<op::GatedMlp, Exec, element_t<X>, element_t<W>,
-                                           element_t<Out>>::kernels;
+                 {"gate_weight", weight_memory(gate_weight)},
+                 {"up_weight", weight_memory(up_weight)}});
+  using TW = weight_element_t<W>;
+  using Kernels =
+      typename Specializations<op::GatedMlp, Exec, element_t<X>, TW, element_t<Out>>::kernels;
   bool const done = choose_kernel("gated_mlp", Kernels{}, options.kernel, args, exec, log,
                                   [&]<class Kernel>(std::type_identity<Kernel>) {
                                     if (log == nullptr) Kernel::run(args, exec);
                                   });
-  if (!done && log == nullptr)
-    gated_mlp_portable<element_t<X>, element_t<W>, element_t<Out>>(exec, args);
+  if (done) return;
+  if (log == nullptr) return gated_mlp_portable<element_t<X>, TW, element_t<Out>>(exec, args);
+  log->instructions = gated_mlp_portable_instructions<element_t<X>, TW, element_t<Out>>(exec);
+  if constexpr (is_packed_b<W>) log->packed_b = "gate_weight " + gate_weight.layout.to_string();
+  if constexpr (is_packed_b<U>)
+    log->packed_b +=
+        (log->packed_b.empty() ? "" : ", ") + ("up_weight " + up_weight.layout.to_string());
 }
 
 }  // namespace detail
@@ -40,8 +46,9 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 ///
 /// \param exec         execution space instance; the call is asynchronous on it and never fences
 /// \param x            [tokens, hidden] or [batch, seqlen, hidden]
-/// \param gate_weight  Wg, [intermediate, hidden]
-/// \param up_weight    Wu, [intermediate, hidden]
+/// \param gate_weight  Wg, [intermediate, hidden], or on hosts what pack_b() made of it with
+///                     `trans_b` (x of its type)
+/// \param up_weight    Wu, as Wg
 /// \param out          [tokens, intermediate] or [batch, seqlen, intermediate]; must not overlap
 ///                     the inputs
 /// \param options      activation (silu, gelu, gelu_tanh), kernel (see GatedMlpOptions)
@@ -53,7 +60,8 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 ///
 /// Types: double, float, float16, bfloat16 for x, for both weights, and for out; everything up to
 /// the store is computed in float, in double if one of them is double. Host sums run over hidden in
-/// ascending order in blocks of 256.
+/// ascending order in blocks of 256; instructions that host_isa() chose may take pairs at a time.
+/// Packed weights change no bit; see pack_b() for what else a call with them may throw.
 ///
 /// Error, with G = Σ|x||Wg|, U = Σ|x||Wu|, k = hidden: |computed − exact| ≤ (1.13·k·G + 25·|gate|)·
 /// ε_acc·|up| + |act(gate)|·(k·U + |up|)·ε_acc + ε_out·|exact|.
@@ -63,14 +71,15 @@ void gated_mlp_dispatch(Exec const& exec, X const& x, W const& gate_weight, U co
 /// Throws ShapeError, StrideError, Error, UnsupportedError before anything is launched or written.
 ///
 /// Source: N. Shazeer, "GLU Variants Improve Transformer", arXiv:2002.05202.
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, detail::MlpWeight W, detail::MlpWeight U,
+          TensorLike Out>
 void gated_mlp(Exec const& exec, X const& x, W const& gate_weight, U const& up_weight,
                Out const& out, GatedMlpOptions const& options = {}) {
   detail::gated_mlp_dispatch(exec, x, gate_weight, up_weight, out, options, nullptr);
 }
 
 /// The same on an instance of the default execution space.
-template <TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <TensorLike X, detail::MlpWeight W, detail::MlpWeight U, TensorLike Out>
 void gated_mlp(X const& x, W const& gate_weight, U const& up_weight, Out const& out,
                GatedMlpOptions const& options = {}) {
   gated_mlp(Kokkos::DefaultExecutionSpace{}, x, gate_weight, up_weight, out, options);
@@ -78,7 +87,8 @@ void gated_mlp(X const& x, W const& gate_weight, U const& up_weight, Out const& 
 
 /// Which kernel gated_mlp() would run for these arguments, and why not the others. Throws what
 /// gated_mlp() would throw.
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, detail::MlpWeight W, detail::MlpWeight U,
+          TensorLike Out>
 Explanation explain(op::GatedMlp, Exec const& exec, X const& x, W const& gate_weight,
                     U const& up_weight, Out const& out, GatedMlpOptions const& options = {}) {
   Explanation result;
@@ -87,7 +97,7 @@ Explanation explain(op::GatedMlp, Exec const& exec, X const& x, W const& gate_we
 }
 
 /// The same for an instance of the default execution space.
-template <TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <TensorLike X, detail::MlpWeight W, detail::MlpWeight U, TensorLike Out>
 Explanation explain(op::GatedMlp tag, X const& x, W const& gate_weight, U const& up_weight,
                     Out const& out, GatedMlpOptions const& options = {}) {
   return explain(tag, Kokkos::DefaultExecutionSpace{}, x, gate_weight, up_weight, out, options);

@@ -6,6 +6,7 @@
 #include <attikos/abi/gated_mlp.hpp>
 #include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/epilogue/activation.hpp>
+#include <attikos/gemm/packed_b.hpp>
 #include <attikos/mlp/gated_mlp_options.hpp>
 
 namespace attikos {
@@ -20,6 +21,67 @@ using GatedMlpAccumulator =
 template <class T>
 inline constexpr bool is_mlp_element = std::is_same_v<T, double> || std::is_same_v<T, float> ||
                                        std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+
+/// What gated_mlp() takes as a weight: a tensor, or what pack_b() made of one.
+template <class T>
+concept MlpWeight = TensorLike<T> || is_packed_b<std::remove_cvref_t<T>>;
+
+template <class T>
+struct MlpWeightOf {
+  using type = element_t<T>;
+  static constexpr int rank = rank_of<T>;
+};
+template <class T>
+struct MlpWeightOf<PackedB<T>> {
+  using type = T;
+  static constexpr int rank = 2;
+};
+template <MlpWeight W>
+using weight_element_t = typename MlpWeightOf<std::remove_cvref_t<W>>::type;
+
+/// A weight as kernels see it, and what of it is packed in panels, or null.
+template <class T>
+struct MlpWeightRef {
+  TensorRef<T const, 2> weight;
+  void const* packed;
+};
+
+/// Checks a weight. One that is packed has the extents that it was given with, and strides where it
+/// is a plain copy.
+template <ExecutionSpace Exec, MlpWeight W>
+auto weight_ref(char const* operation, char const* name, W const& w) {
+  using T = weight_element_t<W>;
+  static_assert(MlpWeightOf<std::remove_cvref_t<W>>::rank == 2,
+                "attikos::gated_mlp: weights have rank 2");
+  if constexpr (is_packed_b<W>) {
+    static_assert(
+        is_host_space<Exec>,
+        "attikos::gated_mlp: packed weights are for execution spaces of hosts; kernels of "
+        "devices read weights as they are");
+    check_packed_b(operation, w, name);
+    if (!w.layout.trans_b)
+      raise<UnsupportedError>(operation, ": ", name, " was packed with trans_b = false; expected ",
+                              "true, since weights are [intermediate, hidden]");
+    bool const plain = w.layout.form == PackedForm::plain;
+    auto const* const data = static_cast<T const*>(static_cast<void const*>(w.memory.data()));
+    return MlpWeightRef<T>{
+        {data, {w.layout.n, w.layout.k}, {plain ? w.layout.k : 0, plain ? 1 : 0}},
+        plain ? nullptr : w.memory.data()};
+  } else {
+    check_tensor<Exec, W>();
+    check_extents(operation, name, w);
+    return MlpWeightRef<T>{to_const_ref(w), nullptr};
+  }
+}
+
+/// The memory of a weight.
+template <MlpWeight W>
+AnyTensor weight_memory(W const& w) {
+  if constexpr (is_packed_b<W>)
+    return packed_memory(w);
+  else
+    return any_tensor(w);
+}
 
 /// [tokens, width] or [batch, tokens, width] as [batch, tokens, width].
 template <class T, int Rank>
@@ -57,30 +119,32 @@ void check_extents_of(char const* operation, char const* name, TensorRef<T, Rank
 
 /// Checks everything that forward and backward share and fills the arguments. `out` is the result,
 /// or in a backward call its gradient, which is only read.
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike U, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, MlpWeight W, MlpWeight U, TensorLike Out>
 abi::GatedMlpArgs gated_mlp_arguments(char const* operation, char const* out_name, X const& x,
                                       W const& gate_weight, U const& up_weight, Out const& out,
                                       GatedMlpOptions const& options) {
   check_tensor<Exec, X>();
-  check_tensor<Exec, W>();
-  check_tensor<Exec, U>();
   check_tensor<Exec, Out>();
   static_assert(rank_of<X> == 2 || rank_of<X> == 3, "attikos::gated_mlp: x has rank 2 or 3");
   static_assert(rank_of<Out> == rank_of<X>, "attikos::gated_mlp: x and out have one rank");
-  static_assert(rank_of<W> == 2 && rank_of<U> == 2, "attikos::gated_mlp: weights have rank 2");
-  static_assert(std::is_same_v<element_t<W>, element_t<U>>,
+  using TW = weight_element_t<W>;
+  static_assert(std::is_same_v<TW, weight_element_t<U>>,
                 "attikos::gated_mlp: both weights have one element type");
-  static_assert(is_mlp_element<element_t<X>> && is_mlp_element<element_t<W>> &&
-                    is_mlp_element<element_t<Out>>,
-                "attikos::gated_mlp: element types must be double, float, float16 or bfloat16");
+  static_assert(
+      is_mlp_element<element_t<X>> && is_mlp_element<TW> && is_mlp_element<element_t<Out>>,
+      "attikos::gated_mlp: element types must be double, float, float16 or bfloat16");
+  if constexpr (is_packed_b<W> || is_packed_b<U>)
+    static_assert(std::is_same_v<element_t<X>, TW> &&
+                      std::is_same_v<GatedMlpAccumulator<element_t<X>, TW, element_t<Out>>,
+                                     typename PackedKind<TW>::Acc>,
+                  "attikos::gated_mlp: packed weights are for an x of their own element type, and "
+                  "for an out that is not double unless they are");
   check_extents(operation, "x", x);
-  check_extents(operation, "gate_weight", gate_weight);
-  check_extents(operation, "up_weight", up_weight);
+  auto const [gate, packed_gate] = weight_ref<Exec>(operation, "gate_weight", gate_weight);
+  auto const [up, packed_up] = weight_ref<Exec>(operation, "up_weight", up_weight);
   check_extents(operation, out_name, out);
 
   auto const ref_x = to_const_ref(x);
-  auto const gate = to_const_ref(gate_weight);
-  auto const up = to_const_ref(up_weight);
   auto const ref_out = to_ref(out);
   auto const x3 = as_batches(ref_x);
   auto const out3 = as_batches(ref_out);
@@ -112,7 +176,7 @@ abi::GatedMlpArgs gated_mlp_arguments(char const* operation, char const* out_nam
   g.up_weight = up.data;
   g.out = const_cast<element_t<Out>*>(to.data);  // a backward call's is not written through this
   g.type_x = dtype_of<element_t<X>>;
-  g.type_weight = dtype_of<element_t<W>>;
+  g.type_weight = dtype_of<TW>;
   g.type_out = dtype_of<element_t<Out>>;
   g.batch = from.extent[0];
   g.tokens = from.extent[1];
@@ -129,6 +193,8 @@ abi::GatedMlpArgs gated_mlp_arguments(char const* operation, char const* out_nam
   g.out_token = to.stride[1];
   g.out_intermediate = to.stride[2];
   g.activation = options.activation;
+  g.packed_gate = packed_gate;
+  g.packed_up = packed_up;
   return g;
 }
 

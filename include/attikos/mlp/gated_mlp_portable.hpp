@@ -10,6 +10,7 @@
 #include <attikos/core/launch.hpp>
 #include <attikos/core/rows/gradient.hpp>
 #include <attikos/core/tile.hpp>
+#include <attikos/gemm/packed_b.hpp>
 #include <attikos/mlp/gated_mlp_arguments.hpp>
 
 namespace attikos {
@@ -26,26 +27,28 @@ struct GatedMlpTile {
 /// has one of each in.
 template <class Traits>
 GatedMlpTile choose_gated_mlp_tile(std::int64_t tokens, std::int64_t intermediate,
-                                   std::int64_t batch, int concurrency, std::size_t acc_size) {
+                                   std::int64_t batch, int concurrency, std::size_t acc_size,
+                                   [[maybe_unused]] int block_rows = Traits::rows,
+                                   [[maybe_unused]] int block_cols = Traits::cols) {
   if constexpr (!Traits::host) {
     // 45 KiB of shared memory: below the 48 KiB that a block has without asking.
     return acc_size > 4 ? GatedMlpTile{64, 32, 8} : GatedMlpTile{64, 64, 16};
   } else {
     (void)acc_size;
-    GatedMlpTile tile{Traits::rows * 16, Traits::cols * 4, 256};
+    GatedMlpTile tile{block_rows * 16, block_cols * 4, 256};
     auto const tiles = [&] {
       return ((tokens + tile.m - 1) / tile.m) * ((intermediate + tile.n - 1) / tile.n) * batch;
     };
     // Two tiles for each thread at least, while packing still pays.
-    while (tiles() < 2 * concurrency && (tile.m > Traits::rows * 4 || tile.n > Traits::cols)) {
+    while (tiles() < 2 * concurrency && (tile.m > block_rows * 4 || tile.n > block_cols)) {
       bool const shrink_m =
-          tile.m > Traits::rows * 4 && (tile.m >= 2 * tile.n || tile.n <= Traits::cols);
+          tile.m > block_rows * 4 && (tile.m >= 2 * tile.n || tile.n <= block_cols);
       (shrink_m ? tile.m : tile.n) /= 2;
     }
     tile.m = static_cast<int>(
-        std::min<std::int64_t>(tile.m, round_up<std::int64_t>(tokens, Traits::rows)));
+        std::min<std::int64_t>(tile.m, round_up<std::int64_t>(tokens, block_rows)));
     tile.n = static_cast<int>(
-        std::min<std::int64_t>(tile.n, round_up<std::int64_t>(intermediate, Traits::cols)));
+        std::min<std::int64_t>(tile.n, round_up<std::int64_t>(intermediate, block_cols)));
     return tile;
   }
 }
@@ -128,6 +131,7 @@ struct GatedMlpGradients {
 template <class Exec, class X, class W, class Acc, class End>
 struct GatedMlpPortable {
   using Traits = TileTraits<Exec, Acc>;
+  using Dot = std::conditional_t<Traits::host, GemmDot<Acc, X, W>, GemmDotOfAny>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
 
@@ -135,29 +139,47 @@ struct GatedMlpPortable {
   End end;
   GatedMlpTile tile;
   std::int64_t tiles_m, tiles_n;
+  HostIsa isa = HostIsa::compiled;
 
   static constexpr int x_padding =
       Traits::host ? 16 : 1;  // keeps the rows of x out of one another's cache sets
 
+  /// Whether instructions that a host chose at run time multiply.
+  KOKKOS_INLINE_FUNCTION bool dots() const { return Dot::exists && isa >= Dot::isa; }
   KOKKOS_INLINE_FUNCTION int ldx() const { return tile.k + x_padding; }
-  KOKKOS_INLINE_FUNCTION int padded_n() const { return round_up(tile.n, Traits::cols); }
-  KOKKOS_INLINE_FUNCTION std::int64_t weight_count() const {
+  KOKKOS_INLINE_FUNCTION int padded_n() const {
+    return round_up(tile.n, dots() ? int{Dot::cols} : int{Traits::cols});
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t x_count() const {
+    if constexpr (Dot::exists) {
+      if (dots()) return Dot::left_words(tile.m);
+    }
+    return std::int64_t{tile.m} * ldx();
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t weight_count(void const* packed) const {
+    if (packed != nullptr) return 0;
+    if constexpr (Dot::exists) {
+      if (dots()) return Dot::right_words(tile.n);
+    }
     return std::int64_t{tile.k} * padded_n();
   }
   KOKKOS_INLINE_FUNCTION std::int64_t result_count() const {
+    if constexpr (Dot::exists) {
+      if (dots()) return std::int64_t{Dot::whole_rows(tile.m)} * padded_n();
+    }
     return std::int64_t{tile.m} * padded_n();
   }
 
   std::size_t bytes() const {
-    return scratch_bytes<Acc>(std::int64_t{tile.m} * ldx()) +
-           2 * scratch_bytes<Acc>(weight_count()) + 2 * scratch_bytes<Acc>(result_count());
+    return scratch_bytes<Acc>(x_count()) + scratch_bytes<Acc>(weight_count(g.packed_gate)) +
+           scratch_bytes<Acc>(weight_count(g.packed_up)) + 2 * scratch_bytes<Acc>(result_count());
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     constexpr int level = Traits::scratch_level;
-    Acc* const x = scratch<Acc>(team, level, std::int64_t{tile.m} * ldx());
-    Acc* const gate_weight = scratch<Acc>(team, level, weight_count());
-    Acc* const up_weight = scratch<Acc>(team, level, weight_count());
+    Acc* const x = scratch<Acc>(team, level, x_count());
+    Acc* const gate_weight = scratch<Acc>(team, level, weight_count(g.packed_gate));
+    Acc* const up_weight = scratch<Acc>(team, level, weight_count(g.packed_up));
     Acc* const gate = scratch<Acc>(team, level, result_count());
     Acc* const up = scratch<Acc>(team, level, result_count());
 
@@ -176,25 +198,28 @@ struct GatedMlpPortable {
         g.gate_intermediate};
     Block<W const> const block_up{static_cast<W const*>(g.up_weight) + col0 * g.up_intermediate,
                                   g.up_hidden, g.up_intermediate};
-    int const ld = Traits::host ? tile.k : padded_n();
-    int const multiplied = Traits::host ? cols : padded_n();
-
     for (std::int64_t p = 0; p < g.hidden; p += tile.k) {
       int const depth = static_cast<int>(g.hidden - p < tile.k ? g.hidden - p : tile.k);
-      pack_rows<Traits>(team, x, ldx(), Block<X const>{block_x.at(0, p), g.x_token, g.x_hidden},
-                        rows, depth);
-      pack_panels<Traits>(team, gate_weight, ld,
-                          Block<W const>{block_gate.at(p, 0), g.gate_hidden, g.gate_intermediate},
-                          depth, cols);
-      pack_panels<Traits>(team, up_weight, ld,
-                          Block<W const>{block_up.at(p, 0), g.up_hidden, g.up_intermediate}, depth,
-                          cols);
-      team.team_barrier();
-      multiply<Traits>(team, x, ldx(), gate_weight, ld, gate, padded_n(), rows, multiplied, depth,
-                       p > 0);
-      multiply<Traits>(team, x, ldx(), up_weight, ld, up, padded_n(), rows, multiplied, depth,
-                       p > 0);
-      team.team_barrier();
+      Block<X const> const of_x{block_x.at(0, p), g.x_token, g.x_hidden};
+      Block<W const> const of_gate{block_gate.at(p, 0), g.gate_hidden, g.gate_intermediate};
+      Block<W const> const of_up{block_up.at(p, 0), g.up_hidden, g.up_intermediate};
+      Part const part{p, col0, rows, cols, depth};
+      if constexpr (Traits::host) {
+        KOKKOS_IF_ON_HOST((pack_tokens(x, of_x, part);
+                           add_products(team, x, gate_weight, of_gate, g.packed_gate, gate, part);
+                           add_products(team, x, up_weight, of_up, g.packed_up, up, part);))
+      } else {
+        pack_rows<Traits>(team, x, ldx(), of_x, rows, depth);
+        pack_panels<Traits>(team, gate_weight, padded_n(), of_gate, depth, cols);
+        pack_panels<Traits>(team, up_weight, padded_n(), of_up, depth, cols);
+        team.team_barrier();
+        multiply<Traits>(team, x, ldx(), gate_weight, padded_n(), gate, padded_n(), rows,
+                         padded_n(), depth, p > 0);
+        multiply<Traits>(team, x, ldx(), up_weight, padded_n(), up, padded_n(), rows, padded_n(),
+                         depth, p > 0);
+        team.team_barrier();
+      }
+      static_cast<void>(part);
     }
     if (g.hidden == 0) {
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded_n()), [&](int i) {
@@ -204,6 +229,49 @@ struct GatedMlpPortable {
       team.team_barrier();
     }
     finish(team, gate, up, batch, row0, col0, rows, cols);
+  }
+
+  /// A step along the hidden extent: where it and the tile's columns begin, and extents.
+  struct Part {
+    std::int64_t p, col0;
+    int rows, cols, depth;
+  };
+
+  /// On a host: x of a step, packed as the instructions want it.
+  void pack_tokens(Acc* x, Block<X const> const& from, Part const& at) const {
+    if constexpr (Dot::exists) {
+      if (dots())
+        return Dot::pack_left(reinterpret_cast<typename Dot::Packed*>(x), from, at.rows, at.depth);
+    }
+    host::pack_rows<Acc, X>(x, ldx(), from, at.rows, at.depth);
+  }
+
+  /// On a host: sums (+)= x · the weight, which is packed into `room` or was ahead of time.
+  void add_products(Team const& team, Acc const* x, Acc* room, Block<W const> const& weight,
+                    void const* packed, Acc* sums, Part const& at) const {
+    if constexpr (Dot::exists) {
+      if (dots()) {
+        using Packed = typename Dot::Packed;
+        auto const* const left = reinterpret_cast<Packed const*>(x);
+        if (packed != nullptr)
+          Dot::multiply_packed(isa, left, static_cast<Packed const*>(packed), g.hidden, at.p,
+                               at.col0, sums, padded_n(), at.rows, at.cols, at.depth, at.p > 0);
+        else
+          Dot::multiply(isa, left, reinterpret_cast<Packed*>(room), weight, sums, padded_n(),
+                        at.rows, at.cols, at.depth, at.p > 0);
+        return;
+      }
+    }
+    Acc const* right = room;
+    int ld = tile.k;
+    if (packed != nullptr) {
+      right = static_cast<Acc const*>(packed) + at.col0 * g.hidden + at.p * Traits::cols;
+      ld = static_cast<int>(g.hidden);
+    } else {
+      host::pack_panels<Traits::cols, Acc, W>(room, ld, weight, at.depth, at.cols);
+    }
+    multiply<Traits>(team, x, ldx(), right, ld, sums, padded_n(), at.rows, at.cols, at.depth,
+                     at.p > 0);
   }
 
   KOKKOS_INLINE_FUNCTION void finish(Team const& team, Acc const* gate, Acc const* up,
@@ -234,8 +302,13 @@ void gated_mlp_products(Exec const& exec, char const* operation, char const* nam
   using Kernel = GatedMlpPortable<Exec, X, W, Acc, End>;
   using Traits = typename Kernel::Traits;
   Kernel kernel{args, end, {}, 0, 0};
-  kernel.tile = choose_gated_mlp_tile<Traits>(args.tokens, args.intermediate, args.batch,
-                                              concurrency_of(exec), sizeof(Acc));
+  if constexpr (Traits::host) kernel.isa = host_isa();
+  bool const dots = kernel.dots();
+  using Dot = typename Kernel::Dot;
+  kernel.tile = choose_gated_mlp_tile<Traits>(
+      args.tokens, args.intermediate, args.batch, concurrency_of(exec), sizeof(Acc),
+      dots ? Dot::rows : Traits::rows, dots ? Dot::cols : Traits::cols);
+  if (dots) kernel.tile.k = Dot::k;
   kernel.tiles_m = (args.tokens + kernel.tile.m - 1) / kernel.tile.m;
   kernel.tiles_n = (args.intermediate + kernel.tile.n - 1) / kernel.tile.n;
   typename Kernel::Policy policy(
@@ -244,6 +317,20 @@ void gated_mlp_products(Exec const& exec, char const* operation, char const* nam
   policy.set_scratch_size(Traits::scratch_level,
                           Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
   launch(operation, name, policy, kernel);
+}
+
+/// What the portable kernel uses of a host's instructions that are chosen at run time, by name;
+/// empty: nothing.
+template <class X, class W, class Out, class Exec>
+std::string gated_mlp_portable_instructions(Exec const&) {
+  using Acc = GatedMlpAccumulator<X, W, Out>;
+  using Kernel = GatedMlpPortable<Exec, X, W, Acc, GatedMlpStore<Out, Acc>>;
+  if constexpr (Kernel::Dot::exists) {
+    HostIsa const isa = host_isa();
+    if (isa < Kernel::Dot::isa) return "";
+    return host_isa_name(Kernel::Dot::uses_tiles(isa) ? HostIsa::amx : Kernel::Dot::isa);
+  }
+  return "";
 }
 
 template <class X, class W, class Out, class Exec>
