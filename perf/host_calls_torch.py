@@ -33,6 +33,7 @@ class Case:
     operations: float = 0
     moved: float = 0  #: bytes that have to move
     copied: Any = None  #: a tensor whose copy `moved` is held against
+    unpacked: Callable[[], Any] | None = None  #: ours with weights that are not packed ahead of time
 
 
 def verify(case):
@@ -106,6 +107,40 @@ def product(dtype, m, n, k, layout):
         return exact.to(torch.int32) if dtype == torch.int8 else exact
 
     return Case(labels, lambda: attikos.gemm(a, b), peers, expected, operations=2 * m * n * k)
+
+
+def packed_products(dtype, draw):
+    """The same with a b that is packed before the clock runs, ours and, where it has a way to, PyTorch's."""
+    while True:
+        for layout in draw.sample(("nn", "nt"), 2):
+            extents = [log_uniform(draw, 16, 4096) for _ in range(3)]
+            yield lambda e=extents, t=layout: packed_product(dtype, *e, t)
+
+
+def packed_product(dtype, m, n, k, layout):
+    a = normal(m, k, dtype=dtype)
+    b = normal(k, n, dtype=dtype) if layout[1] == "n" else normal(n, k, dtype=dtype)
+    turned = layout[1] == "t"
+    right, packed = b.T if turned else b, attikos.pack_b(b, trans_b=turned)
+    labels = {"dtype": name(dtype), "m": m, "n": n, "k": k, "layout": layout}
+    if dtype == torch.int8:
+        peers = {"int_mm": lambda: torch._int_mm(a, right)}
+    else:
+        weight = right.T.contiguous()
+        peers = {"mm": lambda: a @ right, "linear": lambda: F.linear(a, weight)}
+        try:  # what torch.compile makes of frozen weights
+            reordered = torch.ops.mkldnn._reorder_linear_weight(weight.to_mkldnn(), m)
+            linear = torch.ops.mkldnn._linear_pointwise
+            peers["packed linear"] = lambda: linear(a, reordered, None, "none", [], "")
+        except (AttributeError, RuntimeError):  # this build of PyTorch, or this type, has none
+            pass
+
+    def expected():
+        exact = a.double() @ right.double()
+        return exact.to(torch.int32) if dtype == torch.int8 else exact
+
+    return Case(labels, lambda: attikos.gemm(a, packed, trans_b=turned), peers, expected, operations=2 * m * n * k,
+                unpacked=lambda: attikos.gemm(a, b, trans_b=turned))  # fmt: skip
 
 
 def few_rows(dtype, draw):
@@ -417,6 +452,7 @@ F32, F64, BF16, F16, I8 = torch.float32, torch.float64, torch.bfloat16, torch.fl
 # {family: (its types, cases of one of them)}
 FAMILIES = {
     "products": ((F32, F64, BF16, F16, I8), products),
+    "packed_products": ((F32, BF16, F16, I8), packed_products),
     "few_rows": ((F32, F64, BF16), few_rows),
     "attention": ((F32, BF16, F64), lambda dtype, draw: attentions(dtype, draw, forward)),
     "backward": ((F32, BF16), lambda dtype, draw: attentions(dtype, draw, backward)),

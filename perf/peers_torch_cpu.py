@@ -10,6 +10,9 @@ that do other work. Families, all of them unless a list is given:
 
   products    float32, float64, bfloat16, float16, int8; log-uniform M, N, K in 16 ... 4096, the four ways to store a
               and b. float16 beside PyTorch's float32 product too, and OpenBLAS where it has the type, apart from ratio
+  packed_products  products with a b that is packed ahead of time (attikos.pack_b), float32, bfloat16, float16, int8, shapes
+              as of products; beside PyTorch's with and without packing, and ours without ("of unpacked": the time of that
+              over ours)
   few_rows    products of 1 to 8 rows, log-uniform N, K in 256 ... 8192, b as it is and transposed; "of copy" is the rate
               of reading b over that at which a copy of it in the same turns moves bytes, reads and writes
   attention   float32, bfloat16, float64, full and causal in turn; log-uniform batch 1 ... 16, heads 1 ... 32, length
@@ -88,6 +91,8 @@ def measure(family, case):
     with torch.no_grad():
         verify(case)
         calls = {"attikos": case.ours, **case.peers}
+        if case.unpacked is not None:
+            calls["unpacked"] = case.unpacked
         if case.copied is not None:
             target = torch.empty_like(case.copied)
             calls["copy"] = lambda: target.copy_(case.copied)
@@ -101,10 +106,13 @@ def measure(family, case):
     result = {"family": family, **labels, **{f"{way}:us": round(1e6 * t[0], 2) for way, t in found.items()}}
     seconds, least = ({way: t[which] for way, t in found.items()} for which in (0, 1))
     ours = seconds["attikos"]
-    others = [way for way in seconds if way not in ("attikos", "copy", "openblas")]
+    others = [way for way in seconds if way not in ("attikos", "copy", "openblas", "unpacked")]
     if others:
         result["ratio"] = significant(min(seconds[way] for way in others) / ours)
         result["ratio of least"] = significant(min(least[way] for way in others) / least["attikos"])
+    if "unpacked" in seconds:
+        result["of unpacked"] = significant(seconds["unpacked"] / ours)
+        result["of unpacked of least"] = significant(least["unpacked"] / least["attikos"])
     if "openblas" in seconds:
         result["openblas ratio"] = significant(seconds["openblas"] / ours)
     if case.operations:

@@ -24,7 +24,7 @@ def groups(report):
 
 
 def labels(case):
-    hidden = ("family", "ratio", "ratio of least", "openblas ratio", *SHARES)
+    hidden = ("family", "ratio", "ratio of least", "openblas ratio", "of unpacked", "of unpacked of least", *SHARES)
     return ", ".join(f"{key} {value}" for key, value in case.items() if key not in hidden and not key.endswith(":us"))
 
 
@@ -43,6 +43,9 @@ def summary(report, worst=10):
         openblas = spread(cases, "openblas ratio")
         if openblas:
             print("    beside OpenBLAS: geometric mean {:.2f}, tenth percentile {:.2f}, least {:.2f}".format(*openblas))
+        for key, of in (("of unpacked", "unpacked"), ("of unpacked of least", "unpacked by least times")):
+            if unpacked := spread(cases, key):
+                print("    x {}: geometric mean {:.2f}, tenth percentile {:.2f}, least {:.2f}".format(of, *unpacked))
         for case in cases:
             shares = [f"{key} {case[key]:.2f}" for key in SHARES if key in case]
             if shares and family != "drawn_rows":

@@ -69,6 +69,9 @@ static attikos_status masked_gemm(attikos_context* context, attikos_tensor const
   o->row_counts = t[3];
   return attikos_gemm(context, t[0], t[1], t[2], C_PASS(gemm, o));
 }
+static attikos_status pack_b(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_pack_b(context, t[0], 0, t[1]);
+}
 static attikos_status gemm_backward(attikos_context* context, attikos_tensor const* const* t) {
   C_OPTIONS(attikos_gemm_options, o, ATTIKOS_GEMM_OPTIONS_INIT);
   o->activation = ATTIKOS_ACTIVATION_RELU, o->pre_activation = t[3];
@@ -217,6 +220,7 @@ static c_call const c_calls[] = {
      {IN("A", 2, 6, 4), IN("B", 3, 2, 4, 5), OUT("C", 2, 6, 5), INT("grouped()", 1, 3)}},
     {"gemm", masked_gemm,
      {IN("A", 3, 2, 3, 4), IN("B", 3, 2, 4, 5), OUT("C", 3, 2, 3, 5), INT("masked()", 1, 2)}},
+    {"pack_b", pack_b, {IN("B", 2, 4, 10), {"packed", ATTIKOS_UINT8, 1, -1, 1, {320}}}},
     {"gemm_backward", gemm_backward,
      {IN("A", 2, 3, 4), IN("B", 2, 4, 5), IN("dout", 2, 3, 5), IN("pre_activation", 2, 3, 5), OUT("da", 2, 3, 4),
       OUT("db", 2, 4, 5), OUT("bias_gradient", 1, 5), OUT("c_gradient", 2, 3, 5)}},

@@ -57,6 +57,20 @@ void add_products(Operations<Exec>& list) {
          },
          output_of(row)});
   }
+  if constexpr (is_host_space<Exec>) {
+    auto a = filled<T, 2, Exec>({40, 300}, 84), b = filled<T, 2, Exec>({300, 50}, 85);
+    auto c = filled<T, 2, Exec>({40, 50}, 86);
+    auto const size = static_cast<std::int64_t>(pack_b_size(b->const_view()));
+    auto memory =
+        std::make_shared<Tensor<std::uint8_t, 1, Exec>>(std::array<std::int64_t, 1>{size});
+    list.push_back({"pack_b",
+                    [=](Exec const& exec) { pack_b(exec, b->const_view(), memory->view()); },
+                    output_of(memory)});
+    auto const packed = pack_b(Exec(), b->const_view());
+    list.push_back({"gemm",
+                    [=](Exec const& exec) { gemm(exec, a->const_view(), packed, c->view()); },
+                    output_of(c)});
+  }
   {
     auto a = filled<T, 2, Exec>({70, 90}, 79), b = filled<T, 2, Exec>({90, 50}, 80);
     auto dc = filled<T, 2, Exec>({70, 50}, 81);

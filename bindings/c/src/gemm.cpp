@@ -60,7 +60,7 @@ void read_rows(char const* operation, attikos_gemm_options const& o, Tensor cons
   visit_dtype<std::int32_t>(operation, counts.tensor, [](auto) {});
 }
 
-abi::GemmArgs GemmCall::check() const {
+abi::GemmArgs GemmCall::check(attikos::detail::GemmOperand const& operand_b) const {
   bool const exact = c.dtype == ATTIKOS_INT32;
   if (exact && (bias.given || residual.given || pre_activation.given))
     fail(ATTIKOS_UNSUPPORTED, operation,
@@ -73,7 +73,7 @@ abi::GemmArgs GemmCall::check() const {
   if (offsets.given)
     visit_dtype<std::int32_t, std::int64_t>(operation, offsets.tensor, [](auto) {});
   using attikos::detail::operand_of;
-  attikos::detail::GemmTensors t{{operand_of(a.any()), operand_of(b.any()), operand_of(c.any())},
+  attikos::detail::GemmTensors t{{operand_of(a.any()), operand_b, operand_of(c.any())},
                                  offsets.any(),
                                  counts.any(),
                                  bias.any(),
@@ -100,7 +100,14 @@ void read_gemm(GemmCall& call, attikos_tensor const* a, attikos_tensor const* b,
   constexpr char const* operation = GemmCall::operation;
   auto const& where = call.context;
   call.a = read_tensor(operation, "A", a, 2, 3, where);
-  call.b = read_tensor(operation, "B", b, 2, 3, where);
+  if (o.packed_b == nullptr) {
+    call.b = read_tensor(operation, "B", b, 2, 3, where);
+  } else {
+    call.b = read_unpacked(operation, b, false, where);
+    call.packed_b = read_optional_tensor(operation, "packed_b", o.packed_b, 1, 1, where);
+    expect_packed(operation, call.packed_b.tensor);
+    call.layout = read_packed_layout(operation, call.packed_b.tensor, call.b);
+  }
   call.c = read_tensor(operation, "C", c, 2, 3, where);
   read_rows(operation, o, call.a, call.b, call.c, call.offsets, call.counts, where);
   int const rank = call.c.rank;
@@ -136,7 +143,7 @@ void run_gemm(attikos_context* context, attikos_tensor const* a, attikos_tensor 
   constexpr char const* operation = GemmCall::operation;
   auto const& where = expect_context(operation, context);
   auto const o = read_gemm_options(operation, options);
-  GemmCall call{where, log, gemm_options(o), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
+  GemmCall call{where, log, gemm_options(o), {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {},
                 {},    {}};
   read_gemm(call, a, b, c, o);
   if (is_float8(call.a) || is_float8(call.b)) {

@@ -53,6 +53,7 @@ void refuse_forward_only(attikos_gemm_options const& o) {
   refuse(o.zero_point_a, "zero_point_a");
   refuse(o.zero_point_b, "zero_point_b");
   refuse(o.scale_out, "scale_out");
+  refuse(o.packed_b, "packed_b");
 }
 
 }  // namespace

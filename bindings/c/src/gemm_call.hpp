@@ -5,6 +5,7 @@
 #include <attikos/gemm/gemm.hpp>
 
 #include "options.hpp"
+#include "packed_b.hpp"
 #include "quantize_scale.hpp"
 
 namespace attikos::c {
@@ -47,19 +48,35 @@ struct GemmCall {
   GemmOptions options;
   Tensor a, b, c;
   OptionalTensor bias, residual, pre_activation, scale_a, scale_b, zero_point_a, zero_point_b,
-      device_scale, scale_out, offsets, counts;
+      device_scale, scale_out, offsets, counts, packed_b;
+  PackedLayout layout;  ///< of packed_b, in whose place B has no data
 
   /// The product's types are settled.
   template <class A, class B, class C>
   void run() const {
-    auto const arguments = check();
+    auto const arguments = check(operand_of_b<A, B, C>());
+    if (log != nullptr && packed_b.given) log->packed_b = layout.to_string();
     run_on(context, [&](auto const& exec) {
       attikos::detail::gemm_run<A, B, C>(operation, exec, arguments, options.kernel, log);
     });
   }
 
  private:
-  abi::GemmArgs check() const;
+  template <class A, class B, class C>
+  attikos::detail::GemmOperand operand_of_b() const {
+    using namespace attikos::detail;
+    if (!packed_b.given) return operand_of(b.any());
+    if constexpr (std::is_same_v<A, B> && (is_wide_real<B> || std::is_same_v<B, std::int8_t>)) {
+      GemmOperand operand =
+          checked_operand<Host>(operation, "B", packed_factor<B>(packed_b.tensor, layout));
+      operand.packed = &layout;
+      return operand;
+    } else {
+      fail(ATTIKOS_UNSUPPORTED, operation, ": packed_b goes with an A of B's type; A is ",
+           a.describe(), ", B is ", b.describe());
+    }
+  }
+  abi::GemmArgs check(attikos::detail::GemmOperand const& operand_b) const;
 };
 
 /// Products of int8, and those with a float8 side. See gemm_int8.cpp, gemm_float8.cpp.

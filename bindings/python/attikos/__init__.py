@@ -59,6 +59,7 @@ from .matmul import (
     tensor_core_gemm_int8,
     triton_matmul,
 )
+from .packed import PackedB, pack_b
 from .patching import Change, patch
 from .rows import (
     l2_normalize,
@@ -103,6 +104,7 @@ __all__ = [
     "GPUArch",
     "GPUCapabilities",
     "IntegerError",
+    "PackedB",
     "ResourceError",
     "ShapeMismatchError",
     "StrideError",
@@ -149,6 +151,7 @@ __all__ = [
     "merge_split_states",
     "merge_states",
     "naive_attention",
+    "pack_b",
     "patch",
     "print_gpu_info",
     "quantize",

@@ -306,11 +306,12 @@ def cross_entropy(logits: Any, labels: Any, smoothing: Any, ignored: Any, reduct
 
 def gemm(
     a: Any, b: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
-    activation: Any, compute: Any, accumulate: Any, kernel: Any, recorded: bool = False,
+    activation: Any, compute: Any, accumulate: Any, kernel: Any, recorded: bool = False, packed: Any = None,
 ) -> Any:  # fmt: skip
-    """recorded: PyTorch is to record a call that is plain but for gradients of a and b."""
+    """recorded: PyTorch is to record a call that is plain but for gradients of a and b. packed: the memory of a packed b,
+    of which b has type and extents alone."""
     way = _way(a, b)
-    if way == LONG or not (recorded or way != RECORDS) or _has_autocast():
+    if way == LONG or not (recorded and packed is None or way != RECORDS) or _has_autocast():
         return None
     if not (bias is None and residual is None or _go_along(bias, residual)):
         return None
@@ -325,10 +326,11 @@ def gemm(
             if way == OF_NUMPY:
                 if a.ndim != 2 or b.ndim != 2:
                     return None
-                out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), a.dtype)
+                dtype = np.int32 if a.dtype == np.int8 else a.dtype
+                out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), dtype)
             done = _functions["gemm"](
                 a, b, out, bias, residual, alpha, scale, trans_a, trans_b,
-                ACTIVATIONS["none" if activation is None else activation], number,
+                ACTIVATIONS["none" if activation is None else activation], number, packed,
             )  # fmt: skip
             return out if done is True else done
     except Exception:  # noqa: BLE001

@@ -85,6 +85,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_gemm_backward": (
         None, [c_void_p, _T, _T, _T, c_void_p, c_void_p],
     ),
+    "attikos_pack_b_size": (None, [c_void_p, _T, c_int32, POINTER(c_size_t)]),
+    "attikos_pack_b": (None, [c_void_p, _T, c_int32, _T]),
     "attikos_describe_options": (None, [c_char_p, *_TEXT]),
     "attikos_list_kernels": (None, [c_char_p, *_TEXT]),
     "attikos_attention": (None, [c_void_p, _T, _T, _T, _T, _T, c_void_p]),

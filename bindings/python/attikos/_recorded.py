@@ -45,7 +45,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
     def forward(context: Any, a: Any, b: Any, numbers: tuple[Any, ...]) -> Any:
         alpha, scale, trans_a, trans_b, compute = numbers
         try:
-            out = _product(a, b, None, None, None, alpha, scale, trans_a, trans_b, 0, compute)
+            out = _product(a, b, None, None, None, alpha, scale, trans_a, trans_b, 0, compute, None)
         except Exception:  # noqa: BLE001
             out = None
         if out is None:

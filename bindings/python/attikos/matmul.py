@@ -13,6 +13,7 @@ from ._arrays import NUMPY, TORCH, Call, Operand, operand_of, pointer_or_none
 from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
 from ._host import float32_numbers, int32_numbers
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
+from .packed import PackedB
 
 
 def activation_number(operation: str, name: str | None) -> int:
@@ -78,6 +79,8 @@ def _numbers(operation: str, **given: Any) -> Any:
 
 def _converted(operation: str, name: str, value: Any, like: Operand) -> Any:
     """One of the arrays that may be given as numbers."""
+    if name == "packed_b":
+        return value
     if name in _VECTORS and getattr(value, "ndim", 1) == 0 and not isinstance(value, np.generic):
         value = value.reshape(1)
     if value is None or name in _FACTORS:
@@ -209,7 +212,8 @@ def gemm(
 ) -> Any:  # fmt: skip
     """act(scale * (alpha * op(a) * op(b) + beta * c) + bias) + residual as a new array [m, n].
 
-    a [m, k] ([k, m] with trans_a), b [k, n] ([n, k] with trans_b), or with a batch in front; any strides.
+    a [m, k] ([k, m] with trans_a), b [k, n] ([n, k] with trans_b), or with a batch in front; any strides. On hosts b
+    may be what pack_b() made of one of two dimensions, with the same bits.
     float64, float32, float16 and bfloat16 give their own type (float16 and bfloat16 float32, too, as
     out_dtype), int8 gives int32 (exact, modulo 2^32). bias [n], residual of the result's shape; activation none,
     relu, gelu, gelu_tanh or silu. beta other than 0 needs c, which is not changed.
@@ -225,19 +229,25 @@ def gemm(
     UnsupportedError.
     """
     more = _options.given(_LATER, {}) if _LATER else {}
+    packed = isinstance(b, PackedB)
     if (
         c is None and out_dtype is None and scale_a is None and scale_b is None and zero_point_a is None
         and zero_point_b is None and scale_out is None and return_pre_activation is False and not more
     ):  # fmt: skip
+        right, memory = (b.beside(a), b.memory) if packed else (b, None)
         done = _border.gemm(
-            a, b, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel, True
-        )
+            a, right, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel,
+            True, memory,
+        )  # fmt: skip
         if done is not None:
             return done
     return_pre_activation = flag("gemm", "return_pre_activation", return_pre_activation)
     quantized = dict(scale_a=scale_a, scale_b=scale_b, zero_point_a=zero_point_a, zero_point_b=zero_point_b,
                      scale_out=scale_out)  # fmt: skip
-    if _border.dispatches(a, b, bias, residual, c, casts=True):
+    if packed:
+        a = operand_of("gemm", "a", a)
+        quantized["packed_b"], b = operand_of("gemm", "packed_b", b.memory), b.stand_in(a.kind)
+    elif _border.dispatches(a, b, bias, residual, c, casts=True):
         return _dispatched(
             a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
             return_pre_activation,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Products of one floating type; sizes, shapes and the result as in matmul.py.
+// Products of one floating type, or of int8 into int32; sizes, shapes and the result as in
+// matmul.py.
 #include <tvm/ffi/function.h>
 
 #include <optional>
@@ -10,23 +11,28 @@ namespace attikos::python {
 namespace {
 
 Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyView alpha,
-         AnyView scale, AnyView trans_a, AnyView trans_b, AnyView activation, AnyView compute) {
+         AnyView scale, AnyView trans_a, AnyView trans_b, AnyView activation, AnyView compute,
+         AnyView packed) {
   return unless_declined([&] {
     Array const x(a);
     Array const y(b);
     Array const along(bias);
     Array const added(residual);
-    expect_together(x, y, along, added);
-    expect(x.is_floating() && y.given() && y.dtype() == x.dtype());
+    Array const held(packed);  // b then has its type and extents alone
+    expect_together(x, y, along, added, held);
+    bool const exact = x.given() && x.dtype() == ATTIKOS_INT8;  // has no epilogue
+    expect((exact || x.is_floating()) && y.given() && y.dtype() == x.dtype());
     attikos_gemm_options options = ATTIKOS_GEMM_OPTIONS_INIT;
     options.alpha = real(alpha);
     options.scale = real(scale);
     options.trans_a = flag(trans_a);
     options.trans_b = flag(trans_b);
     options.activation = static_cast<std::int32_t>(integer(activation));
+    expect(!exact || !(along.given() || added.given()));
     options.compute = static_cast<std::int32_t>(integer(compute));
     options.bias = along.get();
     options.residual = added.get();
+    options.packed_b = held.get();
 
     auto const is_matrix = [](Array const& m) { return m.rank() == 2 || m.rank() == 3; };
     expect(is_matrix(x) && is_matrix(y));
@@ -39,7 +45,8 @@ Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyV
     std::int64_t const shape[] = {batch_x != 1 ? batch_x : batch_y, x.extent(ta ? -1 : -2),
                                   y.extent(tb ? -2 : -1)};
     int const rank = x.rank() == 3 || y.rank() == 3 ? 3 : 2;
-    Result result(out, x.device(), x.type(), shape + 3 - rank, rank);
+    DLDataType const type = exact ? DLDataType{kDLInt, 32, 1} : x.type();
+    Result result(out, x.device(), type, shape + 3 - rank, rank);
     expect_success(attikos_gemm(context_of(x.device()), x.get(), y.get(), result.get(), &options));
     return result.finish();
   });

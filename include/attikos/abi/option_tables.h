@@ -208,7 +208,9 @@
                                  " device and clamped")                                                            \
   X(tensor, row_counts, NULL, "int32 [batch], or null: rows of a [batch, m, k] and c [batch, m, n] past these"     \
                               " counts are neither read nor written")                                              \
-  ATTIKOS_OPTION_TILE(X)
+  ATTIKOS_OPTION_TILE(X)                                                                                           \
+  X(tensor, packed_b, NULL, "on hosts b as attikos_pack_b packed it, uint8, or null; b then says type and extents" \
+                            " alone and has no data")
 
 #define ATTIKOS_GEMM_GRADIENTS(X)                                                                           \
   X(tensor, da, NULL, "the shape and type of a, or null; summed over the batch where a has none")           \

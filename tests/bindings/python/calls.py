@@ -16,11 +16,11 @@ from attikos import flash_attn
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 NARROW = {np.dtype(ml_dtypes.bfloat16), E4M3, np.dtype(ml_dtypes.float8_e5m2)}
 
-# Functions of __all__ that compute nothing on arrays.
+# Functions of __all__ that compute nothing on arrays, or give none: pack_b has a suite of its own.
 TOOLS = {
     "benchmark_fn", "check_hopper_features", "detect_gpu", "detect_host", "explain", "get_attention_config",
-    "get_matmul_config", "get_optimal_attention", "get_optimal_matmul", "has_cuda", "list_kernels", "patch",
-    "print_gpu_info", "stream", "supports_fp8", "validate_attention", "validate_matmul",
+    "get_matmul_config", "get_optimal_attention", "get_optimal_matmul", "has_cuda", "list_kernels", "pack_b",
+    "patch", "print_gpu_info", "stream", "supports_fp8", "validate_attention", "validate_matmul",
 }  # fmt: skip
 # Parameters annotated Any that take no array.
 NO_ARRAYS = {"dtype", "out_dtype", "output_dtype"}

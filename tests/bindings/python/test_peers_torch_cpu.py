@@ -2,6 +2,7 @@
 """perf/peers_torch_cpu.py: shapes follow from the seed, what is wrong is not timed, what is measured is reported."""
 
 import contextlib
+import dataclasses
 import importlib.util
 import io
 import itertools
@@ -68,6 +69,13 @@ class PeersOnAHost(unittest.TestCase):
         for dtype in calls.FAMILIES["products"][0]:
             for layout in ("nn", "nt", "tn", "tt"):
                 calls.verify(calls.product(dtype, 17, 19, 40, layout))
+        for dtype in calls.FAMILIES["packed_products"][0]:
+            for layout in ("nn", "nt"):
+                case = calls.packed_product(dtype, 17, 40, 50, layout)
+                calls.verify(case)
+                self.assertTrue(torch.equal(case.ours(), case.unpacked()))
+                for peer in case.peers.values():
+                    calls.verify(dataclasses.replace(case, ours=peer))
         for kind in (torch.int8, torch.float8_e4m3fn):
             for granularity in ("row", "tensor"):
                 calls.verify(calls.quantization(torch.float32, 37, 65, kind, granularity))
@@ -118,10 +126,12 @@ class PeersOnAHost(unittest.TestCase):
             {"family": "decode", "dtype": "float32", "batch": 1, "attikos:us": 2.0, "of copy": 0.25,
              "of copy of least": 0.5},
             {"family": "decode", "refused": "no int8"},
+            {"family": "packed_products", "dtype": "int8", "of unpacked": 1.5, "of unpacked of least": 1.25},
             {"family": "cores", "call": "gemm", "gain": 1.9, "of register loop": 0.95},
         ]}  # fmt: skip
         told = quiet(report_cpu.summary, report)
         for words in ("of copy 0.25, of copy of least 0.50  dtype float32, batch 1", "decode: no int8",
+                      "x unpacked: geometric mean 1.50, ", "x unpacked by least times: geometric mean 1.25, ",
                       "of register loop 0.95  call gemm, gain 1.9"):  # fmt: skip
             self.assertIn(words, told)
 

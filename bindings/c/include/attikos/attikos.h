@@ -101,6 +101,16 @@ ATTIKOS_API attikos_status attikos_explain_gemm(attikos_context* context, attiko
                                                 attikos_gemm_options const* options, char* text, size_t size,
                                                 size_t* length);
 
+/** Bytes of memory that attikos_pack_b wants for b [k, n] ([n, k] with trans_b), whose data are not looked at. */
+ATTIKOS_API attikos_status attikos_pack_b_size(attikos_context* context, attikos_tensor const* b, int32_t trans_b,
+                                               size_t* bytes);
+/** Packs b (float64, float32, float16, bfloat16, int8) for calls of attikos_gemm on hosts that share it, as
+ * options.packed_b, of the same trans_b; b itself then says type and extents alone. `packed` is uint8 [bytes or
+ * more], dense. Calls give the same bits. Memory that was packed for other instructions (ATTIKOS_HOST_ISA), by
+ * another layout version or at an address of another remainder of 64 is refused, as are contexts of a device. */
+ATTIKOS_API attikos_status attikos_pack_b(attikos_context* context, attikos_tensor const* b, int32_t trans_b,
+                                          attikos_tensor const* packed);
+
 /** What attikos_gemm_backward writes; the members are the rows of the table. */
 typedef struct attikos_gemm_gradients {
   size_t struct_size;
