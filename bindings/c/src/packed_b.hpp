@@ -35,7 +35,7 @@ PackedB<T> packed_factor(Tensor const& packed, PackedLayout const& layout) {
   std::size_t const offset = packed_offset(packed.data);
   std::size_t const size = static_cast<std::size_t>(packed.extent[0]);
   auto const* const bytes = static_cast<std::uint8_t const*>(packed.data);
-  return {{bytes + offset, size < offset ? 0 : size - offset}, layout};
+  return {typename PackedB<T>::Memory(bytes + offset, size < offset ? 0 : size - offset), layout};
 }
 
 }  // namespace attikos::c

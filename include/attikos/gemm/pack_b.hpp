@@ -154,7 +154,9 @@ PackedB<element_t<B>> pack_b(Exec const& exec, B const& b, Memory const& memory,
       data, DType::uint8, 1, {static_cast<std::int64_t>(layout.bytes)}, {1}};
   detail::check_outputs("pack_b", {{"memory", bytes}}, {{"B", detail::any_tensor(b)}});
   detail::pack_b_run(exec, b, data, layout);
-  return {{reinterpret_cast<std::uint8_t const*>(data), layout.bytes}, layout};
+  using Packed = PackedB<element_t<B>>;
+  return {typename Packed::Memory(reinterpret_cast<std::uint8_t const*>(data), layout.bytes),
+          layout};
 }
 
 /// The same into memory that is allocated here, of which what comes back, and its copies, are the

@@ -55,9 +55,10 @@ struct PackedLayout {
 /// of calls and threads may share one.
 template <class T>
 struct PackedB {
+  using Memory = Kokkos::View<std::uint8_t const*, Kokkos::HostSpace>;
   /// `layout.bytes` of them, at an address divisible by packed_b_alignment: the caller's memory, or
   /// the View's own where pack_b() allocated it.
-  Kokkos::View<std::uint8_t const*, Kokkos::HostSpace> memory;
+  Memory memory;
   PackedLayout layout;  ///< what they are
 };
 
