@@ -107,7 +107,7 @@ TYPED_TEST(PackedFactors, InTilesOfTheCallers) {
   for (tune::TileConfig const& tile : {tune::TileConfig{rows, panel, 0},
                                        {2 * rows, 2 * panel, 0},
                                        {0, panel, 7},
-                                       {0, detail::round_up(131, panel), 256}})
+                                       {0, detail::round_up(131, int{Traits::cols}), 256}})
     EXPECT_TRUE(same_bits(run(with_tile({}, tile)), want)) << to_string(tile);
 }
 

@@ -55,6 +55,7 @@ struct PackedLayout {
 /// of calls and threads may share one.
 template <class T>
 struct PackedB {
+  /// Bytes of a host.
   using Memory = Kokkos::View<std::uint8_t const*, Kokkos::HostSpace>;
   /// `layout.bytes` of them, at an address divisible by packed_b_alignment: the caller's memory, or
   /// the View's own where pack_b() allocated it.
