@@ -84,9 +84,10 @@ FAMILIES = {
     "reduce": (
         ["reduce/softmax.hpp", "reduce/log_softmax.hpp", "reduce/softmax_backward.hpp", "reduce/mean_pool.hpp",
          "reduce/cross_entropy.hpp", "reduce/cross_entropy_backward.hpp", "reduce/cross_entropy_rows.hpp",
-         "reduce/linear_cross_entropy.hpp"],
+         "reduce/linear_cross_entropy.hpp", "embedding/embedding.hpp", "embedding/embedding_arguments.hpp",
+         "embedding/embedding_backward.hpp", "embedding/id_sort.hpp"],
         ["unit/norm/test_error_messages_rows.cpp", "parity/test_reduce.cpp", "parity/test_softmax.cpp",
-         "parity/test_cross_entropy.cpp", "parity/test_linear_cross_entropy.cpp"],
+         "parity/test_cross_entropy.cpp", "parity/test_linear_cross_entropy.cpp", "parity/test_embedding.cpp"],
     ),
     "quantize": (
         ["quantize/quantize.hpp", "quantize/quantize_portable.hpp", "quantize/scale_grid.hpp",

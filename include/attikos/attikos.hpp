@@ -11,6 +11,8 @@
 #include <attikos/core/heads_first.hpp>
 #include <attikos/decode/decode.hpp>
 #include <attikos/decode/merge_states.hpp>
+#include <attikos/embedding/embedding.hpp>
+#include <attikos/embedding/embedding_backward.hpp>
 #include <attikos/gemm/gemm.hpp>
 #include <attikos/gemm/gemm_backward.hpp>
 #include <attikos/gemm/gemm_tile.hpp>

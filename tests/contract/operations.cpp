@@ -272,6 +272,13 @@ void add_rows(Operations<Exec>& list, Sequences<Exec, T> const& sequences) {
                                   CrossEntropyOptions{.label_smoothing = 0.1});
                   },
                   output_of(loss)});
+  auto const table = filled<T, 2, Exec>({385, 40}, 85);
+  auto const embedded = filled<T, 3, Exec>({2, 70, 40}, 86);
+  list.push_back({"embedding",
+                  [=](Exec const& exec) {
+                    embedding(exec, table->const_view(), labels->const_view(), embedded->view());
+                  },
+                  output_of(embedded)});
 }
 
 template <class Exec, class T>
@@ -315,6 +322,14 @@ void add_rows_backward(Operations<Exec>& list) {
                     },
                     result});
   }
+  // Most ids are there several times.
+  auto const ids = labels_of<Exec>(9);
+  auto const dtable = filled<T, 2, Exec>({9, 385}, 87);
+  list.push_back({"embedding_backward",
+                  [=](Exec const& exec) {
+                    embedding_backward(exec, ids->const_view(), x->const_view(), dtable->view());
+                  },
+                  output_of(dtable)});
   auto const dpooled = filled<T, 2, Exec>({2, 385}, 84);
   rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {
     mean_pool_backward(exec, dpooled->const_view(), out);

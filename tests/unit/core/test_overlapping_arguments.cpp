@@ -302,6 +302,13 @@ TEST(OverlappingArguments, RowsAndHeads) {
                            m.in<std::int32_t>("labels", 4), m.in("lse", 4), m.in("dloss", 4),
                            m.out("dlogits", 4, 8));
   });
+  check("embedding", [](Arena& m) {
+    embedding(Exec(), m.in("table", 6, 8), m.in<std::int32_t>("ids", 4), m.out("out", 4, 8));
+  });
+  check("embedding_backward", [](Arena& m) {
+    embedding_backward(Exec(), m.in<std::int32_t>("ids", 4), m.in("dout", 4, 8),
+                       m.out("dtable", 6, 8), {}, workspace(m.out("workspace", 1024)));
+  });
   check("linear_cross_entropy", [](Arena& m) {
     linear_cross_entropy(Exec(), m.in("hidden", 4, 8), m.in("weight", 6, 8),
                          m.in<std::int32_t>("labels", 4), m.in("dloss", 4), m.out("loss", 4),
