@@ -6,6 +6,7 @@
 #include <attikos/core/rows/checks.hpp>
 #include <attikos/core/rows/sums.hpp>
 #include <attikos/norm/layer_norm.hpp>
+#include <attikos/norm/norm_backward_device.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -72,42 +73,6 @@ struct LayerNormBackward {
     }
     host::finish_stores_past_caches();
   }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_chunk(Team const& team, std::int64_t chunk) const {
-    Acc const n = static_cast<Acc>(x.size);
-    Acc* const partial = partials + chunk * 2 * x.size;
-    for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
-      Row<X const> const from = x(r);
-      Row<Dout const> const gradient = dout(r);
-      Row<Dx> const to = dx(r);
-      auto const weighted = [&](std::int64_t j) {
-        return static_cast<Acc>(gradient[j]) * static_cast<Acc>(weight(j));
-      };
-      auto const sum = [&](auto const& f) {
-        Acc total = 0;
-        Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(team, x.size),
-            [&](std::int64_t j, Acc& part) { part += f(j); }, total);
-        return total;
-      };
-      Acc const mean = sum([&](std::int64_t j) { return static_cast<Acc>(from[j]); }) / n;
-      auto const centered = [&](std::int64_t j) { return static_cast<Acc>(from[j]) - mean; };
-      Acc const squares = sum([&](std::int64_t j) { return centered(j) * centered(j); });
-      Acc const f = Acc(1) / Kokkos::sqrt(squares / n + eps);
-      Acc const mean_g = sum([&](std::int64_t j) { return weighted(j); }) / n;
-      Acc const mean_gh = sum([&](std::int64_t j) { return weighted(j) * centered(j); }) * f / n;
-      bool const first = r == chunks.first(chunk);
-      // A lane meets the same columns in every row: the partial sums are its own.
-      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, x.size), [&](std::int64_t j) {
-        Acc const g = static_cast<Acc>(gradient[j]);
-        Acc const h = centered(j) * f;
-        to[j] = static_cast<Dx>(f * (g * static_cast<Acc>(weight(j)) - mean_g - h * mean_gh));
-        partial[j] = first ? g * h : partial[j] + g * h;
-        partial[x.size + j] = first ? g : partial[x.size + j] + g;
-      });
-    }
-  }
 };
 
 }  // namespace detail
@@ -167,12 +132,22 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
       name, exec, detail::row_sums_bytes(rows.count(), width, sizeof(Acc)), extras...);
   Acc* const partials = static_cast<Acc*>(lease.data);
   std::int64_t count = chunks.count();
-  detail::launch_chunks(
-      exec, name,
-      detail::LayerNormBackward<Acc, element_t<X>, element_t<W>, element_t<Dout>, element_t<Dx>>{
-          rows, rw, detail::rows_of(detail::to_const_ref(dout)),
-          detail::rows_of(detail::to_ref(dx)), static_cast<Acc>(options.eps), chunks, partials},
-      count);
+  auto const from_dout = detail::rows_of(detail::to_const_ref(dout));
+  auto const to_dx = detail::rows_of(detail::to_ref(dx));
+  Acc const eps = static_cast<Acc>(options.eps);
+  if constexpr (is_host_space<Exec>) {
+    detail::launch_chunks(
+        exec, name,
+        detail::LayerNormBackward<Acc, element_t<X>, element_t<W>, element_t<Dout>, element_t<Dx>>{
+            rows, rw, from_dout, to_dx, eps, chunks, partials},
+        count);
+  } else {
+    using Op = detail::LayerNormDeviceGradient<Acc, element_t<X>, element_t<W>, element_t<Dout>,
+                                               element_t<Dx>>;
+    detail::launch_device_gradient(exec, name, Op{rows, rw, from_dout, to_dx, eps, partials},
+                                   chunks, rows.size,
+                                   detail::gradient_moves_at_once<Op>(rows, from_dout, to_dx, rw));
+  }
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
   detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight));
   Acc const* const bias_sums = sums == nullptr ? nullptr : sums + rows.size;  // null without rows

@@ -22,11 +22,14 @@ struct ScaledDeviceRow {
   Rows<Out> out;
   Factor factor;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(x, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     auto const to = device_row_of(out, index);
-    row.load(from);
     auto const squares = [&] { return row.template sum<true>(from, [](Acc v) { return v * v; }); };
     if constexpr (is_present<Weight>) {
       auto weights = row.along(weight);
@@ -62,12 +65,15 @@ struct LayerNormDeviceRow {
   Rows<Out> out;
   Acc eps;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(x, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     auto const to = device_row_of(out, index);
     Acc const n = static_cast<Acc>(from.size);
-    row.load(from);
     Acc const mean = row.template sum<true>(from, [](Acc v) { return v; }) / n;
     Acc const squares =
         row.template sum<false>(from, [=](Acc v) { return (v - mean) * (v - mean); });

@@ -5,6 +5,7 @@
 
 #include <attikos/core/rows/checks.hpp>
 #include <attikos/core/rows/sums.hpp>
+#include <attikos/norm/norm_backward_device.hpp>
 #include <attikos/norm/norm_rows.hpp>
 #include <attikos/norm/rms_norm.hpp>
 
@@ -149,10 +150,18 @@ void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<
       get_workspace(operation, exec, norm_backward_bytes<Acc>(x.count(), x.size), extras...);
   Acc* const partials = static_cast<Acc*>(lease.data);
   std::int64_t count = chunks.count();
-  launch_chunks(exec, operation,
-                RmsNormBackward<Acc, X, W, Dout, Dx, Way>{
-                    x, weight, dout, dx, way, {static_cast<Acc>(eps)}, chunks, partials},
-                count);
+  RmsFactor<Acc> const factor{static_cast<Acc>(eps)};
+  if constexpr (!is_host_space<Exec> && std::is_same_v<Way, AsStored>) {
+    using Op = RmsNormDeviceGradient<Acc, X, W, Dout, Dx, RmsFactor<Acc>>;
+    launch_device_gradient(exec, operation,
+                           Op{x.rows, weight, dout.rows, dx.rows, factor, partials}, chunks, x.size,
+                           gradient_moves_at_once<Op>(x.rows, dout.rows, dx.rows, weight));
+  } else {
+    launch_chunks(exec, operation,
+                  RmsNormBackward<Acc, X, W, Dout, Dx, Way>{x, weight, dout, dx, way, factor,
+                                                            chunks, partials},
+                  count);
+  }
   Acc const* const sums = sum_partials(exec, operation, partials, count, x.size);
   finish_sums(exec, operation, sums, count, x.size, dweight);
 }
@@ -198,26 +207,6 @@ struct L2NormalizeBackward {
             return host::Vec<Acc>(
                 k.f * host::multiply_add<Acc, V>(-read(j, count), k.c, gradient(j, count)));
           });
-    });
-  }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<X const> const from = x(index);
-    Row<Dout const> const gradient = dout(index);
-    Row<Dx> const to = dx(index);
-    Acc const squares = device_sum<Acc>(team, from, [](Acc v) { return v * v; });
-    Acc products = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, from.size),
-        [&](std::int64_t j, Acc& part) {
-          part += static_cast<Acc>(from[j]) * static_cast<Acc>(gradient[j]);
-        },
-        products);
-    Factors const k = factors(squares, products);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size), [&](std::int64_t j) {
-      to[j] =
-          static_cast<Dx>(k.f * (static_cast<Acc>(gradient[j]) - static_cast<Acc>(from[j]) * k.c));
     });
   }
 };
@@ -303,12 +292,18 @@ void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx co
   detail::check_outputs(name, {{"dx", detail::any_tensor(dx)}},
                         {{"x", detail::any_tensor(x), 0}, {"dout", detail::any_tensor(dout), 0}});
   auto const rows = detail::rows_of(detail::to_const_ref(x));
-  detail::launch_rows(
-      exec, name,
-      detail::L2NormalizeBackward<Acc, element_t<X>, element_t<Dout>, element_t<Dx>>{
-          rows, detail::rows_of(detail::to_const_ref(dout)), detail::rows_of(detail::to_ref(dx)),
-          static_cast<Acc>(options.eps)},
-      rows.count(), rows.size);
+  using Op = detail::L2NormalizeBackward<Acc, element_t<X>, element_t<Dout>, element_t<Dx>>;
+  Op const op{rows, detail::rows_of(detail::to_const_ref(dout)),
+              detail::rows_of(detail::to_ref(dx)), static_cast<Acc>(options.eps)};
+  if constexpr (is_host_space<Exec>) {
+    detail::launch_rows(exec, name, op, rows.count(), rows.size);
+  } else {
+    using OnDevice =
+        detail::L2NormalizeDeviceGradient<Acc, element_t<X>, element_t<Dout>, element_t<Dx>, Op>;
+    detail::launch_device_gradient(exec, name, OnDevice{op}, detail::single_rows(rows.count()),
+                                   rows.size,
+                                   detail::gradient_moves_at_once<OnDevice>(op.x, op.dout, op.dx));
+  }
 }
 
 /// The same on an instance of the default execution space.

@@ -26,11 +26,12 @@ struct RmsNormRopeDeviceRow {
   RotatedHeads<Table> way;
   RmsFactor<Acc> factor;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const { return x(index); }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = x(index);
     auto const to = out(index);
-    row.load(from);
     Acc const squares = row.template sum<true>(from, [](Acc v) { return v * v; });
     Acc const f = factor(squares, from.size);
     std::int64_t const table_row = way.table_row(index);

@@ -88,11 +88,14 @@ struct QuantizeDeviceRow {
   ScaleRule<Out> rule;
   QuantizePass pass;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(x, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     float* const factor = device_row_of(scale, index).data;
-    row.load(from);
     float by = 0;
     if (pass == QuantizePass::apply) {
       by = *factor;
@@ -122,11 +125,14 @@ struct DequantizeDeviceRow {
   Rows<Out> out;
   Rows<float const> scale;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(x, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     float const by = *device_row_of(scale, index).data;
-    row.load(from);
     row.store(from, device_row_of(out, index), [=](float v) { return v * by; });
   }
 };

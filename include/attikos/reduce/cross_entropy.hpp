@@ -72,10 +72,13 @@ struct CrossEntropyDeviceRow {
 
   CrossEntropyRow<Acc, X, Label, Loss> op;
 
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(op.logits, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(op.logits, index);
-    row.load(from);
     auto const exponentials = row.exponentials(from, [](Acc v) { return v; });
     Acc const shift = exponentials.shift, sum = exponentials.sum;
     Acc distances = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/core/rows/checks.hpp>
+#include <attikos/core/rows/gradient_device.hpp>
 #include <attikos/reduce/softmax.hpp>
 
 namespace attikos {
@@ -37,21 +38,6 @@ struct SoftmaxBackwardRow {
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             return host::Vec<Acc>(scale * weight(j, count) * (gradient(j, count) - sum));
           });
-    });
-  }
-
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<P const> const p = out(index);
-    Row<Dout const> const g = dout(index);
-    Row<Dx> const to = dx(index);
-    Acc sum = 0;
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, p.size),
-        [&](std::int64_t j, Acc& part) { part += static_cast<Acc>(p[j]) * static_cast<Acc>(g[j]); },
-        sum);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, p.size), [&](std::int64_t j) {
-      to[j] = static_cast<Dx>(scale * static_cast<Acc>(p[j]) * (static_cast<Acc>(g[j]) - sum));
     });
   }
 };
@@ -91,26 +77,81 @@ struct LogSoftmaxBackwardRow {
           });
     });
   }
+};
 
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    Row<Y const> const y = out(index);
-    Row<Dout const> const g = dout(index);
-    Row<Dx> const to = dx(index);
-    Acc const sum = device_sum<Acc>(team, g, [](Acc v) { return v; });
-    Acc const visible = device_sum<Acc>(team, y, [](Acc v) {
-      return v == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Acc(1);
+/// Twin of SoftmaxBackwardRow, which `Host` is.
+template <class Number, class P, class G, class Dx, class Host>
+struct SoftmaxDeviceGradient {
+  using Acc = Number;
+  using X = P;
+  using Dout = G;
+  using Out = Dx;
+  static constexpr int partials = 0;
+
+  Host op;
+
+  KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
+    return device_row_of(op.out, row);
+  }
+  KOKKOS_INLINE_FUNCTION Row<Dout const> gradient(std::int64_t row) const {
+    return device_row_of(op.dout, row);
+  }
+
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Absent) const {
+    Acc const scale = op.scale;
+    auto const p = source(row);
+    auto const g_row = gradient(row);
+    Acc const sum =
+        held.template sums<1>(p, g_row, [](Acc v, Acc g, Acc* part) { part[0] += v * g; }).of[0];
+    held.store(p, g_row, device_row_of(op.dx, row),
+               [=](Acc v, Acc g, Acc*) { return scale * v * (g - sum); });
+  }
+};
+
+/// Twin of LogSoftmaxBackwardRow.
+template <class Number, class Y, class G, class Dx, class Host>
+struct LogSoftmaxDeviceGradient {
+  using Acc = Number;
+  using X = Y;
+  using Dout = G;
+  using Out = Dx;
+  static constexpr int partials = 0;
+
+  Host op;
+
+  KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
+    return device_row_of(op.out, row);
+  }
+  KOKKOS_INLINE_FUNCTION Row<Dout const> gradient(std::int64_t row) const {
+    return device_row_of(op.dout, row);
+  }
+
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Absent) const {
+    Acc const scale = op.scale;
+    auto const y = source(row);
+    auto const g_row = gradient(row);
+    auto const sums = held.template sums<2>(y, g_row, [](Acc v, Acc g, Acc* part) {
+      part[0] += g;
+      part[1] += v == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Acc(1);
     });
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, y.size), [&](std::int64_t j) {
-      Acc const d = scale * (static_cast<Acc>(g[j]) - Kokkos::exp(static_cast<Acc>(y[j])) * sum);
-      to[j] = static_cast<Dx>(visible == Acc(0) ? Acc(0) : d);
+    Acc const sum = sums.of[0];
+    bool const any = sums.of[1] != Acc(0);
+    held.store(y, g_row, device_row_of(op.dx, row), [=](Acc v, Acc g, Acc*) {
+      return any ? scale * (g - Kokkos::exp(v) * sum) : Acc(0);
     });
   }
 };
 
-/// Both gradients: checks and launch of `Op`.
-template <template <class, class, class, class> class Op, class Exec, class Result, class Dout,
-          class Dx>
+/// Both gradients: checks and launch of `Op`, or of `OnDevice`.
+template <template <class, class, class, class> class Op,
+          template <class, class, class, class, class> class OnDevice, class Exec, class Result,
+          class Dout, class Dx>
 void run_softmax_backward(Exec const& exec, char const* operation, Result const& out,
                           Dout const& dout, Dx const& dx, SoftmaxOptions const& options) {
   using Acc = RowAccumulator<element_t<Result>, element_t<Dout>>;
@@ -118,11 +159,16 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
   check_outputs(operation, {{"dx", any_tensor(dx)}},
                 {{"out", any_tensor(out), 0}, {"dout", any_tensor(dout), 0}});
   auto const rows = rows_of(to_const_ref(out));
-  launch_rows(
-      exec, operation,
-      Op<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>>{
-          rows, rows_of(to_const_ref(dout)), rows_of(to_ref(dx)), static_cast<Acc>(options.scale)},
-      rows.count(), rows.size);
+  using OnHost = Op<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>>;
+  OnHost const op{rows, rows_of(to_const_ref(dout)), rows_of(to_ref(dx)),
+                  static_cast<Acc>(options.scale)};
+  if constexpr (is_host_space<Exec>) {
+    launch_rows(exec, operation, op, rows.count(), rows.size);
+  } else {
+    using Gradient = OnDevice<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>, OnHost>;
+    launch_device_gradient(exec, operation, Gradient{op}, single_rows(rows.count()), rows.size,
+                           gradient_moves_at_once<Gradient>(op.out, op.dout, op.dx));
+  }
 }
 
 }  // namespace detail
@@ -142,8 +188,8 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
 template <ExecutionSpace Exec, TensorLike Out, TensorLike Dout, TensorLike Dx>
 void softmax_backward(Exec const& exec, Out const& out, Dout const& dout, Dx const& dx,
                       SoftmaxOptions const& options = {}) {
-  detail::run_softmax_backward<detail::SoftmaxBackwardRow>(exec, "softmax_backward", out, dout, dx,
-                                                           options);
+  detail::run_softmax_backward<detail::SoftmaxBackwardRow, detail::SoftmaxDeviceGradient>(
+      exec, "softmax_backward", out, dout, dx, options);
 }
 
 /// The same on an instance of the default execution space.
@@ -165,8 +211,8 @@ void softmax_backward(Out const& out, Dout const& dout, Dx const& dx,
 template <ExecutionSpace Exec, TensorLike Out, TensorLike Dout, TensorLike Dx>
 void log_softmax_backward(Exec const& exec, Out const& out, Dout const& dout, Dx const& dx,
                           SoftmaxOptions const& options = {}) {
-  detail::run_softmax_backward<detail::LogSoftmaxBackwardRow>(exec, "log_softmax_backward", out,
-                                                              dout, dx, options);
+  detail::run_softmax_backward<detail::LogSoftmaxBackwardRow, detail::LogSoftmaxDeviceGradient>(
+      exec, "log_softmax_backward", out, dout, dx, options);
 }
 
 /// The same on an instance of the default execution space.

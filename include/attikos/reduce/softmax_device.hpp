@@ -19,12 +19,20 @@ struct SoftmaxDeviceRow {
   Rows<Out> out;
   Acc scale;
 
+  /// e^t; as exact as results of 32 bits show.
+  static KOKKOS_INLINE_FUNCTION Acc weight_of(Acc t) {
+    return sizeof(Out) <= 2 ? quick_exp(t) : Kokkos::exp(t);
+  }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
+    return device_row_of(x, index);
+  }
+
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     auto const to = device_row_of(out, index);
     Acc const s = scale;
-    row.load(from);
     if (Logarithm || !row.whole()) {
       auto const exponentials = row.exponentials(from, [=](Acc v) { return v * s; });
       Acc const shift = exponentials.shift, sum = exponentials.sum;
@@ -35,12 +43,12 @@ struct SoftmaxDeviceRow {
         row.store(from, to, [=](Acc v) { return (v * s - shift) - log_sum; });
       } else {
         Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;
-        row.store(from, to, [=](Acc v) { return Kokkos::exp(v * s - shift) * inverse; });
+        row.store(from, to, [=](Acc v) { return weight_of(v * s - shift) * inverse; });
       }
     } else {
       Acc const shift =
           row.max(from, Kokkos::Experimental::finite_min_v<Acc>, [=](Acc v) { return v * s; });
-      Acc const sum = row.sum_and_keep(from, [=](Acc v) { return Kokkos::exp(v * s - shift); });
+      Acc const sum = row.sum_and_keep(from, [=](Acc v) { return weight_of(v * s - shift); });
       Acc const inverse = sum == Acc(0) ? shift - shift : Acc(1) / sum;  // as above
       row.store(from, to, [=](Acc e) { return e * inverse; });
     }

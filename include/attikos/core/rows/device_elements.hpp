@@ -66,6 +66,45 @@ KOKKOS_INLINE_FUNCTION T nearest_element(Acc x) {
     return static_cast<T>(x);
 }
 
+/// e^x to |x| + 2 ulps, for sums of weights up to 1 and for results of 16 bits. A device's own
+/// instruction, where it has one, gives 0 for what is no normal number.
+template <class Acc>
+KOKKOS_INLINE_FUNCTION Acc quick_exp(Acc x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Acc, float>) return __expf(x);
+#endif
+  return Kokkos::exp(x);
+}
+
+/// `Count` neighbors as they came from memory. Small elements stay in the words that they came in,
+/// from which a device takes them apart with an instruction each; as elements of their own they
+/// would take two more.
+template <class T, int Count>
+struct Loaded {
+  static constexpr int size = pack_size<T, Count>;
+  static constexpr int per_word =
+      sizeof(T) < 4 && sizeof(T) * size % 4 == 0 ? 4 / static_cast<int>(sizeof(T)) : 1;
+  using Word = std::conditional_t<per_word != 1, std::uint32_t, T>;
+  Pack<Word, size / per_word> packs[Count / size];
+
+  /// `p` is aligned as a pack of `size` elements is.
+  KOKKOS_INLINE_FUNCTION void load(T const* p) {
+    for (int i = 0; i < Count / size; ++i)
+      packs[i] = reinterpret_cast<Pack<Word, size / per_word> const*>(p)[i];
+  }
+  template <class Acc>
+  KOKKOS_INLINE_FUNCTION Acc value(int i) const {
+    Word const word = packs[i / size].element[i % size / per_word];
+    if constexpr (per_word == 1) {
+      return element_value<Acc>(word);
+    } else {
+      using Bits = std::conditional_t<sizeof(T) == 1, std::uint8_t, std::uint16_t>;
+      return element_value<Acc>(__builtin_bit_cast(
+          T, static_cast<Bits>(word >> (i % per_word * 8 * static_cast<int>(sizeof(T))))));
+    }
+  }
+};
+
 /// `Count` neighbors at `p`, which is aligned as a pack of them is.
 template <class Acc, int Count, class T>
 KOKKOS_INLINE_FUNCTION void load_neighbors(T const* p, Acc (&values)[Count]) {
@@ -83,6 +122,28 @@ KOKKOS_INLINE_FUNCTION void store_neighbors(T* p, T const (&elements)[Count]) {
     for (int e = 0; e < size; ++e) pack.element[e] = elements[i * size + e];
     reinterpret_cast<Pack<T, size>*>(p)[i] = pack;
   }
+}
+
+/// Stores the elements nearest to `Count` numbers; two at a time where the device rounds so.
+template <class T, class Acc, int Count>
+KOKKOS_INLINE_FUNCTION void store_nearest(T* p, Acc const (&values)[Count]) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Acc, float> && Count % 2 == 0 &&
+                (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)) {
+    using Two = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat162, __half2>;
+    Two words[Count / 2];
+    for (int i = 0; i < Count; i += 2) {
+      if constexpr (std::is_same_v<T, bfloat16>)
+        words[i / 2] = __floats2bfloat162_rn(values[i], values[i + 1]);
+      else
+        words[i / 2] = __floats2half2_rn(values[i], values[i + 1]);
+    }
+    return store_neighbors(reinterpret_cast<Two*>(p), words);
+  }
+#endif
+  T elements[Count];
+  for (int i = 0; i < Count; ++i) elements[i] = nearest_element<T>(values[i]);
+  store_neighbors(p, elements);
 }
 
 /// Whether `Count` neighbors may be moved at once wherever a multiple of `Count` elements has gone

@@ -7,6 +7,7 @@
 /// threads there are or in which order they come.
 #pragma once
 
+#include <algorithm>
 #include <attikos/core/rows/rows.hpp>
 #include <attikos/core/workspace.hpp>
 
@@ -31,19 +32,20 @@ struct RowChunks {
   }
 };
 
+/// Partial rows that one step of the tree adds up.
+inline constexpr std::int64_t row_sum_fan_in = 32;
+
 /// The partition of `rows` rows that sum into `width` columns. A device needs more chunks than a
-/// host to keep busy, the more the narrower they are; partial sums take at most a few MiB, or 1024
-/// rows.
+/// host to keep busy, the more the narrower they are; partial sums take at most a few MiB, or 512
+/// rows. Few rows make no more chunks on a device than one step of the tree adds up, if it can be.
 inline RowChunks partition_rows(bool host, std::int64_t rows, std::int64_t width) {
   std::int64_t const by_width = (std::int64_t{1} << 21) / (width > 0 ? width : 1);
-  std::int64_t const most = host ? 256 : by_width < 1024 ? 1024 : by_width > 8192 ? 8192 : by_width;
-  std::int64_t const least = host ? 16 : 4;
+  std::int64_t const most = host ? 256 : std::clamp<std::int64_t>(by_width, 512, 8192);
+  std::int64_t const least =
+      host ? 16 : std::clamp<std::int64_t>((rows + row_sum_fan_in - 1) / row_sum_fan_in, 1, 4);
   std::int64_t const even = (rows + most - 1) / most;
   return {rows, even < least ? least : even};
 }
-
-/// Partial rows that one step of the tree adds up.
-inline constexpr std::int64_t row_sum_fan_in = 32;
 
 /// Bytes of partial sums for `rows` rows of `width` columns on any back end.
 inline std::size_t row_sums_bytes(std::int64_t rows, std::int64_t width, std::size_t element_size) {
@@ -133,8 +135,14 @@ struct PartialSums {
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
     Range const at = range(index);
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, at.first, at.last), [&](std::int64_t j) {
-      Acc sum = 0;
-      for (std::int64_t r = at.first_row; r < at.last_row; ++r) sum += partial[r * width + j];
+      constexpr int ahead = 8;  // loads under way together
+      Acc sum = 0, next[ahead];
+      std::int64_t r = at.first_row;
+      for (; r + ahead <= at.last_row; r += ahead) {
+        for (int i = 0; i < ahead; ++i) next[i] = partial[(r + i) * width + j];
+        for (int i = 0; i < ahead; ++i) sum += next[i];
+      }
+      for (; r < at.last_row; ++r) sum += partial[r * width + j];
       out[at.group * out_row_stride + j * out_stride] = static_cast<Out>(sum);
     });
   }

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Device bodies of rms_norm_backward(), l2_normalize_backward() and layer_norm_backward().
+#pragma once
+
+#include <attikos/core/rows/gradient_device.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Twin of RmsNormBackward for rows as they are stored.
+template <class Number, class In, class W, class G, class Result, class Factor>
+struct RmsNormDeviceGradient {
+  using Acc = Number;
+  using X = In;
+  using Dout = G;
+  using Out = Result;
+  static constexpr int partials = 1;
+
+  Rows<X const> x;
+  TensorRef<W const, 1> weight;
+  Rows<Dout const> dout;
+  Rows<Out> dx;
+  Factor factor;
+  Acc* sums;
+
+  KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const { return sums + chunk * x.size; }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
+    return device_row_of(x, row);
+  }
+  KOKKOS_INLINE_FUNCTION Row<Dout const> gradient(std::int64_t row) const {
+    return device_row_of(dout, row);
+  }
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION auto vectors(Held const& held) const {
+    return held.along(weight);
+  }
+
+  template <class Held, class Weights>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Weights& weights) const {
+    auto const from = source(row);
+    auto const g_row = gradient(row);
+    auto const sum_of = held.template sums<2>(
+        from, g_row,
+        [](Acc v, Acc g, Acc w, Acc* sum) {
+          sum[0] += v * v;
+          sum[1] += g * w * v;
+        },
+        weights);
+    Acc const f = factor(sum_of.of[0], x.size);
+    Acc const c = sum_of.of[1] * f / static_cast<Acc>(x.size);
+    held.store(
+        from, g_row, device_row_of(dx, row),
+        [=](Acc v, Acc g, Acc w, Acc* add) {
+          Acc const normalized = v * f;
+          add[0] = g * normalized;
+          return f * (g * w - normalized * c);
+        },
+        weights);
+  }
+};
+
+/// Twin of L2NormalizeBackward, which `Factors` is.
+template <class Number, class In, class G, class Result, class Factors>
+struct L2NormalizeDeviceGradient {
+  using Acc = Number;
+  using X = In;
+  using Dout = G;
+  using Out = Result;
+  static constexpr int partials = 0;
+
+  Factors op;
+
+  KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
+    return device_row_of(op.x, row);
+  }
+  KOKKOS_INLINE_FUNCTION Row<Dout const> gradient(std::int64_t row) const {
+    return device_row_of(op.dout, row);
+  }
+
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Absent) const {
+    auto const from = source(row);
+    auto const g_row = gradient(row);
+    auto const sum_of = held.template sums<2>(from, g_row, [](Acc v, Acc g, Acc* sum) {
+      sum[0] += v * v;
+      sum[1] += v * g;
+    });
+    auto const k = op.factors(sum_of.of[0], sum_of.of[1]);
+    held.store(from, g_row, device_row_of(op.dx, row),
+               [=](Acc v, Acc g, Acc*) { return k.f * (g - v * k.c); });
+  }
+};
+
+/// Twin of LayerNormBackward.
+template <class Number, class In, class W, class G, class Result>
+struct LayerNormDeviceGradient {
+  using Acc = Number;
+  using X = In;
+  using Dout = G;
+  using Out = Result;
+  static constexpr int partials = 2;
+
+  Rows<X const> x;
+  TensorRef<W const, 1> weight;
+  Rows<Dout const> dout;
+  Rows<Out> dx;
+  Acc eps;
+  Acc* sums;
+
+  KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const {
+    return sums + chunk * 2 * x.size;
+  }
+
+  KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
+    return device_row_of(x, row);
+  }
+  KOKKOS_INLINE_FUNCTION Row<Dout const> gradient(std::int64_t row) const {
+    return device_row_of(dout, row);
+  }
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION auto vectors(Held const& held) const {
+    return held.along(weight);
+  }
+
+  template <class Held, class Weights>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Weights& weights) const {
+    Acc const n = static_cast<Acc>(x.size);
+    auto const from = source(row);
+    auto const g_row = gradient(row);
+    auto const sum_of = held.template sums<2>(
+        from, g_row,
+        [](Acc v, Acc g, Acc w, Acc* sum) {
+          sum[0] += v;
+          sum[1] += g * w;
+        },
+        weights);
+    Acc const mean = sum_of.of[0] / n, mean_g = sum_of.of[1] / n;
+    auto const centered = held.template sums<2>(
+        from, g_row,
+        [=](Acc v, Acc g, Acc w, Acc* sum) {
+          Acc const d = v - mean;
+          sum[0] += d * d;
+          sum[1] += g * w * d;
+        },
+        weights);
+    Acc const f = Acc(1) / Kokkos::sqrt(centered.of[0] / n + eps);
+    Acc const mean_gh = centered.of[1] * f / n;
+    held.store(
+        from, g_row, device_row_of(dx, row),
+        [=](Acc v, Acc g, Acc w, Acc* add) {
+          Acc const h = (v - mean) * f;
+          add[0] = g * h;
+          add[1] = g;
+          return f * (g * w - mean_g - h * mean_gh);
+        },
+        weights);
+  }
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
