@@ -137,12 +137,15 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
 
 /// Kernel body: a team, or each of its threads, takes a chunk of rows. `Op` has the types X, Dout,
 /// Out and Acc, `partials`, the number of vectors of sums, `partial(chunk)`, where they go,
-/// `source(row)` and `gradient(row)`, which are held, and `device_row(held, row, vectors)` as for
-/// DeviceRowKernel.
-template <class Exec, class Op, int Items, int Width, bool Fits>
+/// `source(row)` and `gradient(row)`, which are held, and `device_row(held, row, vectors)`, where
+/// `vectors` is what `vectors(held)` gives, if it has that.
+template <class Exec, class Op, int Items, int Width, bool Fits, int MostWarps>
 struct DeviceGradientKernel {
-  static constexpr int most_warps = 16;
-  static constexpr int teams_at_once = Op::partials == 0 ? 2 : 1;  // leave 64 registers, or 128
+  static constexpr int most_warps = MostWarps;
+  // These leave 64 registers to a lane, or where sums are held 80 or 128.
+  static constexpr int teams_at_once = Op::partials == 0 ? 32 / most_warps
+                                       : most_warps == 8 ? 3
+                                                         : 1;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
   using Held = HeldPair<typename Op::X, typename Op::Dout, typename Op::Acc, Team, Items, Width,
@@ -177,10 +180,10 @@ struct DeviceGradientKernel {
   }
 };
 
-template <int Items, int Width, bool Fits, class Exec, class Op>
+template <int Items, int Width, bool Fits, int MostWarps = 16, class Exec, class Op>
 void launch_device_gradient_of(Exec const& exec, char const* operation, Op const& op,
                                RowChunks const& chunks, std::int64_t size) {
-  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits>;
+  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits, MostWarps>;
   RowShape const shape = row_shape(chunks.rows, size, Items, Kernel::most_warps);
   int const chunks_per_team = shape.warps > 1 ? 1 : 256 / shape.lanes;
   typename Kernel::Policy policy(
@@ -218,7 +221,9 @@ void launch_device_gradient(Exec const& exec, char const* operation, Op const& o
   check_row_counts(operation, chunks.rows, size);
   constexpr int width = gradient_neighbors<Op>;
   constexpr int items = std::is_same_v<typename Op::Acc, double> ? few_items : 2 * few_items;
-  if (wide && size <= items * 512)
+  if (wide && size <= items * 256)
+    launch_device_gradient_of<items, width, true, 8>(exec, operation, op, chunks, size);
+  else if (wide && size <= items * 512)
     launch_device_gradient_of<items, width, true>(exec, operation, op, chunks, size);
   else if (wide)
     launch_device_gradient_of<items, width, false>(exec, operation, op, chunks, size);
