@@ -40,6 +40,7 @@ struct Epilogue {
   /// Whether there is more to do than alpha; whether there are only factors of all elements of a
   /// matrix; whether there are only those and factors of its rows and columns.
   bool more_than_alpha, only_factors, only_row_column_factors;
+  bool only_added;                 ///< beside alpha there is C or a residual to add, no more
   bool plain;                      ///< alpha is all there is to do, and C's elements have no 8 bits
   bool rows_ahead, columns_ahead;  ///< their factors are fetched before a tile's sums are there
   Activation activation;

@@ -73,6 +73,14 @@ inline bool only_alpha(abi::GemmArgs const& g) {
          g.device_scale == nullptr && g.pre_activation == nullptr;
 }
 
+/// Whether there is C or a residual to add besides, and nothing else.
+inline bool only_added(abi::GemmArgs const& g) {
+  abi::GemmArgs rest = g;
+  rest.beta = 0;
+  rest.residual = nullptr;
+  return (g.beta != 0) != (g.residual != nullptr) && only_alpha(rest);
+}
+
 /// Whether it does no more than multiply rows and columns by numbers of their own.
 inline bool only_row_column_factors(abi::GemmArgs const& g) {
   return g.beta == 0 && g.activation == Activation::none && g.bias == nullptr &&

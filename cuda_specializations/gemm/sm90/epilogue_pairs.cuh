@@ -5,6 +5,7 @@
 
 #include "params.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/registers.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 
@@ -155,6 +156,29 @@ class AddedPairs {
   DType type_ = DType::bfloat16;
   std::uint32_t pairs_[Columns / 8][2];
 };
+
+/// alpha times 64 rows of sums from `row0`, and what there is to add to them of C or of a residual,
+/// for as many columns from `column` on as `v` has pairs.
+template <class Config, class Acc, int Size>
+__device__ __forceinline__ void add_pairs(Sm90Params const& p, int thread, int z, int row0,
+                                          int column, Acc const* sums, float (&v)[Size]) {
+  constexpr int together =  // there are no registers for more
+      Size % 16 == 0 && Config::tile_n < 256 ? 16 : 8;
+  float const factor = p.epilogue.beta != 0 ? p.epilogue.beta : 1;
+#pragma unroll
+  for (int at = 0; at < Size; at += together) {
+    make_opaque(z);  // nor for addresses
+    AddedPairs<Config, 2 * together> const added(p, thread, z, row0,
+                                                 column + 2 * at + thread % 4 * 2);
+    float part[together];
+#pragma unroll
+    for (int r = 0; r < together; ++r)
+      part[r] = p.epilogue.alpha * static_cast<float>(sums[at + r]);
+    added.add(factor, part);
+#pragma unroll
+    for (int r = 0; r < together; ++r) v[at + r] = part[r];
+  }
+}
 
 /// Applies an activation to many sums at a time; `Inlined`: or to four, by a call, where there are
 /// no registers for more.

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "epilogue_stage.cuh"
+#include "ptx/global_memory.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/tma.cuh"
 
@@ -152,6 +153,9 @@ __device__ __forceinline__ void gate(Activation activation, float (&acc)[Size]) 
 template <class Config>
 class Sm90Storer {
   using Acc = typename Config::Acc;
+  /// Whether C or a residual is added panel by panel; products of 8 bits have no registers for it.
+  static constexpr bool adds_panels =
+      sizeof(typename Config::A) == 2 && !Config::gated && !Config::factors_alone;
 
  public:
   /// `factors`: where there is place for those of the warpgroup's rows and columns.
@@ -159,9 +163,16 @@ class Sm90Storer {
                                         std::uint32_t factors = 0)
       : p_(p), row_column_factors_(p, factors), panels_(panels), barrier_(1 + group) {}
 
-  /// Starts to bring the factors that the next store() multiplies by.
+  /// Starts to bring what the next store() reads: factors, and into L2 what it adds. Behind a short
+  /// K the waits for C or a residual would be longer than the products.
   __device__ __forceinline__ void fetch(int z, int row0, int column0) const {
     if constexpr (Config::reads_ahead) row_column_factors_.fetch(z, row0, column0);
+    Epilogue const& e = p_.epilogue;
+    if (e.beta != 0)
+      fetch_added(e.c, e.type_c, e.c_batch, e.c_m, e.c_n, z, row0, column0);
+    else if (e.residual.data != nullptr)
+      fetch_added(e.residual.data, e.residual.type, e.residual.batch_stride, e.residual.stride_m,
+                  e.residual.stride_n, z, row0, column0);
   }
 
   __device__ __forceinline__ void store(Acc (&acc)[Config::waves][Config::tile_n / 2], int z,
@@ -175,6 +186,11 @@ class Sm90Storer {
     }
     if (p_.store == Sm90Store::vectors || p_.store == Sm90Store::elements) {
       if constexpr (!Config::factors_alone) finish(acc, z, row0, column0);
+    } else if (adds_panels && p_.epilogue.only_added && p_.store == Sm90Store::halves) {
+      if constexpr (adds_panels)
+        store_halves(acc, z, row0, column0, [&](auto* sums, int wave, int at, auto& v) {
+          add_pairs<Config>(p_, thread_, z, row0 + 64 * wave, column0 + at, sums, v);
+        });
     } else if (bytes() || (p_.epilogue.more_than_alpha &&
                            !(Config::reads_ahead ? p_.epilogue.only_row_column_factors
                                                  : p_.epilogue.only_factors))) {
@@ -205,6 +221,22 @@ class Sm90Storer {
   }
 
  private:
+  /// Prefetches a matrix of C's shape where a tile's rows are side by side.
+  __device__ __forceinline__ void fetch_added(void const* data, DType type, std::int64_t batch,
+                                              std::int64_t stride_m, std::int64_t stride_n, int z,
+                                              int row0, int column0) const {
+    if (stride_n != 1) return;
+    int const size = type == DType::float32 || type == DType::int32 ? 4 : has_8_bits(type) ? 1 : 2;
+    int const lines = (Config::out_n * size + 127) / 128;  // of a row
+    int const rows = min(64 * Config::waves, p_.m - row0);
+    for (int i = fresh_thread() % 128; i < rows * lines; i += 128) {
+      int const column = column0 + i % lines * (128 / size);
+      if (column < p_.n)
+        prefetch_l2(static_cast<unsigned char const*>(data) +
+                    (z * batch + (row0 + i / lines) * stride_m + column) * size);
+    }
+  }
+
   /// What is the same for all 8-bit elements of a tile.
   struct Quantizer {
     EpilogueFactors factors;

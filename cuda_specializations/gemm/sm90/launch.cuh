@@ -53,6 +53,7 @@ cudaError_t make_params(abi::GemmArgs const& g, int rows_a, int rows_b, Sm90Para
   p.epilogue = make_epilogue(g);
   p.epilogue.more_than_alpha = !only_alpha(g);
   p.epilogue.only_factors = only_factors(g);
+  p.epilogue.only_added = only_added(g);
   p.epilogue.only_row_column_factors = only_row_column_factors(g);
   if (along_blocks(g.scale_a, true)) p.block_a = g.scale_a, p.epilogue.row_factors = nullptr;
   if (along_blocks(g.scale_b, false)) p.block_b = g.scale_b, p.epilogue.column_factors = nullptr;
