@@ -260,8 +260,13 @@ TYPED_TEST(Extremes, Activations) {
   one.fill(1);
   dout.fill(1);
   wide.fill(0.5);
-  Tensor<T, 2, Exec> small({1, 1});
-  small.fill(1 / top);
+  // Some processors take subnormal numbers of bfloat16 for 0 (docs/precision.md): the gate has a
+  // quarter there, so that up need not be divided by as much.
+  bool const quarter = std::is_same_v<T, bfloat16>;
+  double const share = quarter ? 0.25 : 1;
+  Tensor<T, 2, Exec> small({1, 1}), gate({1, 1});
+  small.fill(quarter ? precision<T>().smallest_normal : 1 / top);
+  gate.fill(share);
   using Function = double (*)(double);
   struct Case {
     Activation activation;
@@ -287,10 +292,10 @@ TYPED_TEST(Extremes, Activations) {
                   pre_activation(row.view()));
     db.download();
     bool const gates = f.activation != Activation::relu;  // which gated_mlp does not offer
-    if (gates) {                                          // gate x, up x / max
-      gated_mlp(Exec(), rows.view(), one.view(), small.view(), gated.view(), {f.activation});
+    if (gates) {                                          // up x / max, or what is near it
+      gated_mlp(Exec(), rows.view(), gate.view(), small.view(), gated.view(), {f.activation});
       gated.download();
-      gated_mlp_backward(Exec(), rows.view(), one.view(), small.view(), wide.view(), dx.view(),
+      gated_mlp_backward(Exec(), rows.view(), gate.view(), small.view(), wide.view(), dx.view(),
                          dgate.view(), dup.view(), {f.activation});
       dx.download();
       dgate.download();
@@ -303,9 +308,10 @@ TYPED_TEST(Extremes, Activations) {
       values.add(out.value(0, j), want, error + rounding<T>(want), {j});
       slopes.add(db.value(0, j), slope(t), 2 * (2 * math_ulps + 17) * u + rounding<T>(1), {j});
       if (!gates) continue;
-      products.add(gated.value(j, 0), want * up,
-                   error * std::abs(up) + 4 * u * std::abs(want * up) + tiny +
-                       rounding<T>(std::abs(want * up) * (1 + 4 * u)),
+      double const product = value(t * share) * up;
+      products.add(gated.value(j, 0), product,
+                   error * std::abs(up) + 4 * u * std::abs(product) + tiny +
+                       rounding<T>(std::abs(product) * (1 + 4 * u)),
                    {j});
       EXPECT_FALSE(std::isnan(dx.value(j, 0))) << what << " at " << t;
     }
