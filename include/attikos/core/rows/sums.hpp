@@ -36,7 +36,8 @@ struct RowChunks {
 inline constexpr std::int64_t row_sum_fan_in = 32;
 
 /// The partition of `rows` rows that sum into `width` columns. A device needs more chunks than a
-/// host to keep busy, the more the narrower they are; partial sums take some MiB, or 256 rows. Few rows make no more chunks on a device than one step of the tree adds up, if it can be.
+/// host to keep busy, the more the narrower they are; partial sums take some MiB, or 256 rows. Few
+/// rows make no more chunks on a device than one step of the tree adds up, if it can be.
 inline RowChunks partition_rows(bool host, std::int64_t rows, std::int64_t width) {
   std::int64_t const by_width = (std::int64_t{1} << 21) / (width > 0 ? width : 1);
   std::int64_t const wide = std::clamp<std::int64_t>(2 * by_width, 256, 1024);
