@@ -317,7 +317,8 @@ std::vector<Asked<GemmArgs>> gemm_options() {
       {"factors of rows and columns", [](Args& g) { factors(g, 1, 0, 0); }},
       {"factors of blocks", [](Args& g) { factors(g, 32, 1, 7); }},
       {"zero points", [](Args& g) { g.zero_point_a = g.zero_point_b = pointer<std::int32_t>(); }},
-      {"tiles", [](Args& g) { g.tile.m = 128; }}};
+      {"tiles", [](Args& g) { g.tile.m = 128; }},
+      {"packed B", [](Args& g) { g.packed_b = somewhere; }}};
   check_complete<abi::GemmOption>(asked);
   return asked;
 }
@@ -388,7 +389,8 @@ void gated_mlp_rows() {
   std::vector<Asked<Args>> const activations = {
       {"silu", [](Args& g) { g.activation = Activation::silu; }},
       {"gelu", [](Args& g) { g.activation = Activation::gelu; }},
-      {"gelu_tanh", [](Args& g) { g.activation = Activation::gelu_tanh; }}};
+      {"gelu_tanh", [](Args& g) { g.activation = Activation::gelu_tanh; }},
+      {"packed weights", [](Args& g) { g.packed_gate = g.packed_up = somewhere; }}};
   check_complete<abi::GatedMlpOption>(activations);
   rows<test::GatedMlpKernels, Args>([&]<class Kernel>() {
     auto const set_types = [](Args& g, DType in, DType out, Compute) {
