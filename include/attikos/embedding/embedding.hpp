@@ -107,7 +107,8 @@ void embedding(Exec const& exec, Table const& table, Ids const& ids, Out const& 
                         {{"table", detail::any_tensor(table)}, {"ids", detail::any_tensor(ids)}});
   using Op = detail::EmbeddingRow<Acc, T, element_t<Ids>, To>;
   Op const op{detail::rows_of(detail::to_const_ref(table)),
-              detail::ids_of_rows(detail::to_const_ref(ids)), detail::rows_of(detail::to_ref(out))};
+              detail::values_of_rows(detail::to_const_ref(ids)),
+              detail::rows_of(detail::to_ref(out))};
   std::int64_t const rows = op.out.count(), width = op.out.size;
   if (rows == 0 || width == 0) return;
   if constexpr (is_host_space<Exec>) {

@@ -17,19 +17,6 @@ struct EmbeddingBackwardOptions {
 
 namespace detail {
 
-/// One number of each row as a list of rows of size 1, numbered as the rows are.
-template <class T, int Rank>
-Rows<T> ids_of_rows(TensorRef<T, Rank> const& x) {
-  TensorRef<T, Rank + 1> ref{};
-  ref.data = x.data;
-  for (int r = 0; r < Rank; ++r) {
-    ref.extent[r] = x.extent[r];
-    ref.stride[r] = x.stride[r];
-  }
-  ref.extent[Rank] = ref.stride[Rank] = 1;
-  return rows_of(ref);
-}
-
 /// Stores chunk `chunk` of a row, `Width` neighbors, or one element at any stride.
 template <int Width, class Acc, class Out>
 KOKKOS_INLINE_FUNCTION void store_values(Row<Out> const& to, std::int64_t chunk,

@@ -324,7 +324,7 @@ inline void check_id_counts(char const* operation, std::int64_t ids, std::int64_
 template <TensorLike Ids, TensorLike Dout, TensorLike Dtable>
 std::size_t embedding_backward_workspace_size(Ids const& ids, Dout const&, Dtable const& dtable) {
   using Acc = detail::RowAccumulator<element_t<Dout>, element_t<Dtable>>;
-  std::int64_t const count = detail::ids_of_rows(detail::to_const_ref(ids)).count();
+  std::int64_t const count = detail::values_of_rows(detail::to_const_ref(ids)).count();
   return detail::EmbeddingWorkspace(count, detail::extent_of(dtable, 1), sizeof(Acc)).bytes;
 }
 
@@ -358,7 +358,7 @@ void embedding_backward(Exec const& exec, Ids const& ids, Dout const& dout, Dtab
       name,
       {{"dtable", detail::any_tensor(dtable)}, {"workspace", detail::any_workspace(extras...)}},
       {{"ids", detail::any_tensor(ids)}, {"dout", detail::any_tensor(dout)}});
-  auto const of_ids = detail::ids_of_rows(detail::to_const_ref(ids));
+  auto const of_ids = detail::values_of_rows(detail::to_const_ref(ids));
   auto const from = detail::rows_of(detail::to_const_ref(dout));
   auto const to = detail::rows_of(detail::to_ref(dtable));
   detail::check_id_counts(name, of_ids.count(), to.count());

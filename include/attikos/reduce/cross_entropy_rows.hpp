@@ -21,19 +21,6 @@ namespace detail {
 template <class T>
 concept TensorOrNone = TensorLike<T> || std::is_same_v<T, Absent>;
 
-/// One number of each row as a list of rows of size 1, numbered as the rows are.
-template <class T, int Rank>
-Rows<T> values_of_rows(TensorRef<T, Rank> const& x) {
-  TensorRef<T, Rank + 1> ref{};
-  ref.data = x.data;
-  for (int r = 0; r < Rank; ++r) {
-    ref.extent[r] = x.extent[r];
-    ref.stride[r] = x.stride[r];
-  }
-  ref.extent[Rank] = ref.stride[Rank] = 1;
-  return rows_of(ref);
-}
-
 template <class Acc, class Label>
 struct LabeledRows {
   Rows<Label const> labels;
