@@ -154,6 +154,12 @@ static attikos_status cross_entropy_backward(attikos_context* context, attikos_t
 static attikos_status linear_cross_entropy(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_linear_cross_entropy(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6], 0.1, -100, 3);
 }
+static attikos_status embedding(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_embedding(context, t[0], t[1], t[2]);
+}
+static attikos_status embedding_backward(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_embedding_backward(context, t[0], t[1], t[2], 2, 0.5);
+}
 static attikos_status l2_normalize(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_l2_normalize(context, t[0], t[1], 1e-6);
 }
@@ -289,6 +295,10 @@ static c_call const c_calls[] = {
     {"linear_cross_entropy", linear_cross_entropy,
      {IN("hidden", 2, 4, 8), IN("weight", 2, 6, 8), INT("labels", 1, 4), IN("dloss", 1, 4), OUT("loss", 1, 4),
       OUT("dhidden", 2, 4, 8), OUT("dweight", 2, 6, 8)}},
+    {"embedding", embedding,
+     {IN("table", 2, 6, 8), INT("ids", 2, 2, 3), OUT("out", 3, 2, 3, 8)}},
+    {"embedding_backward", embedding_backward,
+     {INT("ids", 2, 2, 3), IN("dout", 3, 2, 3, 8), OUT("dtable", 2, 6, 8)}},
     {"l2_normalize", l2_normalize,
      {MAY_BE("x", 1, 2, 4, 8), OUT("out", 2, 4, 8)}},
     {"rms_norm", rms_norm,

@@ -34,6 +34,7 @@ from .device import (
     print_gpu_info,
     supports_fp8,
 )
+from .embeddings import embedding, embedding_backward
 from .errors import (
     ArgumentError,
     CommunicationError,
@@ -123,6 +124,8 @@ __all__ = [
     "dequantize_fp8",
     "detect_gpu",
     "detect_host",
+    "embedding",
+    "embedding_backward",
     "explain",
     "flash_attention",
     "fp8_gemm",

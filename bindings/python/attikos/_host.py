@@ -70,6 +70,16 @@ def integers(operation: str, name: str, values: Any) -> np.ndarray[Any, Any]:
     return np.asarray(numbers, np.int32, order="C")
 
 
+def whole_numbers(operation: str, name: str, values: Any) -> Any:
+    """Labels or ids: integers of other kinds, and lists of them, as those that libattikos takes."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        return values.long() if values.dtype in (torch.int8, torch.int16, torch.uint8) else values
+    if isinstance(values, np.ndarray) and (values.dtype.kind not in "iu" or values.dtype.name in ("int32", "int64")):
+        return values
+    return integers(operation, name, values) if isinstance(values, (list, tuple, np.ndarray)) else values
+
+
 def int32_array(operation: str, name: str, values: Any, like: Operand) -> Any:
     """Lengths, offsets and indices as an array that libattikos takes: numbers on the host become one of int32, and
     so do PyTorch's integers, where those beyond int32 stay at its ends, outside of every range."""

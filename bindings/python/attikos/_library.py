@@ -122,6 +122,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_cross_entropy": (None, [c_void_p, _T, _T, _T, _T, c_double, c_int64]),
     "attikos_cross_entropy_backward": (None, [c_void_p, _T, _T, _T, _T, _T, c_double, c_int64]),
     "attikos_linear_cross_entropy": (None, [c_void_p, *[_T] * 7, c_double, c_int64, c_int64]),
+    "attikos_embedding": (None, [c_void_p, _T, _T, _T]),
+    "attikos_embedding_backward": (None, [c_void_p, _T, _T, _T, c_int64, c_double]),
     "attikos_rms_norm": (None, [c_void_p, _T, _T, _T, c_double]),
     "attikos_layer_norm": (None, [c_void_p, _T, _T, _T, _T, c_double]),
     "attikos_l2_normalize": (None, [c_void_p, _T, _T, c_double]),

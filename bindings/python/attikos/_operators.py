@@ -16,6 +16,7 @@ from . import fused as _fused
 from . import matmul as _matmul
 from . import _options
 from . import rows as _rows
+from ._embedding_operators import embedding, embedding_backward  # noqa: F401
 from ._loss_operators import (  # noqa: F401
     cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward,
     linear_cross_entropy_total, linear_cross_entropy_total_backward,

@@ -13,12 +13,13 @@ from torch.nn import functional
 
 from ._arguments import Caller
 from .attention import attention_settings, differentiable_attention
+from .embeddings import embedding
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedError
 from .fused import fused_gated_mlp
 from .losses import cross_entropy
 from .rows import layer_norm, rms_norm
 
-__all__ = ["Attention", "CrossEntropyLoss", "LayerNorm", "RMSNorm", "SwiGLU"]
+__all__ = ["Attention", "CrossEntropyLoss", "Embedding", "LayerNorm", "RMSNorm", "SwiGLU"]
 
 
 def _rows(module: Any, x: Any) -> Any:
@@ -93,6 +94,30 @@ class CrossEntropyLoss(torch.nn.CrossEntropyLoss):
             reduction=self.reduction,
         )  # fmt: skip
         return (loss.reshape(target.shape) if self.reduction == "none" else loss).to(input.dtype)
+
+
+class Embedding(torch.nn.Embedding):
+    """torch.nn.Embedding by embedding(), whose gradient has the same bits on every run.
+
+    max_norm, scale_grad_by_freq and sparse have no kernel: such a module computes by PyTorch's, as one does whose weight
+    is of a type that embedding() does not take. An id that is no row gives
+    NaN, where PyTorch's raises on the CPU and stops the device on CUDA."""
+
+    def forward(self, input: Any) -> Any:
+        if embedding_refusal(self):
+            return super().forward(input)
+        return embedding(self.weight, input, padding_idx=self.padding_idx)
+
+
+def embedding_refusal(module: Any) -> str:
+    """Why a torch.nn.Embedding is not embedding() of its weight; nothing where it is."""
+    if module.max_norm is not None:
+        return "it has max_norm, by which a call changes the weight"
+    if module.scale_grad_by_freq:
+        return "it has scale_grad_by_freq, which embedding() has not"
+    if module.weight.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+        return f"its weight is {module.weight.dtype}, which embedding() does not take"
+    return "its gradient is sparse, which embedding()'s is not" if module.sparse else ""
 
 
 class SwiGLU(torch.nn.Module):

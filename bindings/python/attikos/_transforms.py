@@ -154,6 +154,14 @@ def _of_attention(operator: Any, tensors: int, places: tuple[int, ...]) -> Calla
     return rule
 
 
+def _of_embedding(info: Any, dims: Dims, *arguments: Any) -> Any:
+    """Ids of any shape, of one table."""
+    table, ids, padding = arguments
+    if dims[0] is not None:
+        return _looped(_operators.embedding, info.batch_size, dims, arguments)
+    return _operators.embedding(table, ids.movedim(dims[1], 0).contiguous(), padding), 0
+
+
 def _rules() -> dict[str, Any]:
     """{name: rule}"""
     of = _operators
@@ -166,12 +174,14 @@ def _rules() -> dict[str, Any]:
     rules["gemm"], rules["gemm_backward"] = _of_product, _of_product_backward
     rules["attention"] = _of_attention(of.attention, 12, (0, 1, 2))
     rules["attention_backward"] = _of_attention(of.attention_backward, 16, (0, 1, 2, 5, 6, 7, 8))
+    rules["embedding"] = _of_embedding
     rules["decode"] = _of_attention(of.decode, 12, (0, 1, 2))
     for operator in (
         of.rms_norm_backward, of.layer_norm_backward, of.mean_pool, of.mean_pool_backward, of.rope, of.rope_backward,
         of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_backward,
         of.cache_attention, of.cross_entropy, of.cross_entropy_backward, of.linear_cross_entropy,
         of.linear_cross_entropy_backward, of.linear_cross_entropy_total, of.linear_cross_entropy_total_backward,
+        of.embedding_backward,
     ):  # fmt: skip
         rules[_name(operator)] = _loop(operator)
     return rules

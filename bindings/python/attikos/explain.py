@@ -10,6 +10,7 @@ from ._arrays import text_of
 from ._autograd import explained
 from .attention import attention, attention_backward, flash_attention, naive_attention, tiled_attention
 from .cache import append_kv, decode, merge_split_states, merge_states
+from .embeddings import embedding, embedding_backward
 from .errors import ArgumentError
 from .fp8 import dequantize, dequantize_fp8, fp8_gemm, quantize, quantize_fp8
 from .fused import fused_gated_mlp, fused_rmsnorm_rope, rope
@@ -30,7 +31,8 @@ _EXPLAINED: dict[str, Callable[..., Any]] = {
         merge_states, merge_split_states, fused_gated_mlp, fused_rmsnorm_rope, rope, rms_norm, rms_norm_backward,
         layer_norm, layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
         log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8,
-        fp8_gemm, cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward,
+        fp8_gemm, cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward, embedding,
+        embedding_backward,
         *(getattr(flash_attn, name) for name in flash_attn.__all__),
     )
 }  # fmt: skip

@@ -13,7 +13,7 @@ from . import _autograd, _border
 from ._arguments import choice, integer, real
 from ._arrays import Call, Operand, operand_of
 from ._dtypes import FLOATING, DType
-from ._host import integers
+from ._host import whole_numbers
 from .errors import ArgumentError, IntegerError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 from .rows import merge_leading
 
@@ -42,7 +42,7 @@ def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
             f"attikos.{operation}: logits is {x.describe()}; expected [..., rows, classes] with at least one class"
         )
     _expect_floating(operation, "logits", x)
-    return x, _labels_of(operation, "logits", x, _whole(operation, labels))
+    return x, _labels_of(operation, "logits", x, whole_numbers(operation, "labels", labels))
 
 
 def _labels_of(operation: str, name: str, x: Operand, labels: Any) -> Operand:
@@ -68,16 +68,6 @@ def _number_of_rows(operation: str, name: str, number: Any, x: Operand, labels: 
             f"labels, which is {labels.describe()}"
         )
     return y
-
-
-def _whole(operation: str, labels: Any) -> Any:
-    """Integers of other kinds, and lists of them, as those that libattikos takes."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(labels, torch.Tensor):
-        return labels.long() if labels.dtype in (torch.int8, torch.int16, torch.uint8) else labels
-    if isinstance(labels, np.ndarray) and (labels.dtype.kind not in "iu" or labels.dtype.name in ("int32", "int64")):
-        return labels
-    return integers(operation, "labels", labels) if isinstance(labels, (list, tuple, np.ndarray)) else labels
 
 
 def _wide(x: Operand) -> DType:
@@ -209,7 +199,7 @@ def _sizes(operation: str, hidden: Any, weight: Any, labels: Any) -> tuple[Opera
         raise UnsupportedDtypeError(
             f"attikos.{operation}: weight is {w.describe()}, hidden is {x.describe()}; expected one type"
         )
-    labels = _whole(operation, labels)
+    labels = whole_numbers(operation, "labels", labels)
     labels = labels.contiguous() if hasattr(labels, "contiguous") else labels
     return x, w, _labels_of(operation, "hidden", x, labels)
 
@@ -322,7 +312,7 @@ def linear_cross_entropy(
     choice(operation, "reduction", reduction, _REDUCTIONS)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(hidden, torch.Tensor):
-        labels = torch.as_tensor(_whole(operation, labels), device=hidden.device)
+        labels = torch.as_tensor(whole_numbers(operation, "labels", labels), device=hidden.device)
         if _border.dispatches(hidden, weight, labels, casts=True):
             operators = _border.operators()
             if reduction == "none":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Modules with weights: torch.nn.Modules where PyTorch is installed, else small holders of NumPy arrays. With PyTorch
-alone there are RMSNorm, LayerNorm, Attention, CrossEntropyLoss and SwiGLU, too, with the state_dict of PyTorch's;
-attikos.patch() puts them into a model.
+alone there are RMSNorm, LayerNorm, Attention, Embedding, CrossEntropyLoss and SwiGLU, too, with the state_dict of
+PyTorch's; attikos.patch() puts them into a model.
 
 device and dtype are those of the weights: PyTorch's defaults, or the CPU and float32. Weights follow
 torch.manual_seed(), or np.random.seed(). An x that is no tensor of PyTorch gives a result that is none, without
@@ -89,7 +89,7 @@ class _NumpyModule:
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Attention", "CrossEntropyLoss", "LayerNorm", "RMSNorm", "SwiGLU"):
+    if name in ("Attention", "CrossEntropyLoss", "Embedding", "LayerNorm", "RMSNorm", "SwiGLU"):
         if torch is None:
             raise UnsupportedError(f"attikos.nn.{name}: it is a module of PyTorch, which is not installed")
         from . import _torch_modules

@@ -29,13 +29,14 @@ class Change(NamedTuple):
 def patch(model: Any) -> list[Change]:
     """Swaps what it can of a torch.nn.Module in place, and returns what it did and what it left, with the reason.
 
-    Swapped are torch.nn.LayerNorm, RMSNorm, MultiheadAttention and CrossEntropyLoss, the norms of transformers' models whose values
-    rms_norm() gives (a weight, or 1 + weight), gated MLPs of gate_proj, up_proj and down_proj without bias, and the
-    attention of transformers' models, by attikos.integrations.transformers. A module stays the same object with its
-    parameters, hooks and state_dict; its class changes. Norms and MLPs of other packages are told by their values on
-    random rows, not by their names; a module that was swapped has a class made for it, which pickle does not find, so
-    that models are saved by their state_dict. Subclasses of PyTorch's modules, which may compute something else, are
-    left. Everything else, linear layers among it, is left as it is and told by class. Twice is the same as once.
+    Swapped are torch.nn.LayerNorm, RMSNorm, MultiheadAttention, Embedding and CrossEntropyLoss, the norms of
+    transformers' models whose values rms_norm() gives (a weight, or 1 + weight), gated MLPs of gate_proj, up_proj and
+    down_proj without bias, and the attention of transformers' models, by attikos.integrations.transformers. A module
+    stays the same object with its parameters, hooks and state_dict; its class changes. Norms and MLPs of other packages
+    are told by their values on random rows, not by their names; a module that was swapped has a class made for it, which
+    pickle does not find, so that models are saved by their state_dict. Subclasses of PyTorch's modules, which may compute
+    something else, are left. Everything else, linear layers among it, is left as it is and told by class. Twice is the
+    same as once.
     """
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
@@ -68,6 +69,7 @@ def _swap(torch: Any, name: str, module: Any) -> Change | None:
     for theirs, mine in (
         (torch.nn.LayerNorm, ours.LayerNorm), (torch.nn.RMSNorm, ours.RMSNorm),
         (torch.nn.MultiheadAttention, ours.Attention), (torch.nn.CrossEntropyLoss, ours.CrossEntropyLoss),
+        (torch.nn.Embedding, ours.Embedding),
     ):  # fmt: skip
         if not isinstance(module, theirs):
             continue
@@ -78,6 +80,8 @@ def _swap(torch: Any, name: str, module: Any) -> Change | None:
             reason = f"it is a subclass of torch.nn.{theirs.__name__}, which may compute something else"
         elif mine is ours.CrossEntropyLoss and module.weight is not None:
             reason = "its classes have weights, which cross_entropy() has not"
+        elif mine is ours.Embedding:
+            reason = ours.embedding_refusal(module)
         elif mine is ours.Attention:
             reason = ours.refusal(module)
             if module.dropout and module.training:

@@ -108,6 +108,7 @@ def examples(dtype=np.float64):
                  "v": n(2, 3, 2, 6), "cache_seqlens": i32(2, 6)}  # fmt: skip
     x, weight, bias = n(3, 4, 16), n(16), n(16)
     classes = np.arange(12).reshape(3, 4)
+    ids = np.array([[3, 0, 3, 1], [4, 2, 3, 0], [1, 1, 4, 3]])
     of_rows = {name: n(3, 4, kind=np.float64 if dtype == np.float64 else np.float32) for name in ("lse", "dloss")}
     attended = ("q", "k", "v")
     E = Example
@@ -169,6 +170,8 @@ def examples(dtype=np.float64):
         E("linear_cross_entropy", {"hidden": x, "weight": n(15, 16), "labels": classes}, {"label_smoothing": 0.1},
           brings=("hidden", "weight")),
         E("linear_cross_entropy_backward", {"hidden": x, "weight": n(15, 16), "labels": classes, "dloss": of_rows["dloss"]}),
+        E("embedding", {"table": n(6, 16), "ids": ids}, {"padding_idx": 5}, brings=("table",)),
+        E("embedding_backward", {"ids": ids, "dout": x}, {"rows": 5, "padding_idx": 1}),
         E("mean_pool", {"x": x, "lengths": i32(4, 1, 2)}, brings=("x",)),
         E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1}),
         E("layer_norm_backward", {"x": x, "weight": weight, "dout": x + 1}),
@@ -187,6 +190,8 @@ def examples(dtype=np.float64):
         *into("dlogits", E("cross_entropy_backward", {"logits": x, "labels": classes, **of_rows})),
         *into("dhidden dweight", E("linear_cross_entropy_backward", {"hidden": x, "weight": n(15, 16), "labels": classes,
                                                                     "dloss": of_rows["dloss"]})),
+        *into("out", E("embedding", {"table": n(5, 16), "ids": ids})),
+        *into("dtable", E("embedding_backward", {"ids": ids, "dout": x}, {"rows": 5, "padding_idx": 1})),
         *into("dx", E("l2_normalize_backward", {"x": x, "dout": x + 1}), E("softmax_backward", {"out": x, "dout": x + 1}),
               E("log_softmax_backward", {"out": x, "dout": x + 1}),
               E("mean_pool_backward", {"dout": n(3, 16), "lengths": i32(4, 1, 2)}, {"seqlen": 4})),

@@ -76,7 +76,7 @@ class Calls(unittest.TestCase):
         any_shape = {"quantize_fp8", "dequantize_fp8", "reference_attention"}
         for example in examples():
             for name, array in example.arrays.items():
-                if example.name in any_shape:
+                if example.name in any_shape or (example.name, name) == ("embedding", "ids"):
                     continue
                 wider = np.concatenate([array, array[..., -1:]], -1) if array.ndim else array[None]
                 wrong = (array[None, None, None], wider, np.array(array.reshape(-1)[0]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results written into arrays of the caller's: out, dx, dlogits, dhidden, dweight and dbias."""
+"""Results written into arrays of the caller's: out, dx, dlogits, dhidden, dtable, dweight and dbias."""
 
 import importlib.util
 import unittest
@@ -12,7 +12,7 @@ torch = None
 if importlib.util.find_spec("torch"):
     import torch
 
-PLACES = ("out", "dx", "dlogits", "dhidden", "dweight", "dbias")
+PLACES = ("out", "dx", "dlogits", "dhidden", "dtable", "dweight", "dbias")
 
 
 def places(example):

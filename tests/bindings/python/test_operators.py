@@ -55,6 +55,9 @@ def calls(more=0):
             lambda x, w: attikos.linear_cross_entropy(x, w, torch.arange(4).expand(x.shape[:-1]), reduction="none"),
             (x, n(5, 16, seed=9)),
         ),
+        "embedding": (
+            lambda table: attikos.embedding(table, torch.tensor([[0, 2, 2], [1, 0, 2]]), padding_idx=-2), (n(3 + more, 16),),
+        ),
         "mean_pool": (lambda x: attikos.mean_pool(x, int32(*[4, 1, 2, 3][: x.shape[0]])), (x,)),
         "gemm": (attikos.gemm, (a, b)),
         "gemm of everything": (

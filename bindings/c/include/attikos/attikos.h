@@ -353,6 +353,22 @@ ATTIKOS_API attikos_status attikos_mean_pool(attikos_context* context, attikos_t
 ATTIKOS_API attikos_status attikos_mean_pool_backward(attikos_context* context, attikos_tensor const* dout,
                                                       attikos_tensor const* lengths, attikos_tensor const* dx);
 
+/* --- embedding ----------------------------------------------------------------------------------- */
+
+/** out_i = table[ids_i]: the rows of a table that ids name. table [rows, width] of any of the four types; ids int32 or
+ * int64, [n] or [batch, n]; out of the type of table, with the dimensions of ids and width. Of an id outside of
+ * [0, rows) the row of out is NaN: ids are read where they lie. */
+ATTIKOS_API attikos_status attikos_embedding(attikos_context* context, attikos_tensor const* table,
+                                             attikos_tensor const* ids, attikos_tensor const* out);
+/** Gradient of attikos_embedding: dtable_r = sum over all i with ids_i = r of dout_i, + beta * dtable_r. dtable
+ * [rows, width] has the type of dout, or float32 beside 16 bits; with beta = 0 it is not read. Ids outside of
+ * [0, rows), and padding_index (-1: none), add nothing. Sums are added in an order that the ids alone give: the same
+ * bits on every run. */
+ATTIKOS_API attikos_status attikos_embedding_backward(attikos_context* context, attikos_tensor const* ids,
+                                                      attikos_tensor const* dout,
+                                                      attikos_tensor const* dtable, int64_t padding_index,
+                                                      double beta);
+
 /* --- rotary embedding ---------------------------------------------------------------------------- */
 
 /** Options of attikos_rope and attikos_rms_norm_rope; the members are the rows of the table. */
