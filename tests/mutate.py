@@ -89,6 +89,10 @@ FAMILIES = {
         ["unit/norm/test_error_messages_rows.cpp", "parity/test_reduce.cpp", "parity/test_softmax.cpp",
          "parity/test_cross_entropy.cpp", "parity/test_linear_cross_entropy.cpp", "parity/test_embedding.cpp"],
     ),
+    "optimizer": (
+        ["optimizer/adamw.hpp", "optimizer/adamw_arguments.hpp", "optimizer/adamw_portable.hpp"],
+        ["parity/test_adamw.cpp"],
+    ),
     "quantize": (
         ["quantize/quantize.hpp", "quantize/quantize_portable.hpp", "quantize/scale_grid.hpp",
          "quantize/quantize_value.hpp"],

@@ -25,6 +25,7 @@
 #include <attikos/norm/rms_norm_backward.hpp>
 #include <attikos/norm/rms_norm_rope.hpp>
 #include <attikos/norm/rope.hpp>
+#include <attikos/optimizer/adamw.hpp>
 #include <attikos/quantize/quantize.hpp>
 #include <attikos/reduce/cross_entropy.hpp>
 #include <attikos/reduce/cross_entropy_backward.hpp>

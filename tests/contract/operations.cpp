@@ -330,6 +330,17 @@ void add_rows_backward(Operations<Exec>& list) {
                     embedding_backward(exec, ids->const_view(), x->const_view(), dtable->view());
                   },
                   output_of(dtable)});
+  auto const weights = filled<T, 2, Exec>({9, 385}, 88), slopes = filled<T, 2, Exec>({9, 385}, 89);
+  auto const first = filled<attikos::detail::AdamWState<T>, 2, Exec>({9, 385}, 90);
+  auto const second = filled<attikos::detail::AdamWState<T>, 2, Exec>({9, 385}, 91);
+  // A step that a second one does not add to.
+  list.push_back({"adamw_step",
+                  [=](Exec const& exec) {
+                    adamw_step(exec, weights->view(), slopes->const_view(), first->view(),
+                               second->view(),
+                               {.learning_rate = 0, .beta1 = 0, .beta2 = 0, .weight_decay = 0});
+                  },
+                  output_of(first)});
   auto const dpooled = filled<T, 2, Exec>({2, 385}, 84);
   rows("mean_pool_backward", [=](Exec const& exec, auto const& out) {
     mean_pool_backward(exec, dpooled->const_view(), out);

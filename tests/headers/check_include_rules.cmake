@@ -70,7 +70,7 @@ list(FILTER neutral EXCLUDE REGEX "/include/attikos/host/")
 set(portable ${all})
 list(FILTER portable EXCLUDE REGEX "/include/attikos/(reference|testing)/")
 
-set(operations "gemm|attention|decode|append_kv|mlp|norm|quantize|reduce|perf|tune|testing|distributed|list_kernels\\.hpp|attikos\\.hpp")
+set(operations "gemm|attention|decode|append_kv|mlp|norm|quantize|reduce|embedding|optimizer|perf|tune|testing|distributed|list_kernels\\.hpp|attikos\\.hpp")
 set(vendor "(cublas|cudnn|cutlass|cute/|cub/|thrust/|cuda/std)")
 forbid("${companion};${abi};${epilogue}" "${include_line}(Kokkos|KokkosBlas|impl/Kokkos)" "never Kokkos here")
 forbid("${companion};${abi};${epilogue}" "${include_line}${vendor}" "no vendor library here")

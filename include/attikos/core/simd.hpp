@@ -91,6 +91,14 @@ inline T multiply_add(T a, T b, T c) {
   return a * b + c;
 }
 
+/// The square root of each lane, rounded once.
+template <class T, int W>
+inline Vec<T, W> square_root(Vec<T, W> x) {
+  if (square_root_instruction(x)) return x;
+  for (int l = 0; l < W; ++l) x[l] = std::sqrt(x[l]);
+  return x;
+}
+
 /// Same bits, other lane type.
 template <class To, class From>
 inline To bit_cast(From const& from) {

@@ -188,6 +188,26 @@ inline V multiply_add_instruction(V a, [[maybe_unused]] V b, [[maybe_unused]] V 
   return a;
 }
 
+/// Square roots of a vector of float or double, where there is an instruction for it; false: there
+/// is none.
+template <class V>
+inline bool square_root_instruction([[maybe_unused]] V& x) {
+#if ATTIKOS_SIMD_X86
+  constexpr bool of_double = sizeof(x[0]) == sizeof(double);
+#if defined(__AVX512F__)
+  if constexpr (sizeof(V) == 64 && of_double) return x = _mm512_maskz_sqrt_pd(0xff, x), true;
+  if constexpr (sizeof(V) == 64 && !of_double) return x = _mm512_maskz_sqrt_ps(all_lanes, x), true;
+#endif
+#if defined(__AVX__)
+  if constexpr (sizeof(V) == 32 && of_double) return x = _mm256_sqrt_pd(x), true;
+  if constexpr (sizeof(V) == 32 && !of_double) return x = _mm256_sqrt_ps(x), true;
+#endif
+  if constexpr (sizeof(V) == 16 && of_double) return x = _mm_sqrt_pd(x), true;
+  if constexpr (sizeof(V) == 16 && !of_double) return x = _mm_sqrt_ps(x), true;
+#endif
+  return false;
+}
+
 /// Whether binary16 is converted by instructions, `W` elements at a time.
 template <int W>
 constexpr bool has_binary16_instructions() {

@@ -309,6 +309,10 @@ TEST(OverlappingArguments, RowsAndHeads) {
     embedding_backward(Exec(), m.in<std::int32_t>("ids", 4), m.in("dout", 4, 8),
                        m.out("dtable", 6, 8), {}, workspace(m.out("workspace", 1024)));
   });
+  check("adamw_step", [](Arena& m) {
+    adamw_step(Exec(), m.out("parameter", 6, 8), m.in("gradient", 6, 8), m.out("exp_avg", 6, 8),
+               m.out("exp_avg_sq", 6, 8), {}, master(m.out("master", 6, 8)));
+  });
   check("linear_cross_entropy", [](Arena& m) {
     linear_cross_entropy(Exec(), m.in("hidden", 4, 8), m.in("weight", 6, 8),
                          m.in<std::int32_t>("labels", 4), m.in("dloss", 4), m.out("loss", 4),
