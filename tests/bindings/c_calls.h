@@ -154,6 +154,9 @@ static attikos_status cross_entropy_backward(attikos_context* context, attikos_t
 static attikos_status linear_cross_entropy(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_linear_cross_entropy(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6], 0.1, -100, 3);
 }
+static attikos_status adamw_step(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_adamw_step(context, 1, t, t + 1, t + 2, t + 3, t + 4, 1e-3, 0.9, 0.999, 1e-8, 0.01, 1, 1);
+}
 static attikos_status embedding(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_embedding(context, t[0], t[1], t[2]);
 }
@@ -295,6 +298,9 @@ static c_call const c_calls[] = {
     {"linear_cross_entropy", linear_cross_entropy,
      {IN("hidden", 2, 4, 8), IN("weight", 2, 6, 8), INT("labels", 1, 4), IN("dloss", 1, 4), OUT("loss", 1, 4),
       OUT("dhidden", 2, 4, 8), OUT("dweight", 2, 6, 8)}},
+    {"adamw_step", adamw_step,
+     {OUT("parameter", 2, 4, 8), IN("gradient", 2, 4, 8), OUT("exp_avg", 2, 4, 8), OUT("exp_avg_sq", 2, 4, 8),
+      OUT("master", 2, 4, 8)}},
     {"embedding", embedding,
      {IN("table", 2, 6, 8), INT("ids", 2, 2, 3), OUT("out", 3, 2, 3, 8)}},
     {"embedding_backward", embedding_backward,

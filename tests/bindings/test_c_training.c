@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* What a training step has beside its layers: rows of a table and their gradient. */
+/* What a training step has beside its layers: rows of a table and their gradient, and the step of the parameters. */
 #include <math.h>
 
 #include "c_checks.h"
@@ -52,11 +52,54 @@ static void test_embedding_of_16_bits(attikos_context* context) {
   CHECK(narrow[0] == 0 && narrow[1] == 0x4396);
 }
 
+/* Two parameters of two types, the second with master weights and of odd strides. With betas of 0 a step is
+ * w - learning_rate * g / (|g| + epsilon). */
+static void test_adamw(attikos_context* context) {
+  double w0[3] = {1, 2, 3}, m0[3] = {5, 5, 5}, v0[3] = {5, 5, 5};
+  double const g0[3] = {4, -2, 0};
+  uint16_t w1[4] = {0x7fc0, 0x1234, 0x7fc0, 0x1234}; /* NaNs, which are not read, and gaps */
+  float const g1[2] = {-1, 8};
+  float m1[2] = {0, 0}, v1[2] = {0, 0}, master[2] = {1, 2};
+  int64_t const three[1] = {3}, two[1] = {2}, steps[1] = {2};
+  attikos_tensor const tw0 = tensor(w0, ATTIKOS_FLOAT64, 1, three), tg0 = tensor(g0, ATTIKOS_FLOAT64, 1, three),
+                       tm0 = tensor(m0, ATTIKOS_FLOAT64, 1, three), tv0 = tensor(v0, ATTIKOS_FLOAT64, 1, three),
+                       tg1 = tensor(g1, ATTIKOS_FLOAT32, 1, two), tm1 = tensor(m1, ATTIKOS_FLOAT32, 1, two),
+                       tv1 = tensor(v1, ATTIKOS_FLOAT32, 1, two), tmaster = tensor(master, ATTIKOS_FLOAT32, 1, two);
+  attikos_tensor tw1 = tensor(w1, ATTIKOS_BFLOAT16, 1, two);
+  tw1.strides = steps;
+  attikos_tensor const *w[2] = {&tw0, &tw1}, *g[2] = {&tg0, &tg1}, *m[2] = {&tm0, &tm1}, *v[2] = {&tv0, &tv1},
+                       *masters[2] = {NULL, &tmaster};
+  CHECK_STATUS(attikos_adamw_step(context, 2, w, g, m, v, masters, 0.5, 0, 0, 0.5, 0, 0.5, 3), ATTIKOS_SUCCESS);
+  CHECK(fabs(w0[0] - (1 - 0.5 * 2 / 2.5)) < 1e-15 && fabs(w0[1] - (2 + 0.5 / 1.5)) < 1e-15 && w0[2] == 3);
+  CHECK(m0[0] == 2 && m0[1] == -1 && m0[2] == 0 && v0[0] == 4 && v0[1] == 1 && v0[2] == 0);
+  CHECK(master[0] == 1.25f && fabsf(master[1] - (2 - 0.5f * 4 / 4.5f)) < 1e-6f && m1[1] == 4 && v1[1] == 16);
+  CHECK(w1[0] == 0x3fa0 && w1[1] == 0x1234 && w1[2] == 0x3fc7 && w1[3] == 0x1234);
+  CHECK_STATUS(attikos_adamw_step(context, 0, NULL, NULL, NULL, NULL, NULL, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1),
+               ATTIKOS_SUCCESS);
+#define REFUSE(status, ...) CHECK_STATUS(attikos_adamw_step(context, __VA_ARGS__), status)
+  REFUSE(ATTIKOS_INVALID_ARGUMENT, -1, w, g, m, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  REFUSE(ATTIKOS_INVALID_ARGUMENT, 2, w, g, m, v, masters, 1e-3, 1, 0.999, 1e-8, 0, 1, 1);
+  REFUSE(ATTIKOS_INVALID_ARGUMENT, 2, w, g, m, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 0);
+  REFUSE(ATTIKOS_INVALID_ARGUMENT, 2, w, g, m, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, INFINITY, 1);
+  REFUSE(ATTIKOS_NULL_ARGUMENT, 2, w, NULL, m, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  attikos_tensor const *hole[2] = {&tm0, NULL}, *same[2] = {&tm0, &tv1}, *longer[2] = {&tv0, &tv0};
+  REFUSE(ATTIKOS_NULL_ARGUMENT, 2, w, g, hole, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  CHECK(strstr(attikos_last_error(), "attikos::adamw_step: parameters[1]: exp_avg") != NULL);
+  REFUSE(ATTIKOS_INVALID_ARGUMENT, 2, w, g, same, v, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  REFUSE(ATTIKOS_DTYPE_MISMATCH, 2, w, g, m, longer, masters, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  attikos_tensor shorter = tm0;
+  shorter.shape = two;
+  attikos_tensor const* const of_two[1] = {&shorter};
+  REFUSE(ATTIKOS_SHAPE_MISMATCH, 1, w, g, of_two, v, NULL, 1e-3, 0.9, 0.999, 1e-8, 0, 1, 1);
+  CHECK(m0[0] == 2 && v1[1] == 16 && w1[0] == 0x3fa0);
+}
+
 int main(void) {
   attikos_context* context = NULL;
   CHECK_STATUS(attikos_context_create(ATTIKOS_HOST, 0, NULL, &context), ATTIKOS_SUCCESS);
   test_embedding(context);
   test_embedding_of_16_bits(context);
+  test_adamw(context);
   attikos_context_destroy(context);
   if (failures == 0) printf("all passed\n");
   return failures == 0 ? 0 : 1;

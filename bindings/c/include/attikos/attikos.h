@@ -24,6 +24,7 @@
 
 #include <attikos/abi/option_tables.h>
 #include <attikos/attikos_base.h>
+#include <attikos/attikos_optimizer.h>
 
 #ifdef __cplusplus
 extern "C" {
