@@ -60,6 +60,7 @@ from .matmul import (
     tensor_core_gemm_int8,
     triton_matmul,
 )
+from .optim import adamw_step
 from .packed import PackedB, pack_b
 from .patching import Change, patch
 from .rows import (
@@ -112,6 +113,7 @@ __all__ = [
     "UnsupportedDtypeError",
     "UnsupportedError",
     "__version__",
+    "adamw_step",
     "append_kv",
     "attention",
     "attention_backward",

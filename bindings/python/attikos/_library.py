@@ -63,6 +63,7 @@ class DeviceInfo(SizedStruct):
 
 # name: (result, arguments). Functions that return a status have None for their result here; options go by reference.
 _T = TensorPointer
+_LIST = POINTER(TensorPointer)
 _TEXT = [c_void_p, c_size_t, POINTER(c_size_t)]
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_version": (c_int, []),
@@ -122,6 +123,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_cross_entropy": (None, [c_void_p, _T, _T, _T, _T, c_double, c_int64]),
     "attikos_cross_entropy_backward": (None, [c_void_p, _T, _T, _T, _T, _T, c_double, c_int64]),
     "attikos_linear_cross_entropy": (None, [c_void_p, *[_T] * 7, c_double, c_int64, c_int64]),
+    "attikos_adamw_step": (None, [c_void_p, c_int32, *[_LIST] * 5, *[c_double] * 6, c_int64]),
     "attikos_embedding": (None, [c_void_p, _T, _T, _T]),
     "attikos_embedding_backward": (None, [c_void_p, _T, _T, _T, c_int64, c_double]),
     "attikos_rms_norm": (None, [c_void_p, _T, _T, _T, c_double]),

@@ -92,7 +92,7 @@ def embedding(table: Any, ids: Any, *, padding_idx: int | None = None, out: Any 
         ids = _ids(operation, ids)
         if not isinstance(ids, torch.Tensor):
             ids = torch.as_tensor(ids, device=table.device)
-    shape = getattr(table, "shape", ())
+    shape: Any = getattr(table, "shape", ())
     rows = shape[0] if len(shape) == 2 else _table(operation, table).shape[0]
     padding = padding_index(operation, padding_idx, rows)
     if _border.dispatches(table, ids):

@@ -18,6 +18,7 @@ from .losses import cross_entropy, cross_entropy_backward, linear_cross_entropy,
 from .matmul import (
     gemm, gemm_backward, grouped_gemm, masked_gemm, tensor_core_gemm, tensor_core_gemm_int8, triton_matmul,
 )  # fmt: skip
+from .optim import adamw_step
 from .rows import (
     l2_normalize, l2_normalize_backward, layer_norm, layer_norm_backward, log_softmax, log_softmax_backward, mean_pool,
     mean_pool_backward, rms_norm, rms_norm_backward, softmax, softmax_backward,
@@ -32,7 +33,7 @@ _EXPLAINED: dict[str, Callable[..., Any]] = {
         layer_norm, layer_norm_backward, l2_normalize, l2_normalize_backward, softmax, softmax_backward, log_softmax,
         log_softmax_backward, mean_pool, mean_pool_backward, quantize, quantize_fp8, dequantize, dequantize_fp8,
         fp8_gemm, cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward, embedding,
-        embedding_backward,
+        embedding_backward, adamw_step,
         *(getattr(flash_attn, name) for name in flash_attn.__all__),
     )
 }  # fmt: skip

@@ -110,6 +110,7 @@ def examples(dtype=np.float64):
     classes = np.arange(12).reshape(3, 4)
     ids = np.array([[3, 0, 3, 1], [4, 2, 3, 0], [1, 1, 4, 3]])
     of_rows = {name: n(3, 4, kind=np.float64 if dtype == np.float64 else np.float32) for name in ("lse", "dloss")}
+    moments = {name: np.asarray(rng.random((3, 4, 16)), of_rows["lse"].dtype) for name in ("exp_avg", "exp_avg_sq", "master")}
     attended = ("q", "k", "v")
     E = Example
     return [
@@ -170,6 +171,8 @@ def examples(dtype=np.float64):
         E("linear_cross_entropy", {"hidden": x, "weight": n(15, 16), "labels": classes}, {"label_smoothing": 0.1},
           brings=("hidden", "weight")),
         E("linear_cross_entropy_backward", {"hidden": x, "weight": n(15, 16), "labels": classes, "dloss": of_rows["dloss"]}),
+        E("adamw_step", {"parameter": n(3, 4, 16), "gradient": n(3, 4, 16), **moments}, {"step": 3},
+          ("parameter", "exp_avg", "exp_avg_sq", "master")),
         E("embedding", {"table": n(6, 16), "ids": ids}, {"padding_idx": 5}, brings=("table",)),
         E("embedding_backward", {"ids": ids, "dout": x}, {"rows": 5, "padding_idx": 1}),
         E("mean_pool", {"x": x, "lengths": i32(4, 1, 2)}, brings=("x",)),

@@ -21,8 +21,8 @@ extern "C" {
  * Each argument is an array of `count` tensors; those of one number have one shape, of up to 5 dimensions and any
  * strides. Parameters are of any of the four floating types, and need not be of one; gradients have the type of their
  * parameter, or float32 beside 16 bits; moments and master weights are float32, of float64 parameters float64.
- * `masters`, or a pointer in it, may be null. Tensors that are written share no memory with another one. A launch takes 48
- * parameters of one type whose tensors lie dense and alike; each other parameter has its own. */
+ * `masters`, or a pointer in it, may be null. Tensors that are written share no memory with another one. A launch takes
+ * 48 parameters of one type whose tensors lie dense and alike; each other parameter has its own. */
 ATTIKOS_API attikos_status attikos_adamw_step(
     attikos_context* context, int32_t count, attikos_tensor const* const* parameters,
     attikos_tensor const* const* gradients, attikos_tensor const* const* exp_avgs,
