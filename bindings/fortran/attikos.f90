@@ -48,6 +48,7 @@ module attikos
       type(attikos_context), intent(inout) :: context
     end subroutine attikos_context_destroy
 
+    !> Waits for all work queued on the context.
     subroutine attikos_synchronize(context, stat) bind(C, name="attikos_fortran_synchronize")
       import
       type(attikos_context), intent(in) :: context
@@ -132,6 +133,7 @@ module attikos
       integer(c_int32_t), intent(out), optional :: stat
     end subroutine attikos_rms_norm
 
+    !> Gradients of attikos_rms_norm() of the same x, weight and eps: dout and dx have the shape of x, dweight(hidden).
     subroutine attikos_rms_norm_backward(context, x, weight, dout, dx, dweight, eps, stat) &
         bind(C, name="attikos_fortran_rms_norm_backward")
       import
@@ -153,6 +155,8 @@ module attikos
       integer(c_int32_t), intent(out), optional :: stat
     end subroutine attikos_layer_norm
 
+    !> Gradients of attikos_layer_norm() of the same x, weight and eps: dout and dx have the shape of x, dweight(hidden),
+    !> dbias(hidden).
     subroutine attikos_layer_norm_backward(context, x, weight, dout, dx, dweight, dbias, eps, stat) &
         bind(C, name="attikos_fortran_layer_norm_backward")
       import
@@ -173,6 +177,7 @@ module attikos
       integer(c_int32_t), intent(out), optional :: stat
     end subroutine attikos_l2_normalize
 
+    !> Gradient of attikos_l2_normalize() of the same x and eps; dout and dx have the shape of x.
     subroutine attikos_l2_normalize_backward(context, x, dout, dx, eps, stat) &
         bind(C, name="attikos_fortran_l2_normalize_backward")
       import

@@ -6,6 +6,7 @@ Directives:
   cxx-reference    public names of headers; a word names a header below include/attikos, or several by a pattern
   c-reference      the same, of headers below bindings/c/include/attikos
   python-reference public names of a module: its name, then names in it; without those all that it exports
+  fortran-reference procedures and types of the Fortran module
   repository-page  a Markdown file of the repository that lies outside docs/
   measured         a plot of a record of the repository, drawn when the site is built (plots.py has them by name)
   dot-picture      a picture in Graphviz's language, of a file beside the page
@@ -22,10 +23,12 @@ import subprocess
 from typing import Any
 
 import doxygen
+import fortran_source
 import plots
 import python_source
 from docutils import nodes
 from docutils.statemachine import StringList
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
@@ -33,6 +36,7 @@ from sphinx.util.docutils import SphinxDirective
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PACKAGE = ROOT / "bindings/python/attikos"
+FORTRAN = ROOT / "bindings/fortran/attikos.f90"
 
 meanings: dict[str, list[tuple[str, str, str, str]]] = {}
 headers: dict[str, list[doxygen.Entity]] = {}
@@ -106,6 +110,34 @@ class PythonReference(Reference):
             else:
                 lines += python_source.describe(name, node, meanings)
         return self.restructured(lines)
+
+
+class FortranReference(Reference):
+    def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(str(FORTRAN))
+        found = fortran_source.public_names(FORTRAN.read_text(encoding="utf-8"))
+        lines: list[str] = []
+        for name in self.words():
+            if name not in found:
+                raise self.error(f"the module has no {name}")
+            lines += fortran_source.directive(found[name])
+        return self.restructured(lines)
+
+
+def fortran_signature(env: Any, text: str, node: addnodes.desc_signature) -> str:
+    """`kind name(arguments)`, an optional argument in brackets; the name is what the index has."""
+    kind, name, arguments = re.fullmatch(r"(\w+) (\w+)(?:\((.*)\))?", text).groups()  # type: ignore[union-attr]
+    node += addnodes.desc_annotation("", "", nodes.Text(kind), addnodes.desc_sig_space())
+    node += addnodes.desc_name(name, name)
+    if arguments is not None:
+        parameters = addnodes.desc_parameterlist()
+        for argument in arguments.split(", ") if arguments else []:
+            holder = addnodes.desc_optional() if argument.startswith("[") else parameters
+            holder += addnodes.desc_parameter("", "", addnodes.desc_sig_name("", argument.strip("[]")))
+            if holder is not parameters:
+                parameters += holder
+        node += parameters
+    return name
 
 
 class RepositoryPage(Reference):
@@ -246,6 +278,8 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("cxx-reference", HeaderReference)
     app.add_directive("c-reference", CReference)
     app.add_directive("python-reference", PythonReference)
+    app.add_directive("fortran-reference", FortranReference)
+    app.add_object_type("fortran", "fortran", objname="Fortran", parse_node=fortran_signature)
     app.add_directive("repository-page", RepositoryPage)
     app.add_directive("measured", Measured)
     app.add_directive("dot-picture", DotPicture)

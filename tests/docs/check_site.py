@@ -112,6 +112,13 @@ def python_names(root: pathlib.Path) -> set[str]:
     return names
 
 
+def fortran_names(root: pathlib.Path) -> set[str]:
+    """What the module makes public, but for what is written into it from attikos.h."""
+    text = (root / "bindings/fortran/attikos.f90").read_text(encoding="utf-8").lower()
+    names = re.findall(r"\bpublic\s*::([^!\n]*)", text)
+    return {name for part in names for name in re.findall(r"[a-z]\w*", part)}
+
+
 class Page(html.parser.HTMLParser):
     def __init__(self) -> None:
         super().__init__()
@@ -189,6 +196,9 @@ def main(root: pathlib.Path, site: pathlib.Path, *options: str) -> int:
     counts["C"], counts["Python"] = len(c), len(python)
     problems += [f"C: {name} is on no page" for name in sorted(c) if ("c", name) not in documented]
     problems += [f"Python: {name} is on no page" for name in sorted(python) if ("py", name) not in documented]
+    fortran = fortran_names(root)
+    counts["Fortran"] = len(fortran)
+    problems += [f"Fortran: {name} is on no page" for name in sorted(fortran) if ("std", name) not in documented]
     problems += broken(site, pages)
     for problem in problems:
         print(problem)
