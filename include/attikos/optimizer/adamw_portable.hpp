@@ -221,7 +221,8 @@ AdamWStrided<T, G> adamw_rows(AdamWOptions const& options, Parameter const& p) {
     dims[rank++] = d;
   }
   if (rank == 0) dims[rank++] = {1, {1, 1, 1, 1, 1}};
-  std::stable_sort(dims, dims + rank, [](Dimension const& a, Dimension const& b) {
+  // Two strides alike would make elements of the parameter one. stable_sort() would take memory.
+  std::sort(dims, dims + rank, [](Dimension const& a, Dimension const& b) {
     return std::abs(a.stride[0]) > std::abs(b.stride[0]);
   });
   int joined = 0;
