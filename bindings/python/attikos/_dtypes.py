@@ -102,3 +102,11 @@ def to_numpy(dtype: DType) -> np.dtype[Any]:
         name = "float8_e4m3fn" if dtype is DType.float8_e4m3 else dtype.name
         return np.dtype(getattr(ml_dtypes, name))
     return np.dtype(dtype.name)
+
+
+def expect_floating(operation: str, name: str, x: Any) -> None:
+    """Refuses an operand of no type of FLOATING."""
+    if x.dtype not in FLOATING:
+        raise UnsupportedDtypeError(
+            f"attikos.{operation}: {name} is {x.describe()}; expected float64, float32, float16 or bfloat16"
+        )

@@ -80,6 +80,14 @@ def whole_numbers(operation: str, name: str, values: Any) -> Any:
     return integers(operation, name, values) if isinstance(values, (list, tuple, np.ndarray)) else values
 
 
+def whole_operand(operation: str, name: str, values: Any) -> Operand:
+    """Labels or ids as libattikos reads them."""
+    given = operand_of(operation, name, values)
+    if given.dtype not in (DType.int32, DType.int64):
+        raise IntegerError(f"attikos.{operation}: {name} is {given.describe()}; expected int32 or int64")
+    return given
+
+
 def int32_array(operation: str, name: str, values: Any, like: Operand) -> Any:
     """Lengths, offsets and indices as an array that libattikos takes: numbers on the host become one of int32, and
     so do PyTorch's integers, where those beyond int32 stay at its ends, outside of every range."""

@@ -9,9 +9,9 @@ from . import _autograd, _border, _library, _options
 from ._arguments import Caller, flag, integer, spell, text
 from ._arrays import Call, Operand, operand_of, pointer_or_none
 from ._host import int32_array
-from ._dtypes import FLOATING, DType, dtype_of
+from ._dtypes import DType, dtype_of, expect_floating
 from .attention import SELDOM, attention_settings, prepare, results
-from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
+from .errors import ArgumentError, ShapeMismatchError
 
 
 @_library.documented("decode")
@@ -156,10 +156,7 @@ def _merged(call: Call, of: str, shape: tuple[int, ...], out_dtype: Any) -> tupl
     """New arrays for the result of merging and its log-sum-exp."""
     state = call[of]
     dtype = state.dtype if out_dtype is None else dtype_of(out_dtype, "out_dtype")
-    if state.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{call.operation}: {of} is {state.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating(call.operation, of, state)
     out = call.result(shape, dtype)
     return out, call.result(shape[:-1], DType.float64 if dtype is DType.float64 else DType.float32)
 

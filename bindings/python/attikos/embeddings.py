@@ -12,17 +12,10 @@ import numpy as np
 from . import _autograd, _border, _options
 from ._arguments import integer, real
 from ._arrays import Call, Operand, operand_of
-from ._dtypes import FLOATING, DType
-from ._host import whole_numbers
-from .errors import ArgumentError, IntegerError, ShapeMismatchError, UnsupportedDtypeError
+from ._dtypes import DType, expect_floating
+from ._host import whole_numbers, whole_operand
+from .errors import ArgumentError, ShapeMismatchError
 from .rows import merge_leading
-
-
-def _expect_floating(operation: str, name: str, x: Operand) -> None:
-    if x.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: {name} is {x.describe()}; expected float64, float32, float16 or bfloat16"
-        )
 
 
 def _ids(operation: str, ids: Any) -> Any:
@@ -31,13 +24,6 @@ def _ids(operation: str, ids: Any) -> Any:
     if getattr(ids, "ndim", 0) <= 2:
         return ids
     return np.ascontiguousarray(ids) if isinstance(ids, np.ndarray) else getattr(ids, "contiguous", lambda: ids)()
-
-
-def _of_ids(operation: str, ids: Any) -> Operand:
-    given = operand_of(operation, "ids", ids)
-    if given.dtype not in (DType.int32, DType.int64):
-        raise IntegerError(f"attikos.{operation}: ids is {given.describe()}; expected int32 or int64")
-    return given
 
 
 def _flat(operation: str, name: str, x: Operand, ids: bool = False) -> Operand:
@@ -62,7 +48,7 @@ def padding_index(operation: str, padding_idx: Any, rows: int) -> int:
 
 def _table(operation: str, table: Any) -> Operand:
     x = operand_of(operation, "table", table)
-    _expect_floating(operation, "table", x)
+    expect_floating(operation, "table", x)
     if x.ndim != 2:
         raise ShapeMismatchError(f"attikos.{operation}: table is {x.describe()}; expected [rows, width]")
     return x
@@ -72,7 +58,7 @@ def gathered(table: Any, ids: Any, out: Any = None) -> Any:
     """embedding() itself, without what happens around it."""
     operation = "embedding"
     x = _table(operation, table)
-    given = _of_ids(operation, _ids(operation, ids))
+    given = whole_operand(operation, "ids", _ids(operation, ids))
     call = Call(operation, table=x, ids=given)
     target = call.result((*given.shape, x.shape[1]), x.dtype, into=out)
     call.run("attikos_embedding", x, _flat(operation, "ids", given, True), _flat(operation, "out", target))
@@ -122,8 +108,8 @@ def embedding_backward(
     operation = "embedding_backward"
     count, factor = integer(operation, "rows", rows, 0), real(operation, "beta", beta)
     padding = padding_index(operation, padding_idx, count)
-    given, d = _of_ids(operation, _ids(operation, ids)), operand_of(operation, "dout", dout)
-    _expect_floating(operation, "dout", d)
+    given, d = whole_operand(operation, "ids", _ids(operation, ids)), operand_of(operation, "dout", dout)
+    expect_floating(operation, "dout", d)
     if d.shape[:-1] != given.shape or d.ndim != given.ndim + 1:
         raise ShapeMismatchError(
             f"attikos.{operation}: dout is {d.describe()}, ids is {given.describe()}; expected the dimensions of ids and "

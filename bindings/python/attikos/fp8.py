@@ -10,7 +10,7 @@ from typing import Any
 from . import _autograd, _library
 from ._arguments import Caller, choice
 from ._arrays import NUMPY, TORCH, Call, Operand, operand_of
-from ._dtypes import FLOAT8, FLOATING, DType, dtype_of
+from ._dtypes import FLOAT8, FLOATING, DType, dtype_of, expect_floating
 from ._host import float32_numbers
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 from .rows import merge_leading
@@ -52,10 +52,7 @@ def quantize_fp8(x: Any) -> tuple[Any, Any]:
     """
     call = Call("quantize_fp8", x=x)
     ox = call["x"]
-    if ox.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.quantize_fp8: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating("quantize_fp8", "x", ox)
     out = call.result(ox.shape, _storage(call.kind))
     scale = call.result((), DType.float32)
     target = _matrices("quantize_fp8", as_float8(out))

@@ -8,19 +8,16 @@ from typing import Any
 from . import _autograd, _border, _library, _options
 from ._arguments import choice, flag, integer, real
 from ._arrays import Call, operand_of, pointer_or_none
-from ._dtypes import FLOATING
+from ._dtypes import expect_floating
 from ._host import int32_array
-from .errors import ShapeMismatchError, UnsupportedDtypeError
+from .errors import ShapeMismatchError
 
 GATES = {"silu": 4, "gelu": 2, "gelu_tanh": 3}  # as activations of gemm() are numbered
 
 
 def _rope_call(operation: str, positions: Any, arrays: dict[str, Any], **values: Any) -> tuple[Call, Any]:
     first = operand_of(operation, *next(iter(arrays.items())))
-    if first.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: x is {first.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating(operation, "x", first)
     if positions is not None:
         positions = int32_array(operation, "positions", positions, first)
     call = Call(operation, **arrays, positions=positions)
@@ -157,10 +154,7 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
         return _border.operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
-    if ox.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating(operation, "x", ox)
     if ox.ndim not in (2, 3) or gate.ndim != 2:
         raise ShapeMismatchError(
             f"attikos.{operation}: x is {ox.describe()}, gate_weight is {gate.describe()}; expected "

@@ -12,9 +12,9 @@ import numpy as np
 from . import _autograd, _border
 from ._arguments import choice, integer, real
 from ._arrays import Call, Operand, operand_of
-from ._dtypes import FLOATING, DType
-from ._host import whole_numbers
-from .errors import ArgumentError, IntegerError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
+from ._dtypes import DType, expect_floating
+from ._host import whole_numbers, whole_operand
+from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
 from .rows import merge_leading
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -27,13 +27,6 @@ def _smoothing(operation: str, value: Any) -> float:
     return number
 
 
-def _expect_floating(operation: str, name: str, x: Operand) -> None:
-    if x.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: {name} is {x.describe()}; expected float64, float32, float16 or bfloat16"
-        )
-
-
 def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
     """Both as libattikos takes them but for their dimensions."""
     x = operand_of(operation, "logits", logits)
@@ -41,15 +34,13 @@ def _labeled(operation: str, logits: Any, labels: Any) -> tuple[Operand, Any]:
         raise ShapeMismatchError(
             f"attikos.{operation}: logits is {x.describe()}; expected [..., rows, classes] with at least one class"
         )
-    _expect_floating(operation, "logits", x)
+    expect_floating(operation, "logits", x)
     return x, _labels_of(operation, "logits", x, whole_numbers(operation, "labels", labels))
 
 
 def _labels_of(operation: str, name: str, x: Operand, labels: Any) -> Operand:
     """One integer for each row of x, which is the argument `name`."""
-    given = operand_of(operation, "labels", labels)
-    if given.dtype not in (DType.int32, DType.int64):
-        raise IntegerError(f"attikos.{operation}: labels is {given.describe()}; expected int32 or int64")
+    given = whole_operand(operation, "labels", labels)
     if given.shape != x.shape[:-1]:
         raise ShapeMismatchError(
             f"attikos.{operation}: labels is {given.describe()}, {name} is {x.describe()}; expected the dimensions of "
@@ -186,8 +177,8 @@ def cross_entropy_backward(
 def _sizes(operation: str, hidden: Any, weight: Any, labels: Any) -> tuple[Operand, Operand, Operand]:
     """All as they are given, once their shapes and types go together."""
     x, w = operand_of(operation, "hidden", hidden), operand_of(operation, "weight", weight)
-    _expect_floating(operation, "hidden", x)
-    _expect_floating(operation, "weight", w)
+    expect_floating(operation, "hidden", x)
+    expect_floating(operation, "weight", w)
     if x.ndim < 2:
         raise ShapeMismatchError(f"attikos.{operation}: hidden is {x.describe()}; expected [..., rows, width]")
     if w.ndim != 2 or w.shape[0] == 0 or w.shape[1] != x.shape[-1]:

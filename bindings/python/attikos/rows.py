@@ -13,9 +13,9 @@ from typing import Any
 from . import _autograd, _border, _options
 from ._arguments import integer, real
 from ._arrays import Call, Operand, operand_of
-from ._dtypes import FLOATING
+from ._dtypes import expect_floating
 from ._host import int32_array
-from .errors import ShapeMismatchError, StrideError, UnsupportedDtypeError
+from .errors import ShapeMismatchError, StrideError
 
 
 # What the number of an operation is called, where it is no eps.
@@ -47,10 +47,7 @@ def _row_call(operation: str, function: str, number: float, x: Any, out: Any = N
     ox = call["x"]
     if ox.ndim < 1:
         raise ShapeMismatchError(f"attikos.{operation}: x is {ox.describe()}; expected at least 1 dimension")
-    if ox.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: x is {ox.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating(operation, "x", ox)
     target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=out), "out")
     rows = merge_leading(operation, ox)
     call.run(function, rows, *(call[name] for name in vectors), target, number)
@@ -188,10 +185,7 @@ def _row_backward(operation: str, number: float, x: Any, dout: Any, dx: Any, x_n
         raise ShapeMismatchError(
             f"attikos.{operation}: dout is {given.describe()}; {x_name} is {ox.describe()}; expected one shape"
         )
-    if ox.dtype not in FLOATING:
-        raise UnsupportedDtypeError(
-            f"attikos.{operation}: {x_name} is {ox.describe()}; expected float64, float32, float16 or bfloat16"
-        )
+    expect_floating(operation, x_name, ox)
     target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=dx, name="dx"), "dx")
     rows, gradient = merge_leading(operation, ox, x_name), merge_leading(operation, given, "dout")
     call.run("attikos_" + operation, rows, gradient, target, number)
