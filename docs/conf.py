@@ -11,8 +11,8 @@ sys.path.insert(0, str(ROOT / "docs/extensions"))
 project = "Attikos"
 author = "the Attikos authors"
 version = release = re.search(r"project\(Attikos VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]  # type: ignore[index]
-extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "attikos_site"]
-source_suffix = {".md": "markdown"}
+extensions = ["myst_parser", "sphinx_design", "sphinx_copybutton", "attikos_site", "notebooks"]
+source_suffix = {".md": "markdown", ".ipynb": "notebook"}
 exclude_patterns = ["extensions", "examples", "**/README.md"]
 root_doc = "index"
 language = "en"

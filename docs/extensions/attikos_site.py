@@ -221,7 +221,7 @@ def relinked(docname: str, file: pathlib.Path, text: str) -> str:
                 return words
         name = target.relative_to(ROOT).as_posix()
         target = DOCS / PAGES[name] if name in PAGES else target
-        if target.is_relative_to(DOCS) and target.suffix == ".md":
+        if target.is_relative_to(DOCS) and target.suffix in (".md", ".ipynb"):
             return f"[{words}]({os.path.relpath(target, here)}{section})"
         copied.add(name)
         scheme = "picture" if name.endswith(".png") else "repository"
