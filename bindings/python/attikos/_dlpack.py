@@ -59,17 +59,19 @@ class ManagedVersioned(ctypes.Structure):
     ]
 
 
+# Functions by index are objects of our own. Those by attribute belong to the process: others set argument types of theirs
+# there, as jax.ffi.pycapsule() does of PyCapsule_New.
 _api = ctypes.pythonapi
-_is_valid = _api.PyCapsule_IsValid
+_is_valid = _api["PyCapsule_IsValid"]
 _is_valid.argtypes, _is_valid.restype = [ctypes.py_object, c_char_p], ctypes.c_int
-_get_pointer = _api.PyCapsule_GetPointer
+_get_pointer = _api["PyCapsule_GetPointer"]
 _get_pointer.argtypes, _get_pointer.restype = [ctypes.py_object, c_char_p], c_void_p
 # The same for a capsule that is being destroyed, of which Python must not take a reference again.
 _is_valid_bare = _api["PyCapsule_IsValid"]
 _is_valid_bare.argtypes, _is_valid_bare.restype = [c_void_p, c_char_p], ctypes.c_int
 _get_pointer_bare = _api["PyCapsule_GetPointer"]
 _get_pointer_bare.argtypes, _get_pointer_bare.restype = [c_void_p, c_char_p], c_void_p
-_new = _api.PyCapsule_New
+_new = _api["PyCapsule_New"]
 _new.argtypes, _new.restype = [c_void_p, c_char_p, c_void_p], ctypes.py_object
 
 # Kept for the life of the process, since capsules hold the bare pointer.

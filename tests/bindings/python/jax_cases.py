@@ -2,6 +2,11 @@
 """Cases of test_jax.py, for a process of their own. Results within the oracles' bounds; gradients and vmap beside JAX's
 own of the same formula in float64, where both round to 2^-53."""
 
+import concurrent.futures
+import ctypes
+import functools
+import os
+import pathlib
 import unittest
 from unittest import mock
 
@@ -157,19 +162,10 @@ class Jax(unittest.TestCase):
             ):  # fmt: skip
                 oracles.check(self, np.asarray(got), exact, bound, str(dtype))
 
-    def counted(self):
-        """How often kernels are called, by operation."""
-        counts = {}
-
-        def counting(name, kernel):
-            def call(*given):
-                counts[name] = counts.get(name, 0) + 1
-                return kernel(*given)
-
-            return call
-
-        changed = {name: counting(name, kernel) for name, kernel in ours._KERNELS.items()}
-        return counts, mock.patch.dict(ours._KERNELS, changed)
+    def says(self, words, function, *arrays):
+        """JAX's error for what a handler refused: which type depends on whether the call ran at once or later."""
+        with self.assertRaisesRegex((jax.errors.JaxRuntimeError, ValueError), words):
+            jax.block_until_ready(function(*arrays))
 
     def test_vmap(self):
         """Beside the formula, and in one call where the new dimension has a place."""
@@ -191,17 +187,29 @@ class Jax(unittest.TestCase):
                     return forward, jax.jit(grad)(*more)
 
                 self.close(both(function), both(exact), f"{name} {axes}")
-        counts, watching = self.counted()
-        x, w = normal(3, 2, 6), normal(6)
-        with watching:
-            jax.vmap(ours.rms_norm, (0, None))(x, w).block_until_ready()
-            jax.vmap(ours.gemm)(x, np.swapaxes(x, 1, 2)).block_until_ready()
-            jax.vmap(jax.vmap(ours.softmax))(x).block_until_ready()
-        self.assertEqual(counts, {"rms_norm": 1, "gemm": 1, "softmax": 1})
+
+    def test_vmap_makes_one_call_where_there_is_a_place(self):
+        """Shown by what the library says of arrays that do not go together, and that no check at tracing saw: it names
+        those of the one call, with the new dimensions in them."""
+
+        def raw(operation, shape, names, ranks, **numbers):
+            result = jax.ShapeDtypeStruct(shape, np.float64)
+            call = jax.ffi.ffi_call(f"attikos_{operation}", result, vmap_method="expand_dims")
+            numbers = {n: (np.float64 if isinstance(x, float) else np.int64)(x) for n, x in numbers.items()}
+            return functools.partial(call, arguments=names, ranks=np.array(ranks, np.int64), **numbers)
+
+        x = normal(3, 2, 6)
+        norm = raw("rms_norm", (2, 6), "x weight", (2, 1), eps=1e-6)
+        self.says(r"attikos.rms_norm: weight has 5 .* x, which is \[1, 6, 6\]", jax.vmap(norm, (0, None)), x, normal(5))
+        product = raw("gemm", (2, 2), "a b", (2, 2), alpha=1.0, trans_a=0, trans_b=0, activation=0)
+        self.says(r"A is \[3, 2, 6\] .* B is \[3, 5, 2\]", jax.vmap(product), x, normal(3, 5, 2))
+        self.says(r"A is \[3, 2, 6\] .* B is \[1, 5, 2\]", jax.vmap(product, (0, None)), x, normal(5, 2))
+        rows = raw("softmax", (5,), "x", (1,), scale=1.0)
+        self.says(r"out is \[1, 6, 5\]", jax.vmap(jax.vmap(rows)), x)
 
     def test_vmap_of_attention(self):
         q, k, v = (np.stack([x, x + 1, -x]) for x in self.qkv())
-        lengths = np.array([[9, 6], [1, 2], [3, 9]], np.int32)
+        lengths = jnp.array([[9, 6], [1, 2], [3, 9]], np.int32)
         for name, given in CASES.items():
             if name not in ("causal", "bias", "mask", "sinks"):
                 continue
@@ -213,11 +221,11 @@ class Jax(unittest.TestCase):
 
             given = {n: jnp.asarray(x) if isinstance(x, np.ndarray) else x for n, x in given.items()}
             self.close(both(ours.attention, given), both(formula, given), name)
-        counts, watching = self.counted()
-        with watching:
-            got = jax.jit(jax.vmap(lambda q, k, v, n: ours.attention(q, k, v, lengths_kv=n)))(q, k, v, lengths)
-            got.block_until_ready()
-        self.assertEqual(counts, {"attention": 1})
+        attend = jax.jit(jax.vmap(lambda q, k, v, n: ours.attention(q, k, v, lengths_kv=n)))
+        got = attend(q, k, v, lengths)
+        # One call: the sixth of six sequences, not the second of the third position.
+        beyond = lengths.at[2, 1].set(10)
+        self.says(r"attention: lengths_kv: length 5 is 10; expected a number in \[0, 9\]", attend, q, k, v, beyond)
         self.close(got, jax.vmap(lambda q, k, v, n: formula(q, k, v, lengths_kv=n))(q, k, v, lengths), "lengths")
 
     def test_errors(self):
@@ -226,6 +234,20 @@ class Jax(unittest.TestCase):
             jax.jit(lambda q: ours.attention(q, k[..., :4], v))(q)
         with self.assertRaisesRegex(attikos.UnsupportedDtypeError, "dtypes of q, k and v must match"):
             ours.attention(q.astype(np.float32), k, v)
+        x, n = np.ones((4, 4), np.float32), np.array([5, 5])
+        for words, error, call in (
+            (r"gemm: a is int8 \[4, 4\]; .* expected float64, ", attikos.UnsupportedDtypeError,
+             lambda: ours.gemm(x.astype(np.int8), x.astype(np.int8))),
+            (r"softmax: x is float8_e4m3fn", attikos.UnsupportedDtypeError,
+             lambda: ours.softmax(x.astype(ml_dtypes.float8_e4m3fn))),
+            (r"softmax: x is \[4, 4\] int32", attikos.UnsupportedDtypeError, lambda: ours.softmax(x.astype(np.int32))),
+            (r"attention: lengths_kv is float64 \[2\]; expected integers", attikos.IntegerError,
+             lambda: ours.attention(q, k, v, lengths_kv=np.ones(2))),
+            (r"attention: cu_seqlens_kv has 2 entries; expected 3 as for q", attikos.ShapeMismatchError,
+             lambda: ours.attention(q[0], q[0], q[0], cu_seqlens_q=np.array([0, 1, 5]), cu_seqlens_kv=n)),
+        ):  # fmt: skip
+            with self.subTest(words), self.assertRaisesRegex(error, "attikos." + words):
+                jax.jit(call)()
         with self.assertRaisesRegex(attikos.ArgumentError, "activation is 'tan'"):
             ours.gemm(q[0, 0], q[0, 0], activation="tan", trans_b=True)
         with self.assertRaisesRegex(attikos.ShapeMismatchError, r"layer_norm: weight has shape \[3\]; .*, 5, 8\]"):
@@ -235,8 +257,159 @@ class Jax(unittest.TestCase):
         with self.assertRaises(Exception):  # no second derivative
             jax.grad(lambda x: jax.grad(lambda x: ours.softmax(x)[0, 0])(x)[0, 0])(normal(2, 3))
 
+    def test_masks_of_bytes(self):
+        q, k, v = self.qkv()
+        mask = CASES["mask"]["mask"]
+        got = jax.jit(lambda m: ours.attention(q, k, v, mask=m))(mask.astype(np.uint8))
+        np.testing.assert_array_equal(got, ours.attention(q, k, v, mask=mask))
+
+    def test_shards(self):
+        """Each device calls a handler on its part; what all share has the sum of the parts' gradients."""
+        mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+        part, whole = jax.sharding.PartitionSpec("x"), jax.sharding.PartitionSpec()
+        q, k, v = self.qkv()
+        weight, b = normal(8, seed=5), normal(9, 3, seed=6)
+        for function, arrays, split in (
+            (lambda q, k, v: ours.attention(q, k, v, causal=True), (q, k, v), 3),
+            (lambda q, k, v, n: ours.attention(q, k, v, sinks=n), (q, k, v, normal(4, seed=8)), 3),
+            (ours.rms_norm, (q, weight), 1), (ours.gemm, (normal(4, 9), b), 1), (ours.softmax, (q,), 1),
+        ):  # fmt: skip
+            specs = (*(part,) * split, *(whole,) * (len(arrays) - split))
+            over = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=part)
+
+            def both(f, arrays=arrays):
+                return jax.jit(jax.value_and_grad(lambda *a: (f(*a) ** 2).sum(), tuple(range(len(arrays)))))(*arrays)
+
+            self.close(both(over), both(function), str([x.shape for x in arrays]))
+        program = jax.jit(jax.shard_map(ours.softmax, mesh=mesh, in_specs=part, out_specs=part)).lower(q).compile()
+        self.assertNotIn("all-gather", program.as_text())
+
+    def test_error_names_the_lengths(self):
+        q, k, v = self.qkv()
+        attend = jax.jit(lambda m, n: ours.attention(q, k, v, lengths_q=m, lengths_kv=n))
+        self.says(r"INVALID_ARGUMENT: attikos.attention: lengths_q: length 0 is -1; .* \[0, 5\]", attend,
+                  jnp.array([-1, 5]), jnp.array([3, 9]))  # fmt: skip
+        self.says(r"attikos.attention: lengths_kv: length 1 is 10; .* \[0, 9\]", attend, jnp.array([1, 5]),
+                  jnp.array([3, 10]))  # fmt: skip
+        self.assertTrue(np.isfinite(attend(jnp.array([1, 5]), jnp.array([3, 9]))).all())  # and goes on
+
+
+class Handlers(unittest.TestCase):
+    """What XLA calls, and on what memory."""
+
+    def compiled(self, function, *arrays, **options):
+        return jax.jit(function, **options).lower(*arrays).compile()
+
+    def test_are_what_a_program_calls(self):
+        q, x, w = normal(2, 2, 5, 8, dtype=np.float32), normal(4, 6, dtype=np.float32), normal(6, dtype=np.float32)
+        functions = {
+            "attention": (lambda q: ours.attention(q, q, q), (q,)), "gemm": (lambda x: ours.gemm(x, x.T), (x,)),
+            "rms_norm": (ours.rms_norm, (x, w)), "layer_norm": (ours.layer_norm, (x, w, w)),
+            "l2_normalize": (ours.l2_normalize, (x,)), "softmax": (ours.softmax, (x,)),
+            "log_softmax": (ours.log_softmax, (x,)),
+        }  # fmt: skip
+        names = set()
+        for name, (function, arrays) in functions.items():
+            text = self.compiled(jax.vmap(jax.grad(lambda *a, f=function: f(*a).sum())),
+                                 *(np.stack([a, a]) for a in arrays)).as_text()  # fmt: skip
+            self.assertIn(f'custom_call_target="attikos_{name}_backward"', text)
+            self.assertNotIn("callback", text)
+            self.assertIn(f'custom_call_target="attikos_{name}"', self.compiled(function, *arrays).as_text())
+            names |= {f"attikos_{name}", f"attikos_{name}_backward"}
+        told = ours.handlers()
+        self.assertEqual(set(told["targets"]), names)
+        self.assertEqual((told["ffi"][0], told["platforms"]), (0, ("cpu", "CUDA")))
+        self.assertTrue(os.path.exists(told["library"]))
+
+    def test_copy_nothing(self):
+        """The compiled program is the call alone: no copy, no transpose, no memory beside arguments and results."""
+        x = normal(64, 32, dtype=np.float32)
+        q = normal(2, 2, 32, 16, dtype=np.float32)
+        for function, given in ((ours.softmax, x), (lambda q: ours.attention(q, q, q, causal=True), q)):
+            program = self.compiled(function, given)
+            entry = program.as_text().split("ENTRY")[1]
+            self.assertEqual([line.count("custom-call(") for line in entry.splitlines() if " = " in line], [0, 1], entry)
+            self.assertEqual(program.memory_analysis().temp_size_in_bytes, 0)
+
+    def test_no_python_on_the_way(self):
+        """A compiled call goes through while this package's own functions would raise."""
+        x = normal(8, 16, dtype=np.float32)
+        program = self.compiled(ours.softmax, x)
+        exact = np.asarray(program(x))
+        with mock.patch.object(attikos, "softmax", side_effect=AssertionError), mock.patch.object(
+            ours, "_call", side_effect=AssertionError
+        ):
+            np.testing.assert_array_equal(np.asarray(program(x)), exact)
+
+    def test_donated_buffers(self):
+        x = jnp.asarray(normal(8, 16, dtype=np.float32))
+        exact = np.asarray(jax.jit(ours.softmax)(x))
+        step = jax.jit(lambda x: ours.softmax(x) + 0.0, donate_argnums=0)
+        np.testing.assert_array_equal(np.asarray(step(jnp.array(x))), exact)
+        q = jnp.asarray(normal(1, 2, 16, 8, dtype=np.float32))
+        exact = np.asarray(jax.jit(lambda q: ours.attention(q, q, q))(q))
+        got = jax.jit(lambda q: ours.attention(q, q, q), donate_argnums=0)(jnp.array(q))
+        np.testing.assert_array_equal(np.asarray(got), exact)
+
+    def test_layouts(self):
+        """Handlers read rows: what XLA would keep transposed arrives as rows."""
+        x = normal(6, 5, 4, dtype=np.float32)
+        got = jax.jit(lambda x: ours.softmax(jnp.transpose(x * 2, (2, 0, 1))))(x)
+        np.testing.assert_allclose(got, jax.nn.softmax(np.transpose(x * 2, (2, 0, 1))), rtol=1e-5)
+
+    def test_threads(self):
+        q = normal(2, 2, 33, 16, dtype=np.float32)
+        step = jax.jit(jax.value_and_grad(lambda q: ours.attention(q, q, q, causal=True).sum()))
+        exact = jax.tree.map(np.asarray, step(q))
+
+        def run(_):
+            return [jax.tree.map(np.asarray, step(q)) for _ in range(5)]
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            for results in pool.map(run, range(4)):
+                for got in results:
+                    jax.tree.map(np.testing.assert_array_equal, got, exact)
+
+    def test_zero_sizes(self):
+        for shape in ((0, 8), (3, 0, 8), (0,)):
+            self.assertEqual(jax.jit(ours.softmax)(np.zeros(shape, np.float32)).shape, shape)
+        out = jax.jit(ours.gemm)(np.zeros((3, 0), np.float32), np.zeros((0, 4), np.float32))
+        np.testing.assert_array_equal(np.asarray(out), np.zeros((3, 4), np.float32))
+        dx, dw = jax.jit(jax.grad(lambda x, w: ours.rms_norm(x, w).sum(), (0, 1)))(
+            np.zeros((0, 8), np.float32), np.ones(8, np.float32)
+        )
+        self.assertEqual(dx.shape, (0, 8))
+        np.testing.assert_array_equal(np.asarray(dw), np.zeros(8, np.float32))
+        q, k = np.ones((1, 2, 3, 8), np.float32), np.zeros((1, 2, 0, 8), np.float32)
+        np.testing.assert_array_equal(np.asarray(jax.jit(ours.attention)(q, k, k)), np.zeros_like(q))
+
+    def test_dimensions_beyond_three(self):
+        x = normal(2, 3, 2, 2, 8, dtype=np.float32)
+        np.testing.assert_array_equal(
+            np.asarray(jax.jit(ours.softmax)(x)), np.asarray(ours.softmax(x.reshape(-1, 8))).reshape(x.shape)
+        )
+
+    def test_a_call_that_is_none_of_ours(self):
+        """Attributes that are missing are an error of XLA's, not the end of the process."""
+        call = jax.ffi.ffi_call("attikos_softmax", jax.ShapeDtypeStruct((6,), np.float32))
+        for attributes in (
+            {}, {"arguments": "x", "ranks": np.array([], np.int64)}, {"arguments": "x", "ranks": np.array([2], np.int64)}
+        ):  # fmt: skip
+            with self.assertRaises((jax.errors.JaxRuntimeError, ValueError)):
+                call(np.ones(6, np.float32), **attributes).block_until_ready()
+
+    def test_a_build_without_them_says_so(self):
+        with mock.patch.object(ours, "_LIBRARY", pathlib.Path("there/is/none.so")):
+            with self.assertRaisesRegex(ImportError, "no handlers for XLA .*; expected one that was made where jaxlib"):
+                ours._register()
+
 
 class Arrays(unittest.TestCase):
+    def test_capsules_of_others(self):
+        """JAX sets argument types of PyCapsule_New for the whole process."""
+        jax.ffi.pycapsule(ctypes.pythonapi.Py_IncRef)
+        self.assertIsInstance(attikos.softmax(jnp.ones(3)), jax.Array)
+
     def test_are_read_and_not_written(self):
         def on_cpu(x):  # where there is a GPU, JAX would put it there
             return jax.device_put(x, jax.devices("cpu")[0])

@@ -15,7 +15,10 @@ RUN = "import unittest; unittest.main('jax_cases', argv=['jax'])"
 @unittest.skipUnless(importlib.util.find_spec("jax"), "JAX is not installed")
 class WithJax(unittest.TestCase):
     def test_in_a_process(self):
-        done = subprocess.run([sys.executable, "-W", "error", "-c", RUN], cwd=HERE, capture_output=True, text=True)
+        environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-c", RUN], cwd=HERE, env=environment, capture_output=True, text=True
+        )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stderr, r"Ran \d+ tests")
 

@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Attention, products, norms and softmaxes for JAX, under jit, grad and vmap, on the CPU.
+"""Attention, products, norms and softmaxes for JAX, under jit, grad and vmap.
 
     from attikos.integrations import jax as attikos_jax
     loss = lambda q, k, v: attikos_jax.attention(q, k, v, causal=True).sum()
     jax.jit(jax.grad(loss))(q, k, v)
 
-Calls come back from XLA by jax.pure_callback; kernels read XLA's buffers, and results are copied once. Arrays are
-checked when a function is traced, by the errors of this package; what only numbers can say (lengths, offsets) when it
-runs, where JAX raises its own error with the same words. Under vmap the new dimension joins the batch of attention and
-products and the rows of norms; what has no such place runs once for each position, in order. Gradients are of the first
-order. Bits repeat from call to call. Arrays of a GPU would cross to the host and back.
-
-jax-tvm-ffi 0.1.3 would save the copies, but functions of Python behind it spoil the heap beside JAX 0.10."""
+XLA calls compiled handlers of this package by its typed foreign function interface: kernels read and write XLA's buffers,
+nothing is copied, and a compiled call runs no Python. There is no other way: without the handlers this module raises
+ImportError, and handlers() says which they are. On CUDA the same handlers take XLA's stream, and their workspace from its
+allocator; that part is compiled, and has not been run on a device. Arrays are checked when a function is traced, by the
+errors of this package; what only numbers can say (lengths, offsets) when it runs, where JAX raises its own error with the
+same words. Under vmap the new dimension joins the batch of attention and products and the rows of norms; what has no such
+place runs once for each position, in order. Gradients are of the first order. Bits repeat from call to call."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import json
-import math
-from typing import Any, Callable
+import pathlib
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,128 +27,89 @@ import numpy as np
 
 import attikos
 
-from ..errors import ShapeMismatchError, UnsupportedDtypeError
+from .._arguments import ACTIVATIONS
+from ..errors import IntegerError, ShapeMismatchError, UnsupportedDtypeError
 
-__all__ = ["attention", "gemm", "l2_normalize", "layer_norm", "log_softmax", "rms_norm", "softmax"]
-
-
-# --- when it runs -----------------------------------------------------------------------------------
+__all__ = ["attention", "gemm", "handlers", "l2_normalize", "layer_norm", "log_softmax", "rms_norm", "softmax"]
 
 
-def _attention(arrays: dict[str, Any], settings: Any, results: Any) -> Any:
-    return attikos.attention(**arrays, **settings, return_lse=len(results) > 1)
+# --- what XLA calls ---------------------------------------------------------------------------------
 
-
-def _attention_backward(arrays: dict[str, Any], settings: Any, results: Any) -> Any:
-    return attikos.attention_backward(**arrays, **settings)
-
-
-def _gemm(arrays: dict[str, Any], settings: Any, results: Any) -> Any:
-    return attikos.gemm(**arrays, **settings, return_pre_activation=len(results) > 1)
-
-
-def _gemm_backward(arrays: dict[str, Any], settings: Any, results: Any) -> Any:
-    return attikos.gemm_backward(**arrays, **settings)
-
-
-def _rows(name: str, arrays: dict[str, Any], settings: Any, results: Any) -> Any:
-    function: Callable[..., Any] = getattr(attikos, name)
-    targets = ("dx", "dweight", "dbias") if name.endswith("_backward") else ("out",)
-    return function(**arrays, **settings, **dict(zip(targets, results)))
-
-
+_LIBRARY = pathlib.Path(attikos.__file__).parent / "lib" / "libattikos_jax.so"
 _ROWS = ("rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax")
-_KERNELS: dict[str, Callable[..., Any]] = {
-    "attention": _attention, "attention_backward": _attention_backward, "gemm": _gemm, "gemm_backward": _gemm_backward,
-    **{name: functools.partial(_rows, name) for row in _ROWS for name in (row, f"{row}_backward")},
-}  # fmt: skip
-# Arrays whose first dimension, or the one that vmap adds, is a batch, by operation; any others have to be one for all.
-_BATCHED = {
-    "attention": {"q", "k", "v", "lengths_q", "lengths_kv"},
-    "attention_backward": {"q", "k", "v", "out", "lse", "dout", "lengths_q", "lengths_kv"},
-    "gemm": {"a", "b"}, "gemm_backward": {"a", "b", "dout", "pre_activation"},
-    **{row: {"x"} for row in _ROWS},
-    **{f"{row}_backward": {"x", "out", "dout"} for row in ("l2_normalize", "softmax", "log_softmax")},
-}  # fmt: skip
+_OPERATIONS = tuple(f"{name}{end}" for name in ("attention", "gemm", *_ROWS) for end in ("", "_backward"))
+_INTEGERS = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv")
+_PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # XLA's name, and that in the library
 
 
-def _compute(call: Any, arrays: dict[str, Any], results: Any) -> None:
-    found = _KERNELS[call["operation"]](arrays, call["settings"], results)
-    found = found if isinstance(found, tuple) else (found,)
-    assert len(found) == len(results), "results that nobody writes"
-    for result, value in zip(results, found):
-        if result is not value:
-            result[...] = value
+def _register() -> ctypes.CDLL:
+    if not _LIBRARY.exists():
+        raise ImportError(
+            "attikos.integrations.jax: this build of attikos has no handlers for XLA (libattikos_jax.so); expected one "
+            "that was made where jaxlib 0.10 or newer was installed, as `pip install attikos` has it on Python 3.11 and "
+            "newer"
+        )
+    library = ctypes.CDLL(str(_LIBRARY))
+    for operation in _OPERATIONS:
+        for platform, word in _PLATFORMS.items():
+            handler = jax.ffi.pycapsule(getattr(library, f"attikos_jax_{operation}_{word}"))
+            jax.ffi.register_ffi_target(f"attikos_{operation}", handler, platform=platform)
+    return library
 
 
-def _run(call: Any, *given: Any) -> Any:
-    """What XLA calls with the inputs: gives the results. Leading dimensions beyond those of the call are vmap's."""
-    arrays = {name: np.asarray(x) for name, x in zip(call["ranks"], given)}
-    added = max(x.ndim - call["ranks"][name] for name, x in arrays.items())
-    sizes = tuple(max(x.shape[i] for x in arrays.values()) for i in range(added))
-    results = [np.empty(sizes + shape, dtype) for shape, dtype in call["results"]]
-    if added == 0:
-        _compute(call, arrays, results)
-    elif 0 in sizes:
-        pass
-    elif _joins(call, arrays, added):
-        _compute(call, *_joined(call, arrays, results, sizes))
-    else:
-        for at in np.ndindex(sizes):
-            part = {name: x[tuple(min(i, n - 1) for i, n in zip(at, x.shape))] for name, x in arrays.items()}
-            _compute(call, part, [result[at] for result in results])
-    return tuple(results)
+_handlers = _register()
 
 
-def _joins(call: Any, arrays: dict[str, Any], added: int) -> bool:
-    """Whether one call can do what vmap asks for."""
-    batched = _BATCHED.get(call["operation"], set())
-    if call["operation"] == "gemm_backward" and len({x.shape[:added] for x in arrays.values()}) > 1:
-        return False  # the gradient of a matrix that all share is wanted for each
-    if call["operation"].startswith(("attention", "gemm")) and not batched >= arrays.keys():
-        return False
-    if "q" in arrays and arrays["q"].ndim != added + 4:
-        return False
-    if call["operation"].startswith("gemm") and any(x.ndim != added + 2 for x in arrays.values()):
-        return False
-    return all(name in batched or math.prod(x.shape[:added]) == 1 for name, x in arrays.items())
-
-
-def _joined(call: Any, arrays: dict[str, Any], results: Any, sizes: Any) -> Any:
-    added, rows = len(sizes), call["operation"].startswith(_ROWS)
-    product, found = call["operation"].startswith("gemm"), {}
-    for name, x in arrays.items():
-        if name not in _BATCHED[call["operation"]]:
-            found[name] = x.reshape(x.shape[added:])
-            continue
-        if x.shape[:added] != sizes and not (product and math.prod(x.shape[:added]) == 1):
-            x = np.broadcast_to(x, sizes + x.shape[added:])
-        found[name] = x.reshape(-1, x.shape[-1]) if rows else _front(x, added, product)
-    return found, [r.reshape(-1, r.shape[-1]) if rows else _front(r, added, product) for r in results]
-
-
-def _front(x: Any, added: int, product: bool) -> Any:
-    """The dimensions of vmap as one, joined with the batch that attention has."""
-    return x.reshape(-1, *x.shape[added + (not product) :])
+def handlers() -> dict[str, Any]:
+    """What XLA calls: {"library": the path of the compiled handlers, "ffi": the version of XLA's interface that they
+    were compiled for as (major, minor), "targets": the names that stand in a compiled program, "platforms": those that
+    they are registered for}. On CUDA a call also needs a build of attikos with CUDA, and says so otherwise."""
+    return {
+        "library": str(_LIBRARY), "ffi": divmod(_handlers.attikos_jax_ffi_version(), 1000),
+        "targets": tuple(f"attikos_{operation}" for operation in _OPERATIONS), "platforms": tuple(_PLATFORMS),
+    }  # fmt: skip
 
 
 # --- when it is traced ------------------------------------------------------------------------------
 
 
 def _call(operation: str, settings: dict[str, Any], arrays: dict[str, Any], *shapes: Any) -> Any:
-    """A call of these arrays with so many results, of (shape, type)."""
-    call = {
-        "operation": operation, "settings": settings, "ranks": {name: x.ndim for name, x in arrays.items()},
-        "results": [(tuple(shape), np.dtype(dtype)) for shape, dtype in shapes],
-    }  # fmt: skip
-    results = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in call["results"])
-    return jax.pure_callback(functools.partial(_run, call), results, *arrays.values(), vmap_method="expand_dims")
+    """A call of these arrays with so many results, of (shape, type). The handler knows arrays by the names that go
+    along, and the dimensions that vmap puts in front by the number that there were without."""
+    numbers = {name: (np.float64 if isinstance(x, float) else np.int64)(x) for name, x in settings.items()}
+    results = tuple(jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in shapes)
+    call = jax.ffi.ffi_call(f"attikos_{operation}", results, vmap_method="expand_dims")
+    ranks = np.array([x.ndim for x in arrays.values()], np.int64)
+    found = call(*arrays.values(), arguments=" ".join(arrays), ranks=ranks, **numbers)
+    axes = frozenset().union(*map(_axes, arrays.values()))
+    return tuple(_varying(x, axes) for x in found)
+
+
+def _axes(x: Any) -> frozenset[str]:
+    """The axes of shard_map's mesh along which an array differs; none outside of it."""
+    kind = getattr(jax.typeof(x), "manual_axis_type", None)
+    return frozenset(kind.varying if kind else ())
+
+
+def _varying(x: Any, axes: frozenset[str]) -> Any:
+    """The same array, as one that may differ along these axes: the gradient of one that does not is summed over them."""
+    missing = tuple(sorted(axes - _axes(x)))
+    return jax.lax.pcast(x, missing, to="varying") if missing else x
 
 
 def _check(operation: str, arrays: dict[str, Any], settings: dict[str, Any]) -> None:
-    """Asks the library whether it takes such arrays and settings: raises what it would raise."""
+    """Raises for what the handlers do not take, then asks the library whether it takes such arrays and settings, which
+    raises what it would raise."""
     stand_ins = {}
     for name, x in arrays.items():
+        if name in _INTEGERS:
+            if not jnp.issubdtype(x.dtype, jnp.integer):
+                raise IntegerError(f"attikos.{operation}: {name} is {x.dtype} {list(x.shape)}; expected integers")
+        elif name != "mask" and x.dtype.itemsize == 1 and x.dtype != bool:
+            raise UnsupportedDtypeError(
+                f"attikos.{operation}: {name} is {x.dtype} {list(x.shape)}; for arrays of JAX expected float64, float32, "
+                "float16 or bfloat16"
+            )
         try:
             stand_ins[name] = np.broadcast_to(np.zeros((), x.dtype), x.shape)
         except TypeError:
@@ -156,9 +118,15 @@ def _check(operation: str, arrays: dict[str, Any], settings: dict[str, Any]) -> 
 
 
 def _as_arrays(given: dict[str, Any]) -> dict[str, Any]:
-    """Those that there are; integers, which are lengths and offsets, in the library's type."""
-    found = {name: jnp.asarray(x) for name, x in given.items() if x is not None}
-    return {n: x.astype(jnp.int32) if jnp.issubdtype(x.dtype, jnp.integer) else x for n, x in found.items()}
+    """Those that there are."""
+    return {name: jnp.asarray(x) for name, x in given.items() if x is not None}
+
+
+def _prepared(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Lengths and offsets in the library's type, and within shard_map all arrays along the same axes, as XLA's calls want
+    them."""
+    axes = frozenset().union(*map(_axes, arrays.values()))
+    return {n: _varying(x.astype(jnp.int32) if n in _INTEGERS else x, axes) for n, x in arrays.items()}
 
 
 def _like(x: Any) -> Any:
@@ -190,13 +158,24 @@ def _attention_there(settings: Any, arrays: dict[str, Any], keeps: bool) -> Any:
     q, v = arrays["q"], arrays["v"]
     lse = (q.shape[:-1], jnp.float64 if q.dtype == jnp.float64 else jnp.float32)
     shapes = (((*q.shape[:-1], v.shape[-1]), q.dtype), *([lse] if keeps else []))
-    return _call("attention", settings, arrays, *shapes)
+    return _call("attention", _attention_numbers(settings), arrays, *shapes)
+
+
+def _attention_numbers(settings: Any) -> dict[str, Any]:
+    """Settings as the handler reads them; a scale of 0 is 1 / sqrt(d)."""
+    left, right = settings["window"]
+    return {
+        "scale": float(settings["scale"] or 0.0), "softcap": float(settings["softcap"]), "window_left": left,
+        "window_right": right, "causal": settings["causal"], "top_left": settings["top_left"],
+        "attention_chunk": settings["attention_chunk"],
+    }  # fmt: skip
 
 
 def _attention_back(settings: Any, arrays: dict[str, Any], found: Any, dout: Any) -> dict[str, Any]:
     names = [name for name in ("q", "k", "v", "bias", "sinks") if name in arrays]
     given = {**arrays, "out": found[0], "lse": found[1], "dout": dout}
-    return dict(zip(names, _call("attention_backward", settings, given, *(_like(arrays[n]) for n in names))))
+    shapes = (_like(arrays[n]) for n in names)
+    return dict(zip(names, _call("attention_backward", _attention_numbers(settings), given, *shapes)))
 
 
 def _gemm_there(settings: Any, arrays: dict[str, Any], keeps: bool) -> Any:
@@ -204,16 +183,26 @@ def _gemm_there(settings: Any, arrays: dict[str, Any], keeps: bool) -> Any:
     m, n = a.shape[-1 if settings["trans_a"] else -2], b.shape[-2 if settings["trans_b"] else -1]
     batch = () if a.ndim == b.ndim == 2 else (max((x.shape[0] for x in (a, b) if x.ndim == 3), key=lambda n: n != 1),)
     shape = ((*batch, m, n), a.dtype)
-    return _call("gemm", settings, arrays, shape, *([shape] if keeps and settings["activation"] else []))
+    return _call("gemm", _gemm_numbers(settings), arrays, shape, *([shape] if keeps and _bends(settings) else []))
+
+
+def _bends(settings: Any) -> bool:
+    return settings["activation"] not in (None, "none")
+
+
+def _gemm_numbers(settings: Any) -> dict[str, Any]:
+    activation = ACTIVATIONS[settings["activation"] or "none"]
+    return {**settings, "alpha": float(settings["alpha"]), "activation": activation}
 
 
 def _gemm_back(settings: Any, arrays: dict[str, Any], found: Any, dout: Any) -> dict[str, Any]:
     names = [name for name in ("a", "b", "bias") if name in arrays]
     given = {"a": arrays["a"], "b": arrays["b"], "dout": dout}
-    if settings["activation"]:
+    if _bends(settings):
         given["pre_activation"] = found[1]
-    more = {**settings, "bias": "bias" in arrays}
-    return dict(zip(names, _call("gemm_backward", more, given, *(_like(arrays[n]) for n in names))))
+    shapes = [_like(arrays[n]) for n in ("a", "b")] + [(arrays[n].shape, dout.dtype) for n in names[2:]]
+    gradients = _call("gemm_backward", _gemm_numbers(settings), given, *shapes)
+    return {name: x.astype(arrays[name].dtype) for name, x in zip(names, gradients)}
 
 
 def _rows_of(name: str) -> Any:
@@ -246,7 +235,7 @@ def _row_call(operation: str, number: dict[str, Any], **given: Any) -> Any:
                 f"shape {list(x.shape)}"
             )
     _check(operation, arrays, number)
-    return _of_rows[operation](json.dumps(number), arrays)
+    return _of_rows[operation](json.dumps({name: float(n) for name, n in number.items()}), _prepared(arrays))
 
 
 def attention(
@@ -268,8 +257,8 @@ def attention(
         "lengths_kv": lengths_kv, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_kv": cu_seqlens_kv,
     }  # fmt: skip
     given = _as_arrays(arrays)
-    _check("attention", {n: x for n, x in given.items() if not n.startswith("cu_")}, settings)
-    return _attend(json.dumps(settings), given)
+    _check("attention", given, settings)
+    return _attend(json.dumps(settings), _prepared(given))
 
 
 def gemm(
@@ -281,7 +270,7 @@ def gemm(
     settings = {"alpha": alpha, "trans_a": trans_a, "trans_b": trans_b, "activation": activation}
     given = _as_arrays({"a": a, "b": b, "bias": bias})
     _check("gemm", given, settings)
-    return _multiply(json.dumps(settings), given)
+    return _multiply(json.dumps(settings), _prepared(given))
 
 
 def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
