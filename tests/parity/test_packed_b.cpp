@@ -17,13 +17,14 @@ TYPED_TEST_SUITE(PackedFactors, FloatingCases, CaseName);
 TYPED_TEST(PackedFactors, OfEveryShape) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;
-  // Empty, single, prime, around panels (16, 32), units (64, 128) and steps (256) of k, and small
-  // products, which have no panels; both sides of streamed rows.
+  // Empty, single, prime, around panels (16, 32), units (64, 128) and steps (256; 4096 and 8192
+  // of rows that are read where they lie) of k, and small products, which have no panels; both
+  // sides of streamed rows.
   constexpr std::array<std::int64_t, 3> shapes[] = {
       {0, 40, 40},   {5, 0, 40},    {5, 40, 0},    {40, 40, 1},    {1, 1, 40},   {40, 1, 77},
       {1, 97, 131},  {8, 33, 65},   {9, 31, 257},  {13, 15, 63},   {7, 16, 64},  {31, 17, 127},
       {33, 47, 129}, {64, 48, 255}, {12, 49, 256}, {24, 127, 511}, {5, 63, 513}, {97, 129, 300},
-      {32, 32, 32},  {33, 32, 32},  {200, 32, 20}, {3, 20, 33},    {2, 300, 3}};
+      {32, 32, 32},  {33, 32, 32},  {200, 32, 20}, {3, 20, 33},    {2, 300, 3},  {14, 35, 8300}};
   int turn = 0;
   for (auto [m, n, k] : shapes)
     for (int trans = 0; trans < 4; ++trans, ++turn)

@@ -25,6 +25,7 @@ struct GemmDotOfAny {
   static constexpr int values = 1;
   static constexpr int streamed_rows = 0;
   static constexpr bool rounds = false;
+  static constexpr bool direct = false;
   static constexpr HostIsa isa = HostIsa::compiled;
   static constexpr int rows = 1, cols = 1, k = 0, vector_cols = 1;
   KOKKOS_INLINE_FUNCTION static constexpr int whole_height(HostIsa) { return 1; }
@@ -48,6 +49,7 @@ struct GemmFused {
   /// Rows up to which a right factor is read where it lies.
   static constexpr int streamed_rows = host::avx512::streamed_rows;
   static constexpr bool rounds = false;
+  static constexpr bool direct = false;
   static constexpr int vector_cols = host::avx512::Fused<Acc>::width;
   KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa) { return false; }
   /// Whether a right factor of `B` is.
@@ -123,9 +125,12 @@ struct GemmDotOf {
   static constexpr int streamed_rows = Kind::moves ? 0 : host::avx512::streamed_rows;
   /// Whether round_rows() is what storing sums as bfloat16 is.
   static constexpr bool rounds = std::is_same_v<Kind, host::avx512::Bfloat16Pairs>;
+  /// Whether there is multiply_direct(), for where AMX does not multiply.
+  static constexpr bool direct = true;
   static constexpr HostIsa isa = Needs;
   static constexpr int rows = host::avx512::block_rows, cols = host::avx512::panel_columns;
   static constexpr int k = host::avx512::most_units * Kind::values;  ///< packed at once
+  static constexpr int direct_k = host::avx512::direct_units * Kind::values;
   /// Whether AMX multiplies, if the machine has it.
   KOKKOS_INLINE_FUNCTION static constexpr bool uses_tiles(HostIsa isa_used) {
     return isa_used >= HostIsa::amx;
@@ -232,6 +237,48 @@ struct GemmDotOf {
                                  b.part);
   }
 
+  /// The left factor of multiply_direct(): where it lies if its numbers along k lie side by side,
+  /// else packed.
+  using Left = host::avx512::LeftRows;
+  KOKKOS_INLINE_FUNCTION static constexpr std::int64_t direct_left_words(int m) {
+    std::int64_t const few = left_words(streamed_rows);  // which may be multiplied otherwise
+    std::int64_t const words = 2 * std::int64_t{whole_rows(m)};  // words_in_place(m)
+    return few > words ? few : words;
+  }
+  template <class A>
+  static Left direct_left(std::uint32_t* room, Block<A const> const& a, int rows_of_a, int depth) {
+    auto const from = factor(a.data, a.row_stride, a.col_stride);
+    if (a.col_stride == 1) return host::avx512::rows_in_place<Kind>(room, from, rows_of_a, depth);
+    host::avx512::pack_left<Kind>(room, from, rows_of_a, depth);
+    return host::avx512::packed_rows(room);
+  }
+  static Left packed_left(std::uint32_t const* left) { return host::avx512::packed_rows(left); }
+  /// A whole right factor of multiply_direct(), packed into `right`.
+  template <class B>
+  static PackedPart direct_right(std::uint32_t* right, Block<B const> const& b, int cols_of_b,
+                                 int depth) {
+    host::avx512::pack_right<Kind>(right, factor(b.data, b.col_stride, b.row_stride), depth,
+                                   cols_of_b);
+    return packed_part(right, depth, 0, 0);
+  }
+  /// to = before + left · b, or left · b without `before`. Writes no more than the product has;
+  /// bfloat16 as round_rows() does.
+  template <class Acc, class C>
+  static void multiply_direct(Left const& left, PackedPart const& b, Acc const* before, int ld,
+                              C* to, std::int64_t stride, int rows_of_a, int cols_of_b, int depth) {
+    using To = std::conditional_t<sizeof(C) == 2, std::uint16_t, Acc>;
+    static_assert(sizeof(To) == sizeof(C));
+    host::avx512::multiply<Kind, To>(left, b.right, {before, ld, reinterpret_cast<To*>(to), stride},
+                                     rows_of_a, cols_of_b, depth, b.part);
+  }
+  /// The same to sums, which have room for whole vectors of columns.
+  template <class Acc>
+  static void add_direct(Left const& left, PackedPart const& b, Acc* sums, int ld, int rows_of_a,
+                         int cols_of_b, int depth, bool accumulate) {
+    multiply_direct<Acc, Acc>(left, b, accumulate ? sums : nullptr, ld, sums, ld, rows_of_a,
+                              round_up(cols_of_b, vector_cols), depth);
+  }
+
   /// Stores `rows` × `cols` sums of pairs, none of which is subnormal, as bfloat16.
   template <class C>
   static void round_rows(C* to, std::int64_t stride, float const* sums, int ld, int rows_of_c,
@@ -244,7 +291,7 @@ struct GemmDotOf {
   /// Takes the zero points off the sums of packed factors: Σ(a − z)(b − y) = Σab − z·Σb − y·Σa +
   /// depth·z·y, exactly modulo 2³². A zero point is at `zero[index · stride]`, 0 where there are
   /// none.
-  static void subtract_zero_points(HostIsa isa_used, std::uint32_t const* left, PackedPart const& b,
+  static void subtract_zero_points(HostIsa isa_used, Left const& left, PackedPart const& b,
                                    std::int32_t const* zero_a, std::int64_t stride_a,
                                    std::int32_t const* zero_b, std::int64_t stride_b,
                                    std::uint32_t* sums, int ld, int rows_of_a, int cols_of_b,
@@ -258,7 +305,7 @@ struct GemmDotOf {
           depth, count, flip(isa_used));
       for (int i = 0; i < rows_of_a; ++i) {
         std::uint32_t const z = zero_a == nullptr ? 0u : zero_a[i * stride_a];
-        std::uint32_t const of_a = left[i * host::avx512::row_words + host::avx512::most_units];
+        std::uint32_t const of_a = left.moved[i * left.moved_stride];
         std::uint32_t* const row = sums + static_cast<std::int64_t>(i) * ld + j0;
         for (int j = 0; j < count; ++j) {
           std::uint32_t const y = zero_b == nullptr ? 0u : zero_b[(j0 + j) * stride_b];

@@ -44,21 +44,38 @@ struct GemmPortable {
   static constexpr int a_padding =
       Traits::host ? 16 : 1;  // keeps the rows of A out of one another's cache sets
   static constexpr bool converts = !std::is_same_v<Acc, Scalar>;
+  /// Whether C has a type that a host's instructions store sums in.
+  static constexpr bool stores_c =
+      Dot::direct && (std::is_same_v<C, Acc> || (Dot::rounds && std::is_same_v<C, bfloat16>) ||
+                      (std::is_same_v<C, std::int32_t> && std::is_integral_v<Acc>));
 
   /// Whether instructions that a host chose at run time multiply. A tile deeper than they take is
   /// left to the others.
   KOKKOS_INLINE_FUNCTION bool dots() const {
     return Dot::exists && isa >= Dot::isa && (!Dot::any_depth || tile.k <= int{Dot::k});
   }
-  /// Whether all rows are so few that a host reads the right factor where it lies, and packs none.
-  KOKKOS_INLINE_FUNCTION bool streams() const {
+  /// Whether `rows` are so few that a host reads the right factor where it lies, and packs none.
+  KOKKOS_INLINE_FUNCTION bool streams(std::int64_t rows) const {
     return dots() && g.packed_b == nullptr && Dot::template streams<B>(isa) &&
-           g.m <= int{Dot::streamed_rows} && (g.b_k == 1 || g.b_n == 1);
+           rows <= int{Dot::streamed_rows} && (g.b_k == 1 || g.b_n == 1);
   }
-  /// k that is packed at once. Dot products of pairs take what fits their rows, whatever the tile
+  KOKKOS_INLINE_FUNCTION bool streams() const { return streams(g.m); }
+  /// Whether instructions multiply `rows` that need neither A packed nor sums in scratch.
+  KOKKOS_INLINE_FUNCTION bool direct(std::int64_t rows) const {
+    if constexpr (Dot::direct) return dots() && !Dot::uses_tiles(isa) && !streams(rows);
+    return false;
+  }
+  /// Whether rows of A are read where they lie.
+  KOKKOS_INLINE_FUNCTION bool in_place() const { return direct(g.m) && g.a_k == 1; }
+  /// k that is taken at once. Dot products of pairs take what fits their rows, whatever the tile
   /// says, so that their pairs are the same for every tile.
   KOKKOS_INLINE_FUNCTION int step() const {
-    return !dots() || Dot::any_depth ? tile.k : blocked && Dot::k > 128 ? 128 : int{Dot::k};
+    if (!dots() || Dot::any_depth) return tile.k;
+    if (blocked && Dot::k > 128) return 128;
+    if constexpr (Dot::direct) {
+      if (in_place() && g.packed_b != nullptr) return Dot::direct_k;
+    }
+    return Dot::k;
   }
   KOKKOS_INLINE_FUNCTION int lda() const { return tile.k + a_padding; }
   KOKKOS_INLINE_FUNCTION int padded_n() const {
@@ -70,6 +87,9 @@ struct GemmPortable {
   /// Elements of packed factors and of sums.
   KOKKOS_INLINE_FUNCTION std::int64_t a_count() const {
     if constexpr (Dot::exists) {
+      if constexpr (Dot::direct) {
+        if (in_place()) return Dot::direct_left_words(tile.m);
+      }
       if (dots()) return Dot::left_words(tile.m);
     }
     return std::int64_t{tile.m} * lda();
@@ -148,6 +168,17 @@ struct GemmPortable {
     }
   }
 
+  /// Whether instructions store what they sum in C, of its type, whatever the extents.
+  KOKKOS_INLINE_FUNCTION bool stores_directly(int rows) const {
+    if constexpr (stores_c) {
+      return direct(rows) && !blocked && g.k > 0 && g.outer > 0 && g.c_n == 1 &&
+             g.scale_a.data == nullptr && g.scale_b.data == nullptr && g.zero_point_a == nullptr &&
+             g.zero_point_b == nullptr && stores_sums_alone<C, Scalar, Function>(g);
+    } else {
+      return false;
+    }
+  }
+
   /// Whether what is stored are a host's sums, rounded to bfloat16 by its instruction.
   KOKKOS_INLINE_FUNCTION bool rounds_sums() const {
     return Dot::rounds && dots() && g.c_n == 1 && g.scale_a.data == nullptr &&
@@ -164,8 +195,10 @@ struct GemmPortable {
     B const* const b =
         gemm_matrix<B const>(g.b, g.b_pointers, at.batch_b, g.b_batch) + col0 * g.b_n;
 
-    bool const in_place = sums_in_place(rows, cols);
-    if (in_place) {
+    C* const end =
+        stores_directly(rows) ? gemm_c<C>(g, at.batch_c) + at.row * g.c_m + col0 : nullptr;
+    bool const sums_in_c = end == nullptr && sums_in_place(rows, cols);
+    if (sums_in_c) {
       memory.c = reinterpret_cast<Acc*>(gemm_c<C>(g, at.batch_c) + at.row * g.c_m + col0);
       memory.ldc = static_cast<int>(g.c_m);
     }
@@ -175,9 +208,10 @@ struct GemmPortable {
       Block<B const> const block_b{b + o * g.b_outer, g.b_k, g.b_n};
       for (std::int64_t p = 0; p < g.k; p += step()) {
         int const depth = static_cast<int>(g.k - p < step() ? g.k - p : step());
+        bool const last = o + 1 == g.outer && p + depth == g.k;
         add_products(team, memory, {block_a.at(0, p), g.a_m, g.a_k},
                      {block_b.at(p, 0), g.b_k, g.b_n}, at.row, col0, p, rows, cols, depth,
-                     !sums_empty);
+                     !sums_empty, last ? end : nullptr);
         sums_empty = false;
         std::int64_t const done = p + depth;
         if (blocked && (done == g.k || done % 128 == 0)) {
@@ -188,7 +222,7 @@ struct GemmPortable {
         }
       }
     }
-    if (in_place) return;
+    if (sums_in_c || end != nullptr) return;
     bool const empty = sums_empty && scaled_empty;
     if (empty) {
       Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * padded_n()),
@@ -202,15 +236,17 @@ struct GemmPortable {
   }
 
   /// c (+)= a · b, `depth` ≤ step() deep; zero points are those of rows from row0, columns from
-  /// col0, and a packed b is that from row p, column col0 on.
+  /// col0, and a packed b is that from row p, column col0 on. Where there is an `end`, where
+  /// stores_directly(), sums go there.
   KOKKOS_INLINE_FUNCTION void add_products(Team const& team, Memory const& memory,
                                            Block<A const> const& a, Block<B const> const& b,
                                            std::int64_t row0, std::int64_t col0, std::int64_t p,
-                                           int rows, int cols, int depth, bool accumulate) const {
+                                           int rows, int cols, int depth, bool accumulate,
+                                           [[maybe_unused]] C* end = nullptr) const {
     if constexpr (Dot::exists) {
       if (dots()) {
         KOKKOS_IF_ON_HOST(
-            (add_dot_products(memory, a, b, row0, col0, p, rows, cols, depth, accumulate);))
+            (add_dot_products(memory, a, b, row0, col0, p, rows, cols, depth, accumulate, end);))
         return;
       }
     }
@@ -235,29 +271,53 @@ struct GemmPortable {
   /// The same on instructions that a host chose.
   void add_dot_products(Memory const& memory, Block<A const> const& a, Block<B const> const& b,
                         std::int64_t row0, std::int64_t col0, std::int64_t p, int rows, int cols,
-                        int depth, bool accumulate) const {
+                        int depth, bool accumulate, [[maybe_unused]] C* end) const {
     using Packed = typename Dot::Packed;
     auto* const left = reinterpret_cast<Packed*>(memory.a);
     auto* const right = reinterpret_cast<Packed*>(memory.b);
     auto const* const packed = static_cast<Packed const*>(g.packed_b);
+    if constexpr (Dot::direct) {
+      if (direct(rows)) {
+        auto const of_a = Dot::direct_left(left, a, rows, depth);
+        auto const of_b = packed != nullptr ? Dot::packed_part(packed, g.k, p, col0)
+                                            : Dot::direct_right(right, b, cols, depth);
+        if (end == nullptr) {
+          Dot::add_direct(of_a, of_b, memory.c, memory.ldc, rows, cols, depth, accumulate);
+          subtract_zero_points_of(of_a, of_b, memory, row0, col0, rows, cols, depth);
+        } else if constexpr (stores_c) {
+          Dot::multiply_direct(of_a, of_b, accumulate ? memory.c : nullptr, memory.ldc, end, g.c_m,
+                               rows, cols, depth);
+        }
+        return;
+      }
+    }
     Dot::pack_left(left, a, rows, depth);
     if (packed != nullptr)
       Dot::multiply_packed(isa, left, packed, g.k, p, col0, memory.c, memory.ldc, rows, cols, depth,
                            accumulate);
     else
       Dot::multiply(isa, left, right, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
+    if constexpr (Dot::direct)
+      subtract_zero_points_of(Dot::packed_left(left),
+                              packed != nullptr ? Dot::packed_part(packed, g.k, p, col0)
+                                                : Dot::packed_part(right, depth, 0, 0),
+                              memory, row0, col0, rows, cols, depth);
+  }
+
+  /// Takes the zero points off sums of those factors.
+  template <class Left, class Right>
+  void subtract_zero_points_of(Left const& left, Right const& right, Memory const& memory,
+                               std::int64_t row0, std::int64_t col0, int rows, int cols,
+                               int depth) const {
     if constexpr (std::is_integral_v<Acc>) {
       if (g.zero_point_a == nullptr && g.zero_point_b == nullptr) return;
       auto const from = [](std::int32_t const* zero, std::int64_t offset) {
         return zero == nullptr ? nullptr : zero + offset;
       };
-      Dot::subtract_zero_points(isa, left,
-                                packed != nullptr ? Dot::packed_part(packed, g.k, p, col0)
-                                                  : Dot::packed_part(right, depth, 0, 0),
-                                from(g.zero_point_a, row0 * g.zero_point_a_stride),
-                                g.zero_point_a_stride,
-                                from(g.zero_point_b, col0 * g.zero_point_b_stride),
-                                g.zero_point_b_stride, memory.c, memory.ldc, rows, cols, depth);
+      Dot::subtract_zero_points(
+          isa, left, right, from(g.zero_point_a, row0 * g.zero_point_a_stride),
+          g.zero_point_a_stride, from(g.zero_point_b, col0 * g.zero_point_b_stride),
+          g.zero_point_b_stride, memory.c, memory.ldc, rows, cols, depth);
     }
   }
 

@@ -3,18 +3,11 @@
 /// Products of bfloat16 and int8 on the dot-product instructions of AVX-512: vdpbf16ps adds two
 /// products to each lane of a sum, vpdpbusd four.
 ///
-/// A *unit* is 32 bits: so many neighbors along k as one lane takes, two bfloat16, four int8 or a
-/// float32. The
-/// left factor is packed by rows of units, the right one by panels of 32 columns, in each of which
-/// a unit of every column follows a unit of every column. Both are padded with 0 to whole squares
-/// of 16 units, so that AMX takes them as they are.
-///
-/// vpdpbusd multiplies unsigned by signed bytes. The right factor is the unsigned one, moved up by
-/// 128; 128 times the sum of a row of the left one comes off again. All of it is exact modulo 2³².
+/// The left factor is packed (dot_packing.hpp), or read where it lies if its numbers along k lie
+/// side by side; sums go where they are wanted.
 #pragma once
 
-#include <attikos/host/isa.hpp>
-#include <cstring>
+#include <attikos/host/dot_packing.hpp>
 
 #if defined(ATTIKOS_HOST_X86)
 
@@ -33,286 +26,181 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail::host::avx512 {
 
-typedef std::uint32_t Words __attribute__((vector_size(64)));
-typedef float Floats __attribute__((vector_size(64)));
+/// Units of k that rows which are not packed are multiplied by at once, where the right factor is
+/// packed as deep: a panel of it, 256 KiB, stays in the cache of a core.
+inline constexpr int direct_units = 2048;
 
-/// Columns of a panel, and of a vector of it.
-inline constexpr int panel_columns = 32;
-inline constexpr int vector_columns = 16;
-/// Rows of a register block: with two vectors of columns 24 sums, which leave room for a panel's.
-inline constexpr int block_rows = 12;
-/// Units of k that are packed at once, and words from a row of the left factor to the next: a
-/// constant, so that one pointer reaches all rows of a block; 9 lines of the cache, so that rows
-/// do not meet in its sets. The word behind the units holds what a row's sums have to be moved by.
-inline constexpr int most_units = 128;
-inline constexpr int row_words = most_units + 16;
+/// Rows of a left factor: unit u of row i is the word at `data + i · row_bytes + 4u`.
+struct LeftRows {
+  void const* data;
+  std::int64_t row_bytes;
+  std::uint32_t const* tails = nullptr;  ///< each row's last unit, where data has but a part of it
+  std::uint32_t const* moved = nullptr;  ///< by how much a row's sums are, every `moved_stride`
+  int moved_stride = 1;
 
-/// What a lane does: `Element` is what memory holds, `dot` adds the products of units to
-/// sums. (Its operands are registers: about instructions that read memory GCC 12 knows too little
-/// to keep the sums of a block in registers.)
-struct Bfloat16Pairs {
-  using Element = std::uint16_t;
-  using Sum = float;
-  using Vector = Floats;
-  static constexpr int values = 2;
-  static constexpr bool moves = false;
-  static constexpr std::uint32_t flip = 0;
-  ATTIKOS_AVX512_INLINE static Vector dot(Vector sums, Words right, Words left) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sums) : "v"(right), "v"(left));
-    return sums;
-  }
-};
-struct Int8Quads {
-  using Element = std::uint8_t;
-  using Sum = std::uint32_t;
-  using Vector = Words;
-  static constexpr int values = 4;
-  static constexpr bool moves = true;
-  static constexpr std::uint32_t flip = 0x80808080u;  ///< what moves the right factor up
-  ATTIKOS_AVX512_INLINE static Vector dot(Vector sums, Words right, Words left) {
-    asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(right), "v"(left));
-    return sums;
+  /// From row i on.
+  ATTIKOS_AVX512_INLINE LeftRows from(std::int64_t i) const {
+    return {static_cast<char const*>(data) + i * row_bytes, row_bytes,
+            tails == nullptr ? nullptr : tails + i,
+            moved == nullptr ? nullptr : moved + i * moved_stride, moved_stride};
   }
 };
 
-template <class To, class From>
-ATTIKOS_AVX512_INLINE To load_as(From const* p) {
-  To v;
-  std::memcpy(&v, p, sizeof v);
-  return v;
+/// Rows that pack_left() packed.
+ATTIKOS_AVX512 inline LeftRows packed_rows(std::uint32_t const* left) {
+  return {left, row_words * 4, nullptr, left + most_units, row_words};
 }
 
-/// (A function, because nvcc's front end fails on constant vectors that are initialized by one
-/// sum.)
-ATTIKOS_AVX512_INLINE Words broadcast(std::uint32_t value) { return Words{} + value; }
+/// Words of rows_in_place().
+constexpr std::int64_t words_in_place(int rows) { return 2 * ((rows + 15) / 16 * 16); }
 
-/// Takes the vector by value: registers whose address is taken are none.
-template <class To, class Vector>
-ATTIKOS_AVX512_INLINE void store(To* p, Vector v) {
-  std::memcpy(p, &v, sizeof v);
-}
-
-// Packing. All of it goes by squares: 16 neighbors, rows of the left factor or columns of the right
-// one, times 16 units.
-
-/// The first `bytes` bytes at p, which may be all there is; 0 behind them.
-ATTIKOS_AVX512_INLINE Words load_bytes(void const* p, int bytes) {
-  std::uint64_t const mask = bytes >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bytes) - 1;
-  Words v;
-  asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(v) : "m"(*static_cast<char const(*)[64]>(p)), "Yk"(mask));
-  return v;
-}
-
-/// An element of each neighbor as a word; 0 where the mask has none.
-ATTIKOS_AVX512_INLINE Words widen(std::uint16_t const* p, std::uint16_t mask) {
-  Words v;
-  asm("vpmovzxwd %1, %0%{%2%}%{z%}"
-      : "=v"(v)
-      : "m"(*reinterpret_cast<char const(*)[32]>(p)), "Yk"(mask));
-  return v;
-}
-ATTIKOS_AVX512_INLINE Words widen(std::uint8_t const* p, std::uint16_t mask) {
-  Words v;
-  asm("vpmovzxbd %1, %0%{%2%}%{z%}"
-      : "=v"(v)
-      : "m"(*reinterpret_cast<char const(*)[16]>(p)), "Yk"(mask));
-  return v;
-}
-
-/// Transposes 16 × 16 words: pairs of words, pairs of pairs, then the 128-bit lanes.
-ATTIKOS_AVX512_INLINE void transpose(Words (&x)[16]) {
-  Words y[16];
-  for (int i = 0; i < 16; i += 2) {
-    asm("vpunpckldq %2, %1, %0" : "=v"(y[i]) : "v"(x[i]), "v"(x[i + 1]));
-    asm("vpunpckhdq %2, %1, %0" : "=v"(y[i + 1]) : "v"(x[i]), "v"(x[i + 1]));
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int half = 0; half < 2; ++half) {
-      asm("vpunpcklqdq %2, %1, %0"
-          : "=v"(x[i + 2 * half])
-          : "v"(y[i + half]), "v"(y[i + 2 + half]));
-      asm("vpunpckhqdq %2, %1, %0"
-          : "=v"(x[i + 2 * half + 1])
-          : "v"(y[i + half]), "v"(y[i + 2 + half]));
-    }
-  for (int c = 0; c < 4; ++c) {
-    Words even[2], odd[2];
-    for (int h = 0; h < 2; ++h) {
-      Words const &low = x[8 * h + c], &high = x[8 * h + 4 + c];
-      asm("vshufi32x4 $0x88, %2, %1, %0" : "=v"(even[h]) : "v"(low), "v"(high));
-      asm("vshufi32x4 $0xdd, %2, %1, %0" : "=v"(odd[h]) : "v"(low), "v"(high));
-    }
-    asm("vshufi32x4 $0x88, %2, %1, %0" : "=v"(y[c]) : "v"(even[0]), "v"(even[1]));
-    asm("vshufi32x4 $0x88, %2, %1, %0" : "=v"(y[4 + c]) : "v"(odd[0]), "v"(odd[1]));
-    asm("vshufi32x4 $0xdd, %2, %1, %0" : "=v"(y[8 + c]) : "v"(even[0]), "v"(even[1]));
-    asm("vshufi32x4 $0xdd, %2, %1, %0" : "=v"(y[12 + c]) : "v"(odd[0]), "v"(odd[1]));
-  }
-  for (int i = 0; i < 16; ++i) x[i] = y[i];
-}
-
-/// Elements of one factor: `neighbors` of them at one stride, `k` values of each at the other.
-template <class Element>
-struct Factor {
-  Element const* data;
-  std::int64_t neighbor_stride, k_stride;
-};
-
-/// Packs the square of units at p, `neighbors` of which there are at most 16 and `count` values of
-/// each: words (neighbor, unit) at `to + neighbor · neighbor_words + unit · unit_words`, one of
-/// which is 1. All 256 are written, 0 where there is nothing, each exclusive-or `flip`.
+/// Rows whose numbers along k lie side by side, as they are. What the kernel wants besides is
+/// written to `room`, words_in_place() long.
 template <class Kind>
-ATTIKOS_AVX512 inline void pack_square(std::uint32_t* to, int neighbor_words, int unit_words,
-                                       Factor<typename Kind::Element> const& from, int neighbors,
-                                       int count, std::uint32_t flip) {
+ATTIKOS_AVX512 inline LeftRows rows_in_place(std::uint32_t* room,
+                                             Factor<typename Kind::Element> const& from, int rows,
+                                             int k) {
   using Element = typename Kind::Element;
-  constexpr int V = Kind::values, bits = 8 * static_cast<int>(sizeof(Element));
-  bool const by_neighbor = neighbor_words != 1;
-  bool loaded_by_neighbor = true;
-  Words x[16];
-  if (from.k_stride == 1) {
-    Element const* p = from.data;
-    for (int n = 0; n < 16; ++n) {
-      x[n] = load_bytes(p, n < neighbors ? count * static_cast<int>(sizeof(Element)) : 0);
-      if (n + 1 < neighbors) p += from.neighbor_stride;  // masks hide what lies elsewhere, slowly
+  constexpr int V = Kind::values, size = static_cast<int>(sizeof(Element));
+  LeftRows left{from.data, from.neighbor_stride * size};
+  int const rest = k % V;
+  if (rest != 0) {
+    std::uint32_t* const tails = room + words_in_place(rows) / 2;
+    Element const* last = from.data + (k - rest);
+    for (int i = 0; i < rows; ++i, last += from.neighbor_stride) {
+      std::uint32_t word = 0;
+      for (int v = 0; v < rest; ++v) word |= std::uint32_t{last[v]} << (8 * size * v);
+      tails[i] = word;
     }
-  } else if (from.neighbor_stride == 1) {
-    loaded_by_neighbor = false;
-    auto const some = static_cast<std::uint16_t>((1u << neighbors) - 1);
-    Element const* p = from.data;
-    for (int u = 0; u < 16; ++u) {
-      Words unit{};
-      for (int v = 0; v < V; ++v) {
-        int const k = u * V + v;
-        unit |= widen(p, k < count ? some : std::uint16_t{0}) << (bits * v);
-        if (k + 1 < count) p += from.k_stride;
-      }
-      x[u] = unit;
-    }
-  } else {
-    Element gathered[16][16 * V] = {};
-    for (int n = 0; n < neighbors; ++n)
-      for (int k = 0; k < count; ++k)
-        gathered[n][k] = from.data[n * from.neighbor_stride + k * from.k_stride];
-    for (int n = 0; n < 16; ++n) x[n] = load_as<Words>(gathered[n]);
-  }
-  if (by_neighbor != loaded_by_neighbor) transpose(x);
-  int const step = by_neighbor ? neighbor_words : unit_words;
-  for (int i = 0; i < 16; ++i) store(to + static_cast<std::int64_t>(i) * step, x[i] ^ flip);
-}
-
-/// Packs `rows` × `k` elements as the left factor: `row_words` words a row, room for whole squares.
-/// Where sums have to be moved, finds by how much.
-template <class Kind>
-ATTIKOS_AVX512 inline void pack_left(std::uint32_t* to, Factor<typename Kind::Element> const& from,
-                                     int rows, int k) {
-  constexpr int V = Kind::values;
-  for (int i = 0; i < rows; i += 16) {
-    int const neighbors = rows - i < 16 ? rows - i : 16;
-    std::uint32_t* const row = to + static_cast<std::int64_t>(i) * row_words;
-    for (int p = 0; p < k; p += 16 * V)
-      pack_square<Kind>(row + p / V, row_words, 1,
-                        {from.data + i * from.neighbor_stride + p * from.k_stride,
-                         from.neighbor_stride, from.k_stride},
-                        neighbors, k - p < 16 * V ? k - p : 16 * V, 0);
+    left.tails = tails;
   }
   if constexpr (Kind::moves) {
     Words const ones = broadcast(0x01010101u);
-    for (int i = 0; i < rows; ++i) {
-      std::uint32_t* const row = to + static_cast<std::int64_t>(i) * row_words;
-      Words sums{};
-      for (int u = 0; u * V < k; u += 16) {
-        Words const units = load_as<Words>(row + u);
-        asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(ones), "v"(units));
+    for (int i = 0; i < rows; i += 16) {
+      Words sums[16];
+      for (int n = 0; n < 16; ++n) {
+        sums[n] = Words{};
+        if (i + n >= rows) continue;
+        Element const* const row = from.data + (i + n) * from.neighbor_stride;
+        for (int p = 0; p < k; p += 64) {
+          Words const units = k - p < 64 ? load_bytes(row + p, k - p) : load_as<Words>(row + p);
+          asm("vpdpbusd %2, %1, %0" : "+v"(sums[n]) : "v"(ones), "v"(units));
+        }
       }
-      std::uint32_t sum = 0;
-      for (int l = 0; l < 16; ++l) sum += sums[l];
-      row[most_units] = sum;
+      transpose(sums);
+      for (int n = 1; n < 16; ++n) sums[0] += sums[n];
+      store(room + i, sums[0]);
     }
+    left.moved = room;
   }
+  return left;
 }
 
-/// Words from a panel of `k` values to the next.
-template <class Kind>
-constexpr std::int64_t panel_words(int k) {
-  return std::int64_t{panel_columns} * ((k + 16 * Kind::values - 1) / (16 * Kind::values) * 16);
-}
+/// Where a product's sums come from and go to.
+template <class Sum, class To>
+struct Sums {
+  Sum const* before;  ///< what they are added to; nullptr: nothing
+  std::int64_t before_ld;
+  To* to;  ///< sums, or bfloat16 that they are rounded to
+  std::int64_t to_ld;
 
-/// Packs `k` × `cols` elements as the right factor, in panels each of which is panel_words(k) long.
-/// The last one has one vector of columns where that is enough.
-template <class Kind>
-ATTIKOS_AVX512 inline void pack_right(std::uint32_t* to, Factor<typename Kind::Element> const& from,
-                                      int k, int cols, std::uint32_t flip = Kind::flip) {
-  constexpr int V = Kind::values;
-  for (int j = 0; j < cols; j += vector_columns) {
-    int const first = j / panel_columns * panel_columns;
-    int const width = cols - first > vector_columns ? panel_columns : vector_columns;
-    std::uint32_t* const panel = to + first / panel_columns * panel_words<Kind>(k) + (j - first);
-    int const neighbors = cols - j < vector_columns ? cols - j : vector_columns;
-    for (int p = 0; p < k; p += 16 * V)
-      pack_square<Kind>(panel + static_cast<std::int64_t>(p) / V * width, 1, width,
-                        {from.data + j * from.neighbor_stride + p * from.k_stride,
-                         from.neighbor_stride, from.k_stride},
-                        neighbors, k - p < 16 * V ? k - p : 16 * V, flip);
+  ATTIKOS_AVX512_INLINE Sums from(std::int64_t i, std::int64_t j) const {
+    return {before == nullptr ? nullptr : before + i * before_ld + j, before_ld, to + i * to_ld + j,
+            to_ld};
   }
+};
+
+/// Stores the first `width` ≤ 16 numbers of a vector.
+template <class To, class Vector>
+ATTIKOS_AVX512_INLINE void store_some(To* to, Vector v, int width) {
+  static_assert(sizeof(To) == 4);
+  auto const mask = static_cast<std::uint16_t>((1u << width) - 1);
+  asm("vmovdqu32 %1, %0%{%2%}" : "+m"(*reinterpret_cast<char(*)[64]>(to)) : "v"(v), "Yk"(mask));
 }
 
-// Multiplying.
+/// The first `width` ≤ 32 numbers of two vectors, rounded to bfloat16 as round_row() does.
+ATTIKOS_AVX512_INLINE void round_some(std::uint16_t* to, Floats low, Floats high, int width) {
+  Words v;
+  asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(v) : "v"(low), "v"(high));
+  std::uint32_t const mask = width >= 32 ? ~0u : (std::uint32_t{1} << width) - 1;
+  asm("vmovdqu16 %1, %0%{%2%}" : "+m"(*reinterpret_cast<char(*)[64]>(to)) : "v"(v), "Yk"(mask));
+}
 
-/// `Rows` × (16·`Vectors`) sums over `units` units, in registers between load and store.
-template <class Kind, int Rows, int Vectors>
-ATTIKOS_AVX512 inline void multiply_block(std::uint32_t const* left, std::uint32_t const* right,
-                                          typename Kind::Sum* sums, std::int64_t ld, int units,
-                                          bool accumulate) {
+/// `Rows` × (16·`Vectors`) sums over `units` units, in registers between load and store, of which
+/// `width` columns are stored.
+template <class Kind, int Rows, int Vectors, class To>
+ATTIKOS_AVX512 inline void multiply_block(LeftRows const& left, std::uint32_t const* right,
+                                          Sums<typename Kind::Sum, To> const& sums, int width,
+                                          int units) {
   typename Kind::Vector sum[Rows][Vectors];
   ATTIKOS_UNROLL
   for (int i = 0; i < Rows; ++i) ATTIKOS_UNROLL
   for (int v = 0; v < Vectors; ++v) {
     sum[i][v] = typename Kind::Vector{};
-    if (accumulate) sum[i][v] = load_as<typename Kind::Vector>(sums + i * ld + v * 16);
-    if constexpr (Kind::moves) sum[i][v] -= left[i * row_words + most_units] << 7;
+    if (sums.before != nullptr)
+      sum[i][v] = load_as<typename Kind::Vector>(sums.before + i * sums.before_ld + v * 16);
+    if constexpr (Kind::moves) sum[i][v] -= left.moved[i * left.moved_stride] << 7;
   }
+  char const* row = static_cast<char const*>(left.data);
+  std::int64_t row_bytes = left.row_bytes;
+  int const whole = left.tails == nullptr ? units : units - 1;
   for (int u = 0; u < units; ++u) {
+    if (u == whole) {
+      row = reinterpret_cast<char const*>(left.tails);
+      row_bytes = 4;
+    }
     Words column[Vectors];
     ATTIKOS_UNROLL
     for (int v = 0; v < Vectors; ++v) column[v] = load_as<Words>(right + v * 16);
     ATTIKOS_UNROLL
     for (int i = 0; i < Rows; ++i) {
-      Words const unit = broadcast(left[i * row_words]);
+      Words const unit = broadcast(load_as<std::uint32_t>(row + i * row_bytes));
       ATTIKOS_UNROLL
       for (int v = 0; v < Vectors; ++v) sum[i][v] = Kind::dot(sum[i][v], column[v], unit);
     }
-    left += 1;
+    row += 4;
     right += Vectors * 16;
   }
   ATTIKOS_UNROLL
-  for (int i = 0; i < Rows; ++i) ATTIKOS_UNROLL
-  for (int v = 0; v < Vectors; ++v) store(sums + i * ld + v * 16, sum[i][v]);
+  for (int i = 0; i < Rows; ++i) {
+    To* const to = sums.to + i * sums.to_ld;
+    if constexpr (sizeof(To) == 2) {
+      round_some(to, sum[i][0], sum[i][Vectors - 1], width);
+    } else {
+      ATTIKOS_UNROLL
+      for (int v = 0; v + 1 < Vectors; ++v) store(to + v * 16, sum[i][v]);
+      if (width == 16 * Vectors)
+        store(to + (Vectors - 1) * 16, sum[i][Vectors - 1]);
+      else
+        store_some(to + (Vectors - 1) * 16, sum[i][Vectors - 1], width - 16 * (Vectors - 1));
+    }
+  }
 }
 
 /// `rows` ≤ `Rows` of them.
-template <class Kind, int Rows, int Vectors>
-ATTIKOS_AVX512_INLINE void multiply_few(std::uint32_t const* left, std::uint32_t const* right,
-                                        typename Kind::Sum* sums, std::int64_t ld, int rows,
-                                        int units, bool accumulate) {
+template <class Kind, int Rows, int Vectors, class To>
+ATTIKOS_AVX512_INLINE void multiply_few(LeftRows const& left, std::uint32_t const* right,
+                                        Sums<typename Kind::Sum, To> const& sums, int rows,
+                                        int width, int units) {
   if constexpr (Rows > 1) {
     if (rows < Rows)
-      return multiply_few<Kind, Rows - 1, Vectors>(left, right, sums, ld, rows, units, accumulate);
+      return multiply_few<Kind, Rows - 1, Vectors>(left, right, sums, rows, width, units);
   }
-  multiply_block<Kind, Rows, Vectors>(left, right, sums, ld, units, accumulate);
+  multiply_block<Kind, Rows, Vectors>(left, right, sums, width, units);
 }
 
 /// Rows in register blocks of nearly one height, none of which is so low that its sums wait for one
 /// another. Each element sees the same sums whatever the block.
-template <class Kind, int Vectors>
-ATTIKOS_AVX512 inline void multiply_rows(std::uint32_t const* left, std::uint32_t const* right,
-                                         typename Kind::Sum* sums, std::int64_t ld, int rows,
-                                         int units, bool accumulate) {
+template <class Kind, int Vectors, class To>
+ATTIKOS_AVX512 inline void multiply_rows(LeftRows const& left, std::uint32_t const* right,
+                                         Sums<typename Kind::Sum, To> const& sums, int rows,
+                                         int width, int units) {
+  int i = 0;
   for (int blocks = (rows + block_rows - 1) / block_rows; blocks > 0; --blocks) {
-    int const height = (rows + blocks - 1) / blocks;
-    multiply_few<Kind, block_rows, Vectors>(left, right, sums, ld, height, units, accumulate);
-    rows -= height;
-    left += static_cast<std::int64_t>(height) * row_words;
-    sums += height * ld;
+    int const height = (rows - i + blocks - 1) / blocks;
+    multiply_few<Kind, block_rows, Vectors>(left.from(i), right, sums.from(i, 0), height, width,
+                                            units);
+    i += height;
   }
 }
 
@@ -322,21 +210,51 @@ struct PanelPart {
   int unit = 0;        ///< the first along k: that of the left factor's first
 };
 
+/// multiply() panel by panel.
+template <class Kind, class To>
+ATTIKOS_AVX512 inline void multiply_panels(LeftRows const& left, std::uint32_t const* right,
+                                           Sums<typename Kind::Sum, To> const& sums, int rows,
+                                           int cols, int units, PanelPart const& part) {
+  for (int j = 0; j < cols; j += panel_columns, right += part.words) {
+    int const width = cols - j < panel_columns ? cols - j : panel_columns;
+    if (width > vector_columns)
+      multiply_rows<Kind, 2>(left, right + std::int64_t{part.unit} * panel_columns, sums.from(0, j),
+                             rows, width, units);
+    else
+      multiply_rows<Kind, 1>(left, right + std::int64_t{part.unit} * vector_columns,
+                             sums.from(0, j), rows, width, units);
+  }
+}
+
+/// sums (+)= left · right, `k` deep. Of each row `cols` columns are stored, or rounded to bfloat16,
+/// and no more; those that sums are added to are read in whole vectors of 16.
+template <class Kind, class To>
+ATTIKOS_AVX512 inline void multiply(LeftRows const& left, std::uint32_t const* right,
+                                    Sums<typename Kind::Sum, To> const& sums, int rows, int cols,
+                                    int k, PanelPart const& part) {
+  int const units = (k + Kind::values - 1) / Kind::values;
+  // Where all panels stay in the nearest cache, rows are finished one block after the other:
+  // storing takes much of the time there, and does best in long stretches.
+  if (cols * units > nearest_words)
+    return multiply_panels<Kind>(left, right, sums, rows, cols, units, part);
+  int i = 0;
+  for (int blocks = (rows + block_rows - 1) / block_rows; blocks > 0; --blocks) {
+    int const height = (rows - i + blocks - 1) / blocks;
+    multiply_panels<Kind>(left.from(i), right, sums.from(i, 0), height, cols, units, part);
+    i += height;
+  }
+}
+
 /// sums (+)= left · right for packed factors of `k` ≤ most_units·values. `sums` has room for whole
-/// vectors of 16 columns.
+/// vectors of 16 columns, which are written.
 template <class Kind>
 ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t const* right,
                                     typename Kind::Sum* sums, std::int64_t ld, int rows, int cols,
                                     int k, bool accumulate, PanelPart const& part) {
-  int const units = (k + Kind::values - 1) / Kind::values;
-  for (int j = 0; j < cols; j += panel_columns, right += part.words) {
-    if (cols - j > vector_columns)
-      multiply_rows<Kind, 2>(left, right + std::int64_t{part.unit} * panel_columns, sums + j, ld,
-                             rows, units, accumulate);
-    else
-      multiply_rows<Kind, 1>(left, right + std::int64_t{part.unit} * vector_columns, sums + j, ld,
-                             rows, units, accumulate);
-  }
+  using Sum = typename Kind::Sum;
+  int const whole = (cols + vector_columns - 1) / vector_columns * vector_columns;
+  multiply<Kind, Sum>(packed_rows(left), right, {accumulate ? sums : nullptr, ld, sums, ld}, rows,
+                      whole, k, part);
 }
 template <class Kind>
 ATTIKOS_AVX512 inline void multiply(std::uint32_t const* left, std::uint32_t const* right,
@@ -364,26 +282,6 @@ inline ATTIKOS_AVX512 void round_row(std::uint16_t* to, float const* sums, int c
   asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(v) : "v"(low), "v"(high));
   std::uint32_t const mask = (std::uint32_t{1} << rest) - 1;
   asm("vmovdqu16 %1, %0%{%2%}" : "+m"(*reinterpret_cast<char(*)[64]>(to + j)) : "v"(v), "Yk"(mask));
-}
-
-/// Sums over k of each column of the right factor: `to` has room for whole vectors of 16 columns.
-inline ATTIKOS_AVX512 void column_sums(std::uint32_t const* right, std::uint32_t* to, int k,
-                                       int cols, std::uint32_t flip = Int8Quads::flip) {
-  int const units = (k + Int8Quads::values - 1) / Int8Quads::values;
-  Words const ones = broadcast(0x01010101u);
-  for (int j = 0; j < cols; j += vector_columns) {
-    int const first = j / panel_columns * panel_columns;
-    int const width = cols - first > vector_columns ? panel_columns : vector_columns;
-    std::uint32_t const* from =
-        right + first / panel_columns * panel_words<Int8Quads>(k) + (j - first);
-    Words sums = broadcast(-512u * static_cast<std::uint32_t>(units));
-    for (int u = 0; u < units; ++u)
-      sums = Int8Quads::dot(
-          sums,
-          load_as<Words>(from + static_cast<std::int64_t>(u) * width) ^ (flip ^ Int8Quads::flip),
-          ones);
-    store(to + j, sums);
-  }
 }
 
 }  // namespace detail::host::avx512
