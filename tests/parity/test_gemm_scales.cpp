@@ -204,8 +204,11 @@ void check_zero_points(std::int64_t m, std::int64_t n, std::int64_t k, bool vect
 TYPED_TEST(GemmScales, ZeroPoints) {
   for (int trans = 0; trans < 4; ++trans) {
     for (bool vectors : {false, true}) {
-      for (auto [m, n, k] :
-           {std::array<std::int64_t, 3>{1, 1, 1}, {33, 70, 129}, {5, 3, 0}, {70, 20, 300}}) {
+      for (auto [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                             {33, 70, 129},
+                             {5, 3, 0},
+                             {70, 20, 300},
+                             {3, 50, 600}}) {
         check_zero_points<TypeParam, std::int32_t>(m, n, k, vectors, trans, 128);
         check_zero_points<TypeParam, float>(m, n, k, vectors, trans, 128);
       }

@@ -87,6 +87,8 @@ TYPED_TEST(GemmTypes, Int8IsExact) {
             .beta = beta, .trans_a = (trans & 1) != 0, .trans_b = (trans & 2) != 0};
         check_int8<TypeParam>(33, 17, 129, options, layout, false);
         check_int8<TypeParam>(5, 3, 0, options, layout, false);
+        check_int8<TypeParam>(3, 50, 600, options, layout, false);   // few rows
+        check_int8<TypeParam>(51, 40, 530, options, layout, false);  // few in the last tile
       }
     }
   }
@@ -97,6 +99,7 @@ TYPED_TEST(GemmTypes, Int8IsExact) {
 // 2^17 products of (-128)(-128) are 2^31: one more than int32 holds.
 TYPED_TEST(GemmTypes, Int8Wraps) {
   check_int8<TypeParam>(2, 3, (1 << 17) + 5, {}, Layout::right, true);
+  check_int8<TypeParam>(2, 3, (1 << 17) + 5, {.trans_b = true}, Layout::right, true);
 }
 
 // The types of the tensors, one by one: each instantiates a call of its own, so float32 alone has

@@ -5,6 +5,7 @@
 
 #include <attikos/core/dtypes.hpp>
 #include <attikos/host/dot_product.hpp>
+#include <attikos/host/few_rows.hpp>
 #include <iostream>
 #include <vector>
 
@@ -120,6 +121,39 @@ void check_shapes() {
 TEST(HostRowsInPlace, Bfloat16PairsAreExact) { check_shapes<Bfloat16Pairs, float>(); }
 TEST(HostRowsInPlace, AreRoundedToBfloat16) { check_shapes<Bfloat16Pairs, std::uint16_t>(); }
 TEST(HostRowsInPlace, Int8QuadsAreExact) { check_shapes<Int8Quads, std::uint32_t>(); }
+
+/// Columns of int8 that are read where they lie, behind the last of which is nothing; exact modulo
+/// 2³².
+TEST(HostFewRows, OfQuadsAreExact) {
+  if (detail::host::machine_isa() < HostIsa::avx512_vnni) GTEST_SKIP() << "no VNNI";
+  int turn = 0;
+  for (int m = 1; m <= streamed_quad_rows; ++m)
+    for (int n : {1, 2, 15, 16, 17, 31, 32, 50})
+      for (int k : {1, 3, 4, 63, 64, 65, 130, 511, 512}) {
+        SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k);
+        Random random(static_cast<std::uint64_t>(m + 100 * n + 10000 * k));
+        PackedFactor<Int8Quads> a(random, m, k, turn % 3);
+        Rows<Int8Quads> const b(random, n, k, turn++ % 4);
+        std::vector<std::uint32_t> left(static_cast<std::size_t>(16 * row_words), ~0u);
+        pack_left<Int8Quads>(left.data(), a.factor(), m, k);
+        int const whole = (n + 15) / 16 * 16, ld = whole + 3;
+        for (bool accumulate : {false, true}) {
+          std::vector<std::uint32_t> sums(static_cast<std::size_t>(m * ld), 3u);
+          stream_quads(left.data(), {b.memory.data(), b.stride, 1}, sums.data(), ld, m, n, k,
+                       accumulate);
+          for (int i = 0; i < m; ++i) {
+            for (int j = 0; j < n; ++j) {
+              double exact = accumulate ? 3 : 0;
+              for (int p = 0; p < k; ++p) exact += value_of<Int8Quads>(a.at(i, p)) * b.at(j, p);
+              ASSERT_EQ(found<std::uint32_t>(sums[static_cast<std::size_t>(i * ld + j)]), exact)
+                  << i << ", " << j;
+            }
+            for (int j = whole; j < ld; ++j)
+              ASSERT_EQ(sums[static_cast<std::size_t>(i * ld + j)], 3u) << "behind row " << i;
+          }
+        }
+      }
+}
 
 #endif
 

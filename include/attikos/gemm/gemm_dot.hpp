@@ -24,6 +24,7 @@ struct GemmDotOfAny {
   static constexpr bool any_depth = true;
   static constexpr int values = 1;
   static constexpr int streamed_rows = 0;
+  static constexpr bool streams_columns_alone = false;
   static constexpr bool rounds = false;
   static constexpr bool direct = false;
   static constexpr HostIsa isa = HostIsa::compiled;
@@ -48,6 +49,7 @@ struct GemmFused {
   static constexpr int k = host::avx512::fused_depth;  ///< packed at once
   /// Rows up to which a right factor is read where it lies.
   static constexpr int streamed_rows = host::avx512::streamed_rows;
+  static constexpr bool streams_columns_alone = false;
   static constexpr bool rounds = false;
   static constexpr bool direct = false;
   static constexpr int vector_cols = host::avx512::Fused<Acc>::width;
@@ -122,7 +124,10 @@ struct GemmDotOf {
   static constexpr bool exists = true;
   static constexpr bool any_depth = false;
   static constexpr int values = Kind::values;
-  static constexpr int streamed_rows = Kind::moves ? 0 : host::avx512::streamed_rows;
+  static constexpr int streamed_rows =
+      Kind::moves ? host::avx512::streamed_quad_rows : host::avx512::streamed_rows;
+  /// Whether of right factors that lie by rows none is read where it lies.
+  static constexpr bool streams_columns_alone = Kind::moves;
   /// Whether round_rows() is what storing sums as bfloat16 is.
   static constexpr bool rounds = std::is_same_v<Kind, host::avx512::Bfloat16Pairs>;
   /// Whether there is multiply_direct(), for where AMX does not multiply.
@@ -138,7 +143,7 @@ struct GemmDotOf {
   /// Tiles want their factors packed.
   template <class B>
   KOKKOS_INLINE_FUNCTION static constexpr bool streams(HostIsa isa_used) {
-    return !Kind::moves && !uses_tiles(isa_used);
+    return !uses_tiles(isa_used);
   }
   /// Columns that are written at once, and rows.
   static constexpr int vector_cols = host::avx512::vector_columns;
@@ -175,7 +180,7 @@ struct GemmDotOf {
   }
 
   /// sums (+)= left · b, `depth` deep, b packed into `right` on the way, but not where rows are
-  /// few. `sums` has whole_rows() rows.
+  /// few; of int8 where there is no `right`, which zero points want. `sums` has whole_rows() rows.
   template <class Acc, class B>
   static void multiply(HostIsa isa_used, std::uint32_t const* left, std::uint32_t* right,
                        Block<B const> const& b, Acc* sums, int ld, int rows_of_a, int cols_of_b,
@@ -186,6 +191,9 @@ struct GemmDotOf {
         return host::avx512::stream_multiply<host::avx512::StreamedPairs>(
             left, factor(b.data, b.col_stride, b.row_stride), sums, ld, rows_of_a, cols_of_b, depth,
             accumulate);
+    } else if (right == nullptr) {
+      return host::avx512::stream_quads(left, factor(b.data, b.col_stride, b.row_stride), sums, ld,
+                                        rows_of_a, cols_of_b, depth, accumulate);
     }
     host::avx512::pack_right<Kind>(right, factor(b.data, b.col_stride, b.row_stride), depth,
                                    cols_of_b, flip(isa_used));

@@ -57,7 +57,9 @@ struct GemmPortable {
   /// Whether `rows` are so few that a host reads the right factor where it lies, and packs none.
   KOKKOS_INLINE_FUNCTION bool streams(std::int64_t rows) const {
     return dots() && g.packed_b == nullptr && Dot::template streams<B>(isa) &&
-           rows <= int{Dot::streamed_rows} && (g.b_k == 1 || g.b_n == 1);
+           rows <= int{Dot::streamed_rows} &&
+           (g.b_k == 1 || (g.b_n == 1 && !Dot::streams_columns_alone)) &&
+           g.zero_point_a == nullptr && g.zero_point_b == nullptr;
   }
   KOKKOS_INLINE_FUNCTION bool streams() const { return streams(g.m); }
   /// Whether instructions multiply `rows` that need neither A packed nor sums in scratch.
@@ -296,7 +298,8 @@ struct GemmPortable {
       Dot::multiply_packed(isa, left, packed, g.k, p, col0, memory.c, memory.ldc, rows, cols, depth,
                            accumulate);
     else
-      Dot::multiply(isa, left, right, b, memory.c, memory.ldc, rows, cols, depth, accumulate);
+      Dot::multiply(isa, left, streams(rows) ? nullptr : right, b, memory.c, memory.ldc, rows, cols,
+                    depth, accumulate);
     if constexpr (Dot::direct)
       subtract_zero_points_of(Dot::packed_left(left),
                               packed != nullptr ? Dot::packed_part(packed, g.k, p, col0)

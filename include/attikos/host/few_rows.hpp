@@ -5,6 +5,7 @@
 ///
 /// Sums take the same products in the same order as from packed panels, so their bits are the same.
 /// A `Kind` is Fused<float>, Fused<double> or StreamedPairs; a unit of k is one element or a pair.
+/// Those of int8 are exact in any order, and go along k.
 #pragma once
 
 #include <attikos/host/fused_product.hpp>
@@ -27,6 +28,9 @@ namespace detail::host::avx512 {
 /// Rows up to which packing does not pay, and units of k that are taken at once.
 inline constexpr int streamed_rows = 8;
 inline constexpr int streamed_units = 8;
+/// The same rows of int8, whose columns are gone through once a row. (8 are slower than packed
+/// ones where columns lie 4096 apart, and evict one another.)
+inline constexpr int streamed_quad_rows = 4;
 
 /// Pairs of bfloat16 along k, in words.
 struct StreamedPairs {
@@ -188,6 +192,75 @@ ATTIKOS_AVX512 inline void stream_multiply(typename Kind::Left const* left,
                                            typename Kind::Sum* sums, std::int64_t ld, int rows,
                                            int cols, int k, bool accumulate) {
   stream_few<Kind, streamed_rows>(left, right, sums, ld, rows, cols, k, accumulate);
+}
+
+/// What the lanes of each of 16 vectors come to: pairs of vectors, pairs of pairs, then the 128-bit
+/// lanes.
+ATTIKOS_AVX512_INLINE Words sums_of_lanes(Words const (&x)[16]) {
+  Words y[8], z[4], w[2], low, high;
+  ATTIKOS_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    asm("vpunpckldq %2, %1, %0" : "=v"(low) : "v"(x[2 * i]), "v"(x[2 * i + 1]));
+    asm("vpunpckhdq %2, %1, %0" : "=v"(high) : "v"(x[2 * i]), "v"(x[2 * i + 1]));
+    y[i] = low + high;
+  }
+  ATTIKOS_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    asm("vpunpcklqdq %2, %1, %0" : "=v"(low) : "v"(y[2 * i]), "v"(y[2 * i + 1]));
+    asm("vpunpckhqdq %2, %1, %0" : "=v"(high) : "v"(y[2 * i]), "v"(y[2 * i + 1]));
+    z[i] = low + high;
+  }
+  ATTIKOS_UNROLL
+  for (int i = 0; i < 2; ++i) {
+    asm("vshufi32x4 $0x88, %2, %1, %0" : "=v"(low) : "v"(z[2 * i]), "v"(z[2 * i + 1]));
+    asm("vshufi32x4 $0xdd, %2, %1, %0" : "=v"(high) : "v"(z[2 * i]), "v"(z[2 * i + 1]));
+    w[i] = low + high;
+  }
+  asm("vshufi32x4 $0x88, %2, %1, %0" : "=v"(low) : "v"(w[0]), "v"(w[1]));
+  asm("vshufi32x4 $0xdd, %2, %1, %0" : "=v"(high) : "v"(w[0]), "v"(w[1]));
+  return low + high;
+}
+
+/// The same of int8, for a right factor whose numbers along k lie side by side. Each lane sums what
+/// it meets of a column; of 16 columns the lanes are added at last.
+inline ATTIKOS_AVX512 void stream_quads(std::uint32_t const* left,
+                                        Factor<std::uint8_t> const& right, std::uint32_t* sums,
+                                        std::int64_t ld, int rows, int cols, int k,
+                                        bool accumulate) {
+  constexpr int W = vector_columns, bytes = 64;
+  Words const flip = broadcast(Int8Quads::flip);
+  for (int j = 0; j < cols; j += W) {
+    std::uint8_t const* const first = right.data + j * right.neighbor_stride;
+    bool const whole = cols - j >= W;
+    for (int i = 0; i < rows; ++i) {
+      std::uint32_t const* const row = left + std::int64_t{i} * row_words;
+      Words sum[W];
+      ATTIKOS_UNROLL
+      for (int n = 0; n < W; ++n) sum[n] = Words{};
+      int p = 0;
+      for (; whole && p + bytes <= k; p += bytes) {
+        Words const units = load_as<Words>(row + p / 4);
+        std::uint8_t const* from = first + p;
+        ATTIKOS_UNROLL
+        for (int n = 0; n < W; ++n) {
+          sum[n] = Int8Quads::dot(sum[n], load_as<Words>(from) ^ flip, units);
+          from += right.neighbor_stride;
+        }
+      }
+      for (; p < k; p += bytes) {  // behind what there is the left factor has 0
+        Words const units = load_as<Words>(row + p / 4);
+        std::uint8_t const* from = first + p;
+        ATTIKOS_UNROLL
+        for (int n = 0; n < W; ++n) {
+          sum[n] = Int8Quads::dot(sum[n], load_bytes(from, k - p) ^ flip, units);
+          if (j + n + 1 < cols) from += right.neighbor_stride;
+        }
+      }
+      Words all = sums_of_lanes(sum) - (row[most_units] << 7);
+      if (accumulate) all += load_as<Words>(sums + i * ld + j);
+      store(sums + i * ld + j, all);
+    }
+  }
 }
 
 }  // namespace detail::host::avx512
