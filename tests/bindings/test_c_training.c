@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception */
-/* What a training step has beside its layers: rows of a table and their gradient, and the step of the parameters. */
+/* What a training step has beside its layers: rows of a table and their gradient, the step of the parameters and
+ * the loss of a last layer. */
 #include <math.h>
 
 #include "c_checks.h"
@@ -94,12 +95,44 @@ static void test_adamw(attikos_context* context) {
   CHECK(m0[0] == 2 && v1[1] == 16 && w1[0] == 0x3fa0);
 }
 
+/* Without gradients dloss is not read, and yet is refused where it could not be. */
+static void test_loss_without_gradients(attikos_context* context) {
+  float const hidden[2 * 2] = {1, 0, 0, 1}, weight[3 * 2] = {0}, factors[2] = {1, 1};
+  int32_t const labels[2] = {0, 2};
+  float loss[2] = {-1, -1};
+  int64_t const square[2] = {2, 2}, of_weight[2] = {3, 2}, two[1] = {2}, one[1] = {1};
+  attikos_tensor const th = tensor(hidden, ATTIKOS_FLOAT32, 2, square), tw = tensor(weight, ATTIKOS_FLOAT32, 2, of_weight),
+                       tl = tensor(labels, ATTIKOS_INT32, 1, two), to = tensor(loss, ATTIKOS_FLOAT32, 1, two),
+                       given = tensor(factors, ATTIKOS_FLOAT32, 1, two);
+#define LOSS(dloss) attikos_linear_cross_entropy(context, &th, &tw, &tl, dloss, &to, NULL, NULL, 0, -100, 0)
+  attikos_tensor t = given;
+  t.shape = NULL;
+  CHECK_STATUS(LOSS(&t), ATTIKOS_NULL_ARGUMENT);
+  t = given, t.data = NULL;
+  CHECK_STATUS(LOSS(&t), ATTIKOS_NULL_ARGUMENT);
+  t = given, t.data = (char*)factors + 1;
+  CHECK_STATUS(LOSS(&t), ATTIKOS_MISALIGNED);
+  t = given, t.dtype = ATTIKOS_FLOAT64;
+  CHECK_STATUS(LOSS(&t), ATTIKOS_DTYPE_MISMATCH);
+  t = given, t.shape = one;
+  CHECK_STATUS(LOSS(&t), ATTIKOS_SHAPE_MISMATCH);
+  CHECK(strstr(attikos_last_error(), "attikos::linear_cross_entropy: dloss is") != NULL);
+  CHECK_STATUS(LOSS(&to), ATTIKOS_INVALID_ARGUMENT);
+  CHECK(loss[0] == -1 && loss[1] == -1);
+  CHECK_STATUS(LOSS(&given), ATTIKOS_SUCCESS);
+  CHECK(fabsf(loss[0] - logf(3)) < 1e-6f && fabsf(loss[1] - logf(3)) < 1e-6f);
+  loss[0] = loss[1] = -1;
+  CHECK_STATUS(LOSS(NULL), ATTIKOS_SUCCESS);
+  CHECK(fabsf(loss[0] - logf(3)) < 1e-6f && fabsf(loss[1] - logf(3)) < 1e-6f);
+}
+
 int main(void) {
   attikos_context* context = NULL;
   CHECK_STATUS(attikos_context_create(ATTIKOS_HOST, 0, NULL, &context), ATTIKOS_SUCCESS);
   test_embedding(context);
   test_embedding_of_16_bits(context);
   test_adamw(context);
+  test_loss_without_gradients(context);
   attikos_context_destroy(context);
   if (failures == 0) printf("all passed\n");
   return failures == 0 ? 0 : 1;

@@ -21,10 +21,11 @@ attikos_status attikos_linear_cross_entropy(attikos_context* context, attikos_te
       return read_tensor(operation, name, given, rank, rank, where);
     };
     bool const has_dhidden = dhidden != nullptr, has_dweight = dweight != nullptr;
-    bool const has_gradients = has_dhidden || has_dweight;
+    // Checked where it is given, though only gradients read it.
+    bool const has_dloss = dloss != nullptr || has_dhidden || has_dweight;
     Tensor const in = read("hidden", hidden, 2), by = read("weight", weight, 2),
                  of_labels = read("labels", labels, 1), to = read("loss", loss, 1);
-    Tensor const given = has_gradients ? read("dloss", dloss, 1) : Tensor{};
+    Tensor const given = has_dloss ? read("dloss", dloss, 1) : Tensor{};
     Tensor const of_in = has_dhidden ? read("dhidden", dhidden, 2) : Tensor{},
                  of_by = has_dweight ? read("dweight", dweight, 2) : Tensor{};
     expect_same_dtype(operation, by, in);
@@ -32,7 +33,7 @@ attikos_status attikos_linear_cross_entropy(attikos_context* context, attikos_te
     visit_floating(operation, in, [&]<class T>(std::type_identity<T>) {
       using Acc = attikos::detail::RowAccumulator<T, T>;
       visit_dtype<Acc>(operation, to, [](auto) {});
-      if (has_gradients) visit_dtype<Acc>(operation, given, [](auto) {});
+      if (has_dloss) visit_dtype<Acc>(operation, given, [](auto) {});
       visit_dtype<std::int32_t, std::int64_t>(
           operation, of_labels, [&]<class Label>(std::type_identity<Label>) {
             run_on(where, [&](auto const& exec) {
@@ -50,7 +51,7 @@ attikos_status attikos_linear_cross_entropy(attikos_context* context, attikos_te
                 };
                 visit_beside<T>(operation, of_by, add);
               };
-              if (!has_gradients)
+              if (!has_dloss)
                 run(attikos::none, attikos::none, attikos::none);
               else if (has_dhidden)
                 with_dweight(given.span<Acc const, 1>(), of_in.span<T, 2>());
