@@ -8,9 +8,9 @@
 #pragma once
 
 #include <attikos/config.hpp>
+#include <attikos/ptx/dawdle.hpp>
 #include <cstdint>
 
-#include "dawdle.cuh"
 #include "shared_memory.cuh"
 
 namespace attikos {

@@ -15,7 +15,8 @@
 
 #include <cuda_fp8.h>
 
-#include "ldmatrix.cuh"
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "wgmma_lists.cuh"
 
 namespace attikos {

@@ -5,10 +5,9 @@
 
 #include <cuda_fp16.h>
 
+#include <attikos/ptx/mma_sync.hpp>
 #include <cstdint>
 #include <type_traits>
-
-#include "ptx/mma_sync.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -7,9 +7,9 @@
 /// meet in a bank.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
 #include <cstdint>
 
-#include "ptx/cp_async.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 

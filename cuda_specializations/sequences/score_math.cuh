@@ -4,10 +4,10 @@
 #pragma once
 
 #include <attikos/abi/dtype.hpp>
+#include <attikos/ptx/math.hpp>
 #include <cstdint>
 
 #include "common/elements.cuh"
-#include "ptx/math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

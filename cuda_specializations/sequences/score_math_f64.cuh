@@ -3,6 +3,7 @@
 /// Arithmetic of scores and weights in float64, and in whichever of both a type asks for.
 #pragma once
 
+#include <attikos/ptx/math.hpp>
 #include <type_traits>
 
 #include "score_math.cuh"
@@ -16,6 +17,8 @@ template <class T>
 using NumberOf = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
 namespace {
+
+using cuda::power_of_2;  // of float, beside that of double below
 
 constexpr double log2_e_64 = 1.4426950408889634074;
 

@@ -35,6 +35,7 @@ if(SELF_TEST)
   file(WRITE "${public}/gemm/a.hpp" "#include <attikos/testing/testing.hpp>\n__global__ void f();\nauto g() { f<<<1, 2>>>(); }\n// f<<<1, 2>>>() is fine here\n")
   file(WRITE "${public}/host/a.hpp" "#include <Kokkos_Core.hpp>\n#include <attikos/core/error.hpp>\n#include <vector>\n#include <attikos/host/b.hpp>\n#include <cstring>\nasm(\"nop\");\n")
   file(WRITE "${public}/decode/a.hpp" "void f() { asm volatile(\"nop\"); }\n")
+  file(WRITE "${public}/ptx/a.hpp" "#include <attikos/ptx/b.hpp>\n#include <attikos/core/error.hpp>\nvoid f() { asm volatile(\"nop;\"); }\n")
   file(WRITE "${public}/distributed/plan/a.hpp"
        "#include <Kokkos_Core.hpp>\n#include <mpi.h>\n#include <nlohmann/json.hpp>\n#include <attikos/distributed/shards.hpp>\n")
   file(WRITE "${public}/testing/a.hpp" "#include <attikos/reference/r.hpp>\n")  # may
@@ -52,7 +53,7 @@ if(SELF_TEST)
     list(GET include 1 included)
     file(APPEND "${ROOT}/cuda_specializations/${room}/rooms.cuh" "#include \"${included}.cuh\"\n")
   endforeach()
-  set(expected 37)
+  set(expected 38)
 endif()
 
 file(GLOB_RECURSE all "${public}/*.hpp")
@@ -60,13 +61,14 @@ file(GLOB_RECURSE abi "${public}/abi/*.hpp")
 file(GLOB_RECURSE epilogue "${public}/epilogue/*.hpp")
 file(GLOB_RECURSE core "${public}/core/*.hpp")
 file(GLOB_RECURSE host "${public}/host/*.hpp")
+file(GLOB_RECURSE ptx "${public}/ptx/*.hpp")
 file(GLOB_RECURSE plan "${public}/distributed/plan/*.hpp")
 file(GLOB_RECURSE companion "${ROOT}/cuda_specializations/*.cu" "${ROOT}/cuda_specializations/*.cuh"
      "${ROOT}/cuda_specializations/*.hpp" "${ROOT}/cuda_specializations/*.cpp")
 set(kernels ${companion})
 list(FILTER kernels EXCLUDE REGEX "/cuda_specializations/ptx/")
 set(neutral ${all})
-list(FILTER neutral EXCLUDE REGEX "/include/attikos/host/")
+list(FILTER neutral EXCLUDE REGEX "/include/attikos/(host|ptx)/")
 set(portable ${all})
 list(FILTER portable EXCLUDE REGEX "/include/attikos/(reference|testing)/")
 
@@ -89,7 +91,9 @@ forbid("${host}" "${include_line}(Kokkos|attikos/(abi|core|epilogue|reference|${
        "host/ includes host/ and config.hpp only")
 forbid("${host}" "${include_line}(algorithm|array|cmath|functional|limits|map|memory|string|type_traits|utility|vector)[>\"]"
        "host/ calls no inline functions that others share")
-forbid("${neutral}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction of a host has its function in host/")
+forbid("${neutral}" "(^|[^A-Za-z_])asm( volatile)?\\(" "an instruction of a host has its function in host/, one of a device in ptx/")
+forbid("${ptx}" "${include_line}(Kokkos|attikos/(abi|core|epilogue|reference|${operations}))"
+       "ptx/ includes ptx/ and config.hpp only")
 forbid("${plan}" "${include_line}(Kokkos|mpi\\.h|nlohmann/)" "distributed/plan/ compiles without Kokkos, MPI and JSON")
 forbid("${core}" "${include_line}attikos/(${operations})"
        "core/ knows no operation")

@@ -17,9 +17,10 @@
 /// "FlashAttention-2", arXiv:2307.08691.
 #pragma once
 
+#include <attikos/ptx/mma_sync.hpp>
+
 #include "attention/shared/f32_scores.cuh"
 #include "common/split_tf32.cuh"
-#include "ptx/mma_sync.cuh"
 #include "ptx/registers.cuh"
 #include "shapes.cuh"
 

@@ -4,8 +4,9 @@
 /// memory.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+
 #include "common/ring.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "tile.cuh"
 

@@ -5,9 +5,11 @@
 /// sequences/row_copier.cuh says what a tile looks like.
 #pragma once
 
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "common/uniform.cuh"
 #include "mma_params.cuh"
-#include "ptx/ldmatrix.cuh"
+#include "ptx/shared_memory.cuh"
 #include "sequences/row_copier.cuh"
 #include "sequences/score_math.cuh"
 

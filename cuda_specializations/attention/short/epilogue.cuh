@@ -4,9 +4,11 @@
 /// come from a value that has no weight.
 #pragma once
 
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "ptx/global_memory.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 #include "ptx/tma.cuh"
 #include "scores.cuh"

@@ -10,8 +10,9 @@
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma", "ldmatrix", "cp.async".
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+
 #include "epilogue.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 #include "sequences/row_epilogue.cuh"
 #include "shapes.cuh"

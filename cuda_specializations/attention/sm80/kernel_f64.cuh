@@ -14,9 +14,10 @@
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; PTX ISA, "mma".
 #pragma once
 
+#include <attikos/ptx/mma_sync.hpp>
+
 #include "attention/shared/ring.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/mma_sync.cuh"
 #include "ptx/registers.cuh"
 #include "sequences/row_sum.cuh"
 #include "sequences/score_math_f64.cuh"

@@ -7,7 +7,9 @@
 /// in 32.
 #pragma once
 
-#include "ptx/ldmatrix.cuh"
+#include <attikos/ptx/ldmatrix.hpp>
+
+#include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 #include "ptx/tma_4d.cuh"
 #include "ring.cuh"

@@ -6,8 +6,9 @@
 /// would want one for every 128 bytes.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+
 #include "ptx/cluster.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/tma_4d.cuh"
 #include "ring.cuh"

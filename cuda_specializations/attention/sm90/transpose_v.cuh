@@ -14,8 +14,10 @@
 /// PTX ISA 9.0, "ldmatrix", "stmatrix", "prmt" and the fragments of "wgmma.mma_async".
 #pragma once
 
-#include "ptx/ldmatrix.cuh"
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 #include "ptx/tma.cuh"
 #include "ring.cuh"

@@ -3,10 +3,12 @@
 /// The kernel of attention's gradients of 16-bit elements for sm_80 and later, by mma.sync.
 #pragma once
 
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "attention_backward/shared/store.cuh"
 #include "attention_backward/shared/sums.cuh"
 #include "pairs.cuh"
-#include "ptx/ldmatrix.cuh"
+#include "ptx/shared_memory.cuh"
 #include "sequences/mma_tiles.cuh"
 #include "walk.cuh"
 

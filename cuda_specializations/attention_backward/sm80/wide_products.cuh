@@ -11,8 +11,9 @@
 /// surpassing the FP32 theoretical peak performance", IJHPCA 36(4), 2022; PTX ISA, "mma".
 #pragma once
 
+#include <attikos/ptx/mma_sync.hpp>
+
 #include "common/split_tf32.cuh"
-#include "ptx/mma_sync.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

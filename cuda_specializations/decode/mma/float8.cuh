@@ -13,9 +13,10 @@
 
 #include <cuda_fp8.h>
 
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "common/limits.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "sequences/mma_tiles.cuh"
 #include "sequences/row_epilogue.cuh"
 

@@ -12,12 +12,14 @@
 /// "ldmatrix", "cp.async".
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "common/ring.cuh"
 #include "float8.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/global_memory.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/shared_memory.cuh"
 #include "sequences/mma_tiles.cuh"
 #include "sequences/row_epilogue.cuh"
 #include "shapes.cuh"

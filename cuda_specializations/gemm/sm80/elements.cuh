@@ -7,11 +7,11 @@
 /// with the 8 columns `half` of B, or one of the `terms` that make it up.
 #pragma once
 
+#include <attikos/ptx/mma_sync.hpp>
 #include <type_traits>
 
 #include "gemm/shared/epilogue.cuh"
 #include "ptx/convert.cuh"
-#include "ptx/mma_sync.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

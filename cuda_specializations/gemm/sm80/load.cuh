@@ -10,9 +10,11 @@
 ///   k / 4 mod 4 where a row has 64 bytes.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "params.cuh"
-#include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
+#include "ptx/shared_memory.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

@@ -3,8 +3,9 @@
 /// The epilogue where the sums lie: each thread has pairs of neighbouring columns.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+
 #include "params.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/registers.cuh"
 #include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"

@@ -20,12 +20,14 @@
 /// "wgmma.mma_async" (fragments of A).
 #pragma once
 
+#include <attikos/ptx/ldmatrix.hpp>
+
 #include "common/limits.cuh"
 #include "common/ring.cuh"
 #include "common/uniform.cuh"
 #include "epilogue_store.cuh"
 #include "ptx/cluster.cuh"
-#include "ptx/ldmatrix.cuh"
+#include "ptx/shared_memory.cuh"
 #include "ptx/wgmma_rs.cuh"
 
 namespace attikos {

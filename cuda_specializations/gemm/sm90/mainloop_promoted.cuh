@@ -7,10 +7,11 @@
 /// Source of the block scales: DeepSeek-V3 Technical Report (arXiv:2412.19437), section 3.3.
 #pragma once
 
+#include <attikos/ptx/cp_async.hpp>
+
 #include "common/ring.cuh"
 #include "common/uniform.cuh"
 #include "params.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/thread_index.cuh"
 #include "ptx/wgmma.cuh"
 

@@ -4,9 +4,11 @@
 /// at a time, or two share out 64.
 #pragma once
 
+#include <attikos/ptx/ldmatrix.hpp>
+#include <attikos/ptx/mma_sync.hpp>
+
 #include "load.cuh"
-#include "ptx/ldmatrix.cuh"
-#include "ptx/mma_sync.cuh"
+#include "ptx/shared_memory.cuh"
 #include "shapes.cuh"
 
 namespace attikos {

@@ -10,9 +10,9 @@
 #pragma once
 
 #include <attikos/abi/gemm.hpp>
+#include <attikos/ptx/cp_async.hpp>
 
 #include "common/ring.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace attikos {

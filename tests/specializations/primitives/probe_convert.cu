@@ -2,12 +2,12 @@
 // Probes of conversions to and from tf32 and float8, and of the approximate 2^x. What numbers mean
 // is worked out anew from their bits, in float64.
 #include <algorithm>
+#include <attikos/ptx/math.hpp>
 #include <cmath>
 #include <limits>
 
 #include "probe.hpp"
 #include "ptx/convert.cuh"
-#include "ptx/math.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {

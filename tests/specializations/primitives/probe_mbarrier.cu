@@ -2,10 +2,11 @@
 // Probes of barriers in shared memory and of named ones: rings of stages whose producers and
 // consumers dawdle at random, for thousands of rounds. What is read in a round goes into a checksum
 // that only the right words in the right order give.
+#include <attikos/ptx/cp_async.hpp>
+
 #include "common/tensor_map.cuh"
 #include "probe.hpp"
 #include "ptx/cluster.cuh"
-#include "ptx/cp_async.cuh"
 #include "ptx/tma.cuh"
 
 namespace attikos {

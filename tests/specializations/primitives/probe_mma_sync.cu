@@ -2,11 +2,13 @@
 // Probes of what runs below sm_90 too: matrix products of a warp, loads of fragments, asynchronous
 // copies of a thread. Each kernel moves data by the maps that the wrappers document, and the host
 // knows the result from the integers.
+#include <attikos/ptx/cp_async.hpp>
+#include <attikos/ptx/ldmatrix.hpp>
+#include <attikos/ptx/mma_sync.hpp>
+
 #include "probe.hpp"
-#include "ptx/cp_async.cuh"
-#include "ptx/ldmatrix.cuh"
 #include "ptx/mbarrier.cuh"
-#include "ptx/mma_sync.cuh"
+#include "ptx/shared_memory.cuh"
 #include "ptx/thread_index.cuh"
 
 namespace attikos {

@@ -7,10 +7,10 @@
 
 #include <attikos/config.hpp>
 
+#if defined(__CUDACC__)
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-namespace {
 
 /// 2^x to a relative error of 2^-22. Subnormal numbers count as 0 and results that would be one
 /// become 0; 2^-inf = 0, NaN stays NaN.
@@ -27,7 +27,7 @@ __device__ __forceinline__ float reciprocal(float x) {
   return y;
 }
 
-}  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
+#endif

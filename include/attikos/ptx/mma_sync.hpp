@@ -13,10 +13,10 @@
 #include <attikos/config.hpp>
 #include <cstdint>
 
+#if defined(__CUDACC__)
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-namespace {
 
 #define ATTIKOS_MMA(instruction, constraint)                                                  \
   asm volatile(instruction " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
@@ -103,7 +103,7 @@ __device__ __forceinline__ void mma_f64_8_rows(double (&d)[2], double x, double 
                : "d"(x), "d"(y));
 }
 
-}  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
+#endif

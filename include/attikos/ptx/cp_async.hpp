@@ -6,14 +6,13 @@
 #pragma once
 
 #include <attikos/config.hpp>
+#include <attikos/ptx/dawdle.hpp>
 #include <cstdint>
 
-#include "dawdle.cuh"
-
+#if defined(__CUDACC__)
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
-namespace {
 
 /// Copies the first `bytes` of `Size` bytes to the shared address `to` and zeros for the rest. Both
 /// addresses are multiples of `Size`, which is 4, 8 or 16; `from` is not followed where `bytes` is
@@ -78,7 +77,7 @@ __device__ __forceinline__ void copy_async_arrive(std::uint64_t* barrier) {
                : "memory");
 }
 
-}  // namespace
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
+#endif
