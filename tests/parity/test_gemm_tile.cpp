@@ -40,6 +40,13 @@ struct Product {
   TileConfig tile(GemmOptions const& options = {}) {
     return gemm_tile(Exec(), a.const_view(), b.const_view(), c.view(), options);
   }
+  /// All that the portable kernel of a device has, and its own choice with one extent set.
+  std::vector<TileConfig> device_tiles() {
+    auto const tiles = detail::gemm_fragments_tiles<T, T, T>(
+        Exec(), detail::gemm_arguments(
+                    detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view()), {}));
+    return {tiles[0], tiles[1], {0, 0, tiles[0].tile_k}};
+  }
   std::vector<T> run(GemmOptions const& options) {
     c.fill(3);
     gemm(Exec(), a.const_view(), b.const_view(), c.view(), options);
@@ -60,10 +67,12 @@ TYPED_TEST(GemmTile, EveryTileGivesTheSameBits) {
   EXPECT_GT(automatic.tile_n, 0);
   EXPECT_GT(automatic.tile_k, 0);
   auto const want = p.run(plain);
-  for (TileConfig const& tile :
-       {automatic, TileConfig{U::m, U::n, 1}, TileConfig{U::m * 2, 0, 0},
-        TileConfig{0, U::n * 3, 0}, TileConfig{0, 0, 7}, TileConfig{U::m * 3, U::n, U::deep(300)},
-        TileConfig{0, 0, U::deep(299)}}) {
+  std::vector<TileConfig> tiles{automatic,           {U::m, U::n, 1},
+                                {U::m * 2, 0, 0},    {0, U::n * 3, 0},
+                                {0, 0, 7},           {U::m * 3, U::n, U::deep(300)},
+                                {0, 0, U::deep(299)}};
+  if constexpr (!is_host_space<Exec>) tiles = p.device_tiles();
+  for (TileConfig const& tile : tiles) {
     GemmOptions const options = with_tile({}, tile);
     auto const used = p.tile(options);
     EXPECT_EQ(used, tune::completed(tile, automatic)) << to_string(tile);
@@ -80,9 +89,11 @@ TYPED_TEST(GemmTile, WithinTheBound) {
   using U = Unit<Exec, T>;
   int turn = 0;
   for (MatrixShape const& s :
-       {MatrixShape{1, 1, 1}, MatrixShape{17, 9, 31}, MatrixShape{70, 90, 129}})
-    for (TileConfig const& tile : {TileConfig{U::m, U::n, 1}, TileConfig{U::m, 0, 0},
-                                   TileConfig{0, U::n, 0}, TileConfig{0, 0, U::deep(s.k)}}) {
+       {MatrixShape{1, 1, 1}, MatrixShape{17, 9, 31}, MatrixShape{70, 90, 129}}) {
+    std::vector<TileConfig> tiles{
+        {U::m, U::n, 1}, {U::m, 0, 0}, {0, U::n, 0}, {0, 0, U::deep(s.k)}};
+    if constexpr (!is_host_space<Exec>) tiles = Product<Exec, T>(s.m, s.n, s.k).device_tiles();
+    for (TileConfig const& tile : tiles) {
       GemmCase p{.batch = 2, .m = s.m, .n = s.n, .k = s.k};
       p.options = with_tile({.alpha = 2, .beta = 0.5, .trans_a = turn % 2 == 1}, tile);
       p.a = all_layouts[static_cast<std::size_t>(turn) % 5];
@@ -91,6 +102,7 @@ TYPED_TEST(GemmTile, WithinTheBound) {
       check_gemm<Exec, T>(p);
       ++turn;
     }
+  }
 }
 
 TYPED_TEST(GemmTile, AutotuneRemembers) {
@@ -106,7 +118,8 @@ TYPED_TEST(GemmTile, AutotuneRemembers) {
   auto const want = p.run({});
   tune::TileCache cache;
   // Refused candidates are left out, zeros filled in.
-  TileConfig const good{U::m, U::n, 0};
+  TileConfig good{U::m, U::n, 0};
+  if constexpr (!is_host_space<Exec>) good = p.device_tiles()[1];
   std::vector<TileConfig> const candidates{{-1, 0, 0}, good, {U::m, U::n, 61}};
   p.c.fill(3);
   auto const first = tune_with(cache, candidates);
@@ -123,7 +136,8 @@ TYPED_TEST(GemmTile, AutotuneRemembers) {
   auto const args = detail::gemm_arguments(tensors, GemmOptions{.beta = 1});
   auto const key = tune::make_key(Exec(), "gemm", detail::gemm_tile_types(args), 2, 40, 50, 60);
   EXPECT_FALSE(cache.lookup(key));
-  std::vector<TileConfig> const two{{U::m, U::n, 1}, {U::m, U::n, 60}};
+  std::vector<TileConfig> two{{U::m, U::n, 1}, {U::m, U::n, 60}};
+  if constexpr (!is_host_space<Exec>) two = {p.device_tiles()[0], p.device_tiles()[1]};
   for (auto const& tile : two) {
     cache.store(key, {tile, 1.0});
     EXPECT_EQ(tune_with(cache, two, {.beta = 1, .kernel = "portable"}), tile);
@@ -135,7 +149,7 @@ TYPED_TEST(GemmTile, AutotuneRemembers) {
       [&] {
         tune_with(cache, {{-1, 4, 4}, {-2, 0, 0}});
       },
-      {"none of 2 tiles runs for gemm", "tile_m is -2"});
+      {"none of 2 tiles runs for gemm", is_host_space<Exec> ? "tile_m is -2" : "a tile of -2 x "});
 }
 
 template <class Exec>
@@ -162,6 +176,14 @@ TYPED_TEST(GemmTileChecks, WhatCannotRunIsRefusedBeforeAnythingIsWritten) {
   std::type_identity<ShapeError> const shape;
   std::type_identity<UnsupportedError> const unsupported;
   auto const text = [](int number) { return std::to_string(number); };
+  if constexpr (!is_host_space<Exec>) {
+    std::string const known = "expected " + to_string(p.device_tiles()[0]) + " or " +
+                              to_string(p.device_tiles()[1]) + ", which the portable kernel has";
+    refuse(unsupported, {.tile_m = -1}, {"attikos::gemm: a tile of -1 x ", known});
+    refuse(unsupported, {.tile_m = 4, .tile_n = 4, .tile_k = 16},
+           {"attikos::gemm: a tile of 4 x 4 x 16", known});
+    return;
+  }
   refuse(shape, {.tile_m = -1}, {"attikos::gemm: tile_m is -1; expected 1 or more, or 0"});
   refuse(shape, {.tile_n = 100 * U::n},
          {"attikos::gemm: tile_n is " + text(100 * U::n), "since n is 100"});
@@ -211,8 +233,10 @@ TYPED_TEST(GemmTileChecks, SmallProductsHaveNoTileUnlessOneIsSet) {
         TileConfig{});
     EXPECT_EQ(cache.size(), 0u);
   }
-  EXPECT_EQ(p.tile({.tile_k = 5}).tile_k, 5);
-  EXPECT_EQ(p.run({.tile_k = 5}), p.run(portable));
+  if constexpr (is_host_space<Exec>) {
+    EXPECT_EQ(p.tile({.tile_k = 5}).tile_k, 5);
+    EXPECT_EQ(p.run({.tile_k = 5}), p.run(portable));
+  }
   Product<Exec, float> empty(0, 9, 10);
   EXPECT_EQ(empty.tile(portable), TileConfig{});
 }

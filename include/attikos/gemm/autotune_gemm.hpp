@@ -94,7 +94,14 @@ tune::TileConfig autotune_gemm(Exec const& exec, A const& a, B const& b, C const
     if (portable) {
       using Traits = detail::TileTraits<Exec, detail::GemmAccumulator<TA, TB, TC>>;
       bool const blocked = g.scale_a.col != 0 || g.scale_b.row != 0;
-      candidates = detail::gemm_tile_candidates<Traits>(g, automatic, blocked);
+      if constexpr (detail::multiplies_in_fragments<Exec>) {
+        if (detail::gemm_takes_fragments(g)) {
+          auto const tiles = detail::gemm_fragments_tiles<TA, TB, TC>(exec, g);
+          candidates.assign(tiles.begin(), tiles.end());
+        }
+      }
+      if (candidates.empty())
+        candidates = detail::gemm_tile_candidates<Traits>(g, automatic, blocked);
     } else {
       candidates = detail::gemm_kernel_tiles<TA, TB, TC>(exec, g, options.kernel);
     }

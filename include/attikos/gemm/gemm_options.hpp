@@ -32,8 +32,9 @@ struct GemmOptions {
   char const* kernel = "";  ///< "" chooses; a name demands it and never falls back
   /// tile_m, tile_n, tile_k: rows, columns and depth of the tile that a team, or a cluster of
   /// blocks, computes; 0 leaves that extent to the library. A tile that no compiled kernel has for
-  /// the call sends it to the portable one. gemm_tile() reads what a call uses, autotune_gemm()
-  /// finds the fastest.
+  /// the call sends it to the portable one, which on a device has two of its own for all calls but
+  /// those with zero points or scales along k, and refuses others by UnsupportedError. gemm_tile()
+  /// reads what a call uses, autotune_gemm() finds the fastest.
   ATTIKOS_OPTION_TILE(ATTIKOS_CXX_OPTION_MEMBER)
 };
 

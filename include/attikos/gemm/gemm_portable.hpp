@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// The matrix product on any Kokkos back end: one team per tile of C, factors packed into scratch.
+/// A device takes what it can in fragments (gemm_fragments.hpp).
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -11,6 +12,7 @@
 #include <attikos/gemm/gemm_arguments.hpp>
 #include <attikos/gemm/gemm_dot.hpp>
 #include <attikos/gemm/gemm_epilogue.hpp>
+#include <attikos/gemm/gemm_fragments.hpp>
 #include <attikos/gemm/gemm_groups.hpp>
 #include <attikos/gemm/gemm_portable_tile.hpp>
 #include <attikos/gemm/gemm_small.hpp>
@@ -408,21 +410,30 @@ template <class A, class B, class C, class Exec>
 tune::TileConfig gemm_portable_tile(Exec const& exec, abi::GemmArgs const& args) {
   using Kernel = GemmPortable<Exec, A, B, C>;
   using Traits = typename Kernel::Traits;
+  bool const empty = args.m == 0 || args.n == 0 || args.batch == 0;
+  if constexpr (multiplies_in_fragments<Exec>) {
+    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args)) {
+      auto const tile = gemm_fragments_tile<A, B, C>(exec, args);
+      return empty ? tune::TileConfig{} : tile;
+    }
+  }
   Kernel kernel{args, {}, {}, 0, 0};
   set_gemm_tile(kernel, exec);
-  bool const empty = args.m == 0 || args.n == 0 || args.batch == 0;
   if (empty || shares_small_gemms<Traits>(args)) return {};
   return used_tile<Traits>(kernel.tile, args);
 }
 
-/// What the portable kernel uses of a host's instructions that are chosen at run time, by name;
-/// empty: nothing.
+/// What the portable kernel uses of a host's instructions that are chosen at run time, or of a
+/// device's for matrices, by name; empty: nothing.
 template <class A, class B, class C, class Exec>
 std::string gemm_portable_instructions(Exec const& exec, abi::GemmArgs const& args) {
   using Kernel = GemmPortable<Exec, A, B, C>;
+  bool const small = shares_small_gemms<typename Kernel::Traits>(args);
+  if constexpr (multiplies_in_fragments<Exec>) {
+    if (!small && gemm_takes_fragments(args)) return GemmFragmentsFor<Exec, A, B, C>::name;
+  }
   Kernel kernel{args, {}, {}, 0, 0};
   set_gemm_tile(kernel, exec);
-  bool const small = shares_small_gemms<typename Kernel::Traits>(args);
   if (!kernel.dots() || small) return "";
   if constexpr (Kernel::Dot::exists) {
     if (Kernel::Dot::uses_tiles(kernel.isa)) return host_isa_name(HostIsa::amx);
@@ -443,6 +454,13 @@ void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& 
         KOKKOS_IF_ON_HOST((for (std::int64_t s = 0; s < args.batch; ++s)
                                host::small_gemm<A, B, C>(args, function, s);))
       });
+    }
+  }
+  if constexpr (multiplies_in_fragments<Exec>) {
+    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args)) {
+      gemm_fragments_tile<A, B, C>(exec, args);  // of an empty product, too
+      if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+      return gemm_fragments<A, B, C>(exec, args, function);
     }
   }
   Kernel kernel{args, function, {}, 0, 0};

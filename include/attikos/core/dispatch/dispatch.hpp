@@ -23,8 +23,8 @@ struct Explanation {
   };
   std::string kernel;               ///< the name that would run, e.g. "portable"
   std::vector<Rejection> rejected;  ///< candidates tried before it, in order
-  /// What it uses of a host's instructions that are chosen at run time, e.g. "avx512_bf16"; empty:
-  /// nothing.
+  /// What it uses of a host's instructions that are chosen at run time, e.g. "avx512_bf16", or of a
+  /// device's for matrices, "mma.sync"; empty: nothing.
   std::string instructions;
   /// What a packed B of gemm() is, e.g. "[512, 768] bfloat16 in pairs, panels of 32 columns", or
   /// "… as a plain copy"; empty: B was not packed.

@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <attikos/core/dtypes.hpp>
+#include <attikos/ptx/math.hpp>
 #include <cstdint>
 #include <type_traits>
 #if defined(KOKKOS_ENABLE_CUDA)
@@ -66,6 +67,22 @@ KOKKOS_INLINE_FUNCTION T nearest_element(Acc x) {
     return static_cast<T>(x);
 }
 
+/// Two elements of 16 bits nearest to numbers, as they lie side by side in a word.
+template <class T>
+KOKKOS_INLINE_FUNCTION std::uint32_t pair_of(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<T, bfloat16>)
+    return __builtin_bit_cast(
+        std::uint32_t, static_cast<__nv_bfloat162_raw>(__floats2bfloat162_rn(first, second)));
+  else
+    return __builtin_bit_cast(std::uint32_t,
+                              static_cast<__half2_raw>(__floats2half2_rn(first, second)));
+#else
+  return __builtin_bit_cast(std::uint32_t,
+                            (Pack<T, 2>{{static_cast<T>(first), static_cast<T>(second)}}));
+#endif
+}
+
 /// e^x to |x| + 2 ulps, for sums of weights up to 1 and for results of 16 bits. A device's own
 /// instruction, where it has one, gives 0 for what is no normal number.
 template <class Acc>
@@ -74,6 +91,15 @@ KOKKOS_INLINE_FUNCTION Acc quick_exp(Acc x) {
   if constexpr (std::is_same_v<Acc, float>) return __expf(x);
 #endif
   return Kokkos::exp(x);
+}
+
+/// 2^x likewise.
+template <class Acc>
+KOKKOS_INLINE_FUNCTION Acc quick_exp2(Acc x) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (std::is_same_v<Acc, float>) return cuda::power_of_2(x);
+#endif
+  return Kokkos::exp2(x);
 }
 
 /// `Count` neighbors as they came from memory. Small elements stay in the words that they came in,
