@@ -20,6 +20,7 @@ import xml.etree.ElementTree
 
 BEGIN = "<!-- coverage: made by tests/docs/coverage.py -->\n"
 END = "<!-- end of coverage -->\n"
+EMULATED = "test_device_kernels"  # kernels of devices, whose lanes a host runs
 TYPES = ["float64", "float32", "float16", "bfloat16"]
 RECORD = pathlib.Path(__file__).with_name("cuda_suite.json")
 
@@ -72,12 +73,13 @@ def table_text(ctest, build):
             others = "" if element else "".join(
                 s for s in "SO" if any(n and e and e not in TYPES for (space, e), n in cases.items() if space == s))
             mark = spaces or others
-            if mark and cuda.get((suite, element)):
+            if mark and executable != EMULATED and cuda.get((suite, element)):
                 mark += "C"
             cells.append(mark)
         count = sum(cases.values())
         total += count
-        lines.append(f"| {words(suite)} | " + " | ".join(cells) + f" | {count} |")
+        kind = ", in fragments" if executable == EMULATED else ""
+        lines.append(f"| {words(suite)}{kind} | " + " | ".join(cells) + f" | {count} |")
     lines.append("")
     note = f"{total} typed cases on the host"
     lines.append(f"S Serial, O OpenMP, C CUDA: {note}{'; ' + device if device else ''}.")

@@ -22,6 +22,12 @@ inline std::map<std::string, double>& worst_ratios() {
   return ratios;
 }
 
+/// What comes before each name: programs that compile the same suites for other kernels have one.
+inline std::string& ratio_prefix() {
+  static std::string prefix;
+  return prefix;
+}
+
 /// What roundings on a host depend on beside the source: the compiler, which contracts products and
 /// sums into one rounding or two, and the length of vectors, by which the order of sums differs.
 inline std::string rounding_kind() {
@@ -97,7 +103,8 @@ struct RatioReport {
 };
 
 /// Keeps a ratio under a name, and fails if that is more than what is on record.
-inline void keep_worst_ratio(std::string const& name, double ratio) {
+inline void keep_worst_ratio(std::string const& suite, double ratio) {
+  std::string const name = ratio_prefix() + suite;
   double& kept = worst_ratios()[name];
   static RatioReport const report;
   kept = std::max(kept, ratio);

@@ -54,7 +54,8 @@ void attention_run(Exec const& exec, AttentionTensors const& t, AttentionOptions
             : choose_kernel("attention", KernelList<>{}, wanted, args, exec, log, visit);
   if (done) return;
   if (log != nullptr) log->kernel = portable;
-  if (log != nullptr && flash) log->instructions = attention_instructions<Exec, T, Functors>(args);
+  if (log != nullptr && flash)
+    log->instructions = attention_forward_instructions<Exec, T, O, Functors>(args);
   if (flash) {
     if (log == nullptr) attention_flash<T, O>(exec, args, functors);
     return;

@@ -71,6 +71,35 @@ struct ColumnRange {
   std::int64_t begin, end;
 };
 
+/// The first of columns [begin, end) whose tile is not empty for one of rows [row0, row0 + rows),
+/// of which there is at least one; where there is none, a number not below `end`.
+template <bool ByKey, class Head>
+KOKKOS_INLINE_FUNCTION std::int64_t first_seen(abi::AttentionArgs const& g, Head const& head,
+                                               std::int64_t row0, int rows, std::int64_t begin,
+                                               std::int64_t end) {
+  constexpr int along = ByKey ? 0 : 1;
+  MaskBlocks const blocks(g, head);
+  std::int64_t const first_row = blocks.tile(1 - along, row0),
+                     last_row = blocks.tile(1 - along, row0 + rows - 1);
+  std::int64_t const first = blocks.tile(along, begin), last = blocks.tile(along, end - 1);
+  // Eight at a time, so that loads need not wait for one another.
+  for (std::int64_t some = first; some <= last; some += 8) {
+    unsigned seen = 0;
+    for (int i = 0; i < 8; ++i) {
+      std::int64_t const column = some + i;
+      if (column > last) continue;
+      for (std::int64_t row = first_row; row <= last_row; ++row)
+        if (blocks.kind(ByKey ? column : row, ByKey ? row : column) != BlockKind::empty)
+          seen |= 1u << i;
+    }
+    if (seen == 0) continue;
+    std::int64_t column = some;
+    for (; (seen & 1) == 0; seen >>= 1) ++column;
+    return column == first ? begin : column * blocks.size[along];
+  }
+  return end;
+}
+
 /// What empty tiles of the mask leave of columns [begin, end) for rows [row0, row0 + rows): all
 /// from the first tile that is not empty for one of the rows to the last. `ByKey`: rows are keys
 /// and columns queries. Every thread of a team gets the same.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_dot.hpp>
+#include <attikos/attention/attention_fragments.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/attention_store.hpp>
 #include <attikos/attention/online_softmax.hpp>
@@ -202,6 +203,9 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors 
   if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
                             "; expected at most 67108864");
+  if constexpr (has_attention_fragments<Exec, T, Out>) {
+    if (takes_attention_fragments(args)) return attention_fragments<T, Out>(exec, args, functors);
+  }
   if constexpr (uses_attention_dot<Exec, T, Functors>) {
     if (takes_attention_dot(args)) return attention_dot<Out>(exec, args, functors);
   }
