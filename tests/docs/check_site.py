@@ -83,7 +83,7 @@ def cxx_names(root: pathlib.Path) -> dict[str, set[str]]:
     found = {}
     for header in sorted((root / "include/attikos").rglob("*.hpp")):
         rooms = header.relative_to(root / "include/attikos").parts[:-1]
-        if not set(rooms) & ROOMS_INSIDE and rooms[:1] != ("host",):
+        if not set(rooms) & ROOMS_INSIDE and rooms[:1] not in (("host",), ("ptx",)):
             found[str(header.relative_to(root / "include"))] = declared(bare(header.read_text(encoding="utf-8")))
     return found
 
