@@ -108,7 +108,10 @@ struct Stage {
         return;
       }
     }
-    copy_elements<Threads, ByK>(to, from, mn_end, k_end, thread);
+    if constexpr (Threads % MN == 0 && Threads % K == 0)
+      copy_by_steps<Threads, ByK>(to, from, mn_end, k_end, thread);
+    else
+      copy_elements<Threads, ByK>(to, from, mn_end, k_end, thread);
   }
 
  private:
@@ -167,8 +170,6 @@ struct Stage {
   KOKKOS_INLINE_FUNCTION void copy_elements(T* to, Stored const* from, int mn_end, int k_end,
                                             int thread) const {
     constexpr int at_once = 8;
-    if constexpr (Threads % MN == 0 && Threads % K == 0)
-      return copy_by_steps<Threads, ByK>(to, from, mn_end, k_end, thread);
     for (int first = thread; first < MN * K; first += at_once * Threads) {
       if constexpr (std::is_same_v<T, Stored> && (sizeof(T) == 4 || sizeof(T) == 8)) {
         ATTIKOS_UNROLL_DEVICE
