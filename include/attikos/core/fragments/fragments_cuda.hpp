@@ -6,6 +6,7 @@
 /// runs on all of its lanes.
 #pragma once
 
+#include <attikos/core/fragments/fragments.hpp>
 #include <attikos/core/fragments/fragments_mma.hpp>
 #include <attikos/ptx/ldmatrix.hpp>
 #include <attikos/ptx/mma_sync.hpp>

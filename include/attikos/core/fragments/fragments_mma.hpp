@@ -7,7 +7,7 @@
 #pragma once
 
 #include <attikos/core/dtypes.hpp>
-#include <attikos/core/fragments/fragments.hpp>
+#include <attikos/core/fragments/factor.hpp>
 #include <attikos/core/fragments/unroll.hpp>
 #include <attikos/core/rows/device_elements.hpp>
 
