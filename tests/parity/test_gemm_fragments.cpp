@@ -181,6 +181,23 @@ TEST(GemmFragments, OfMatrixInstructions) {
   check_products<GemmTile32<EmulatedMma<std::int8_t>>, std::int8_t, std::int8_t, float>(60);
 }
 
+TEST(GemmFragments, TilesByAnyOfTheirExtents) {
+  Tensor<float, 2, Exec> a({70, 30}), b({30, 90}), c({70, 90});
+  auto const tile_of = [&](GemmOptions const& options) {
+    return gemm_tile(Exec(), a.const_view(), b.const_view(), c.view(), options);
+  };
+  auto const tiles = detail::gemm_fragments_tiles<float, float, float>(
+      Exec(), detail::gemm_arguments(
+                  detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view()), {}));
+  for (auto const& tile : tiles) {
+    EXPECT_EQ(tile_of({.tile_m = tile.tile_m}), tile);
+    EXPECT_EQ(tile_of({.tile_n = tile.tile_n}), tile);
+    EXPECT_EQ(tile_of({.tile_m = tile.tile_m, .tile_n = tile.tile_n}), tile);
+  }
+  EXPECT_EQ(tile_of({.tile_k = tiles[1].tile_k}), tiles[0]);
+  EXPECT_THROW(tile_of({.tile_m = tiles[0].tile_m, .tile_n = tiles[1].tile_n}), UnsupportedError);
+}
+
 TEST(GemmFragments, GroupsOfRows) {
   using Shape = Tile<EmulatedMma<bfloat16>, 1, 1>;
   Random random(5);

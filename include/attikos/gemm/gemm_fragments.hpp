@@ -309,17 +309,18 @@ std::array<tune::TileConfig, 2> gemm_fragments_tiles(Exec const& exec, abi::Gemm
   return many ? std::array{large, small} : std::array{small, large};
 }
 
-/// The tile of a call that fragments take. Throws UnsupportedError if the caller's is none of
-/// theirs.
+/// The tile of a call that fragments take, the first that has the extents which the caller chose.
+/// Throws UnsupportedError if none has.
 template <class A, class B, class C, class Exec>
 tune::TileConfig gemm_fragments_tile(Exec const& exec, abi::GemmArgs const& g) {
   auto const tiles = gemm_fragments_tiles<A, B, C>(exec, g);
-  auto const tile = tune::completed({g.tile.m, g.tile.n, g.tile.k}, tiles[0]);
-  if (tile != tiles[0] && tile != tiles[1])
-    raise<UnsupportedError>("gemm: a tile of ", tune::to_string(tile), "; expected ",
-                            tune::to_string(tiles[0]), " or ", tune::to_string(tiles[1]),
-                            ", which the portable kernel has on this device");
-  return tile;
+  tune::TileConfig const wanted{g.tile.m, g.tile.n, g.tile.k};
+  for (tune::TileConfig const& tile : tiles)
+    if (tune::completed(wanted, tile) == tile) return tile;
+  raise<UnsupportedError>("gemm: a tile of ", tune::to_string(tune::completed(wanted, tiles[0])),
+                          "; expected ", tune::to_string(tiles[0]), " or ",
+                          tune::to_string(tiles[1]),
+                          ", which the portable kernel has on this device");
 }
 
 template <class Shape, class A, class B, class C, class Exec, class Function>
