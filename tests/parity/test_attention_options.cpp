@@ -83,6 +83,50 @@ TYPED_TEST(AttentionOptionsOf, ExtrasInAnyOrder) {
   compare_attention(p, o);
 }
 
+struct EqualWeights {
+  float each;
+  KOKKOS_FUNCTION float operator()(std::int64_t, std::int64_t, std::int64_t, std::int64_t) const {
+    return each;
+  }
+};
+
+template <class Exec, class T>
+void check_weights_cancel() {
+  AttentionCase const p{.shape = {1, 2, 1, 40, 70, 16, 24}};
+  AttentionOperands<Exec, T> o(p);
+  Random random(4);
+  o.fill(p, random);
+  auto const run = [&](auto const&... extras) {
+    attention(Exec(), o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.view(),
+              o.lse.view(), p.options, extras...);
+    o.download();
+    return o.out;
+  };
+  auto const plain = run();
+  double largest = 0;
+  for (std::int64_t j = 0; j < p.shape.seqlen_kv; ++j)
+    for (std::int64_t c = 0; c < p.shape.dv; ++c)
+      largest = std::max(largest, std::abs(o.v.value(0, 0, j, c)));
+  // Either way weights and results are rounded once each, and there are sums of 70 products.
+  double const bound =
+      (4 * precision<T>().roundoff + 2 * (70 + 8) * precision<float>().roundoff) * largest;
+  for (float each : {1e-30f, 1e-8f, 1e5f, 1e30f}) {
+    auto const got = run(weight(EqualWeights{each}));
+    for (std::int64_t h = 0; h < p.shape.heads_q; ++h)
+      for (std::int64_t i = 0; i < p.shape.seqlen_q; ++i)
+        for (std::int64_t c = 0; c < p.shape.dv; ++c)
+          ASSERT_NEAR(got.value(0, h, i, c), plain.value(0, h, i, c), bound)
+              << "weights of " << each;
+  }
+}
+
+// What a functor multiplies weights by cancels, however large or small it is.
+TYPED_TEST(AttentionOptionsOf, EqualWeightsCancel) {
+  check_weights_cancel<TypeParam, float>();
+  check_weights_cancel<TypeParam, float16>();
+  check_weights_cancel<TypeParam, bfloat16>();
+}
+
 // A key that a query must not see must not reach it as 0·NaN either, wherever tiles end.
 TYPED_TEST(AttentionOptionsOf, NanBehindTheCausalMaskReachesNoRow) {
   for (auto algorithm : all_algorithms) {

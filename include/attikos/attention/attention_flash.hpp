@@ -203,7 +203,7 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors 
   if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
     raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
                             "; expected at most 67108864");
-  if constexpr (has_attention_fragments<Exec, T, Out>) {
+  if constexpr (has_attention_fragments<Exec, T, Out, Functors>) {
     if (takes_attention_fragments(args)) return attention_fragments<T, Out>(exec, args, functors);
   }
   if constexpr (uses_attention_dot<Exec, T, Functors>) {

@@ -318,12 +318,15 @@ using AttentionFactor =
                        T>;
 
 /// Whether a device has fragments for attention on T. Weights are rounded to the type of factors,
-/// which a result of 16 bits allows.
-template <class Exec, class T, class Out>
+/// which a result of 16 bits allows. What a functor multiplies them by may be of any size, of which
+/// float16 holds too little.
+template <class Exec, class T, class Out, class Functors>
 inline constexpr bool has_attention_fragments = [] {
-  if constexpr (multiplies_in_fragments<Exec> && sizeof(Out) == 2 &&
-                has_matrix_instructions<Exec, AttentionFactor<T>>)
-    return FragmentsFor<Exec, AttentionFactor<T>>::sums_make_left;
+  using Factor = AttentionFactor<T>;
+  constexpr bool holds_weights = !(Functors::has_weight && std::is_same_v<Factor, float16>);
+  if constexpr (multiplies_in_fragments<Exec> && sizeof(Out) == 2 && holds_weights &&
+                has_matrix_instructions<Exec, Factor>)
+    return FragmentsFor<Exec, Factor>::sums_make_left;
   else
     return false;
 }();
@@ -361,7 +364,7 @@ void launch_attention_fragments(Exec const& exec, abi::AttentionArgs const& g,
 /// By what the portable flash kernel multiplies, by name; empty: by arithmetic that all have.
 template <class Exec, class T, class Out, class Functors>
 std::string attention_forward_instructions(abi::AttentionArgs const& g) {
-  if constexpr (has_attention_fragments<Exec, T, Out>) {
+  if constexpr (has_attention_fragments<Exec, T, Out, Functors>) {
     if (takes_attention_fragments(g)) return FragmentsFor<Exec, AttentionFactor<T>>::name;
   }
   return attention_instructions<Exec, T, Functors>(g);
