@@ -117,7 +117,8 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 ///
 /// Throws ShapeError, StrideError, Error, UnsupportedError, and ResourceError for a tile that does
 /// not fit a team's memory, before anything is launched or written. The bits are the same for every
-/// tile.
+/// tile; on a device with matrix instructions small products, which have no tile, may differ from
+/// those that are given one.
 ///
 /// Source: K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS
 /// 34(3), 2008; scales in blocks after DeepSeek-AI, "DeepSeek-V3 Technical Report",
