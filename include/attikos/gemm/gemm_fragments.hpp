@@ -351,12 +351,15 @@ void launch_gemm_fragments(Exec const& exec, abi::GemmArgs const& g, Function co
   launch("gemm", "portable", policy, kernel);
 }
 
-/// Launches a product that fragments take. Asynchronous on `exec`. No extent of C is 0.
+/// Launches a product that fragments take. Asynchronous on `exec`. Throws what
+/// gemm_fragments_tile() does, of an empty product, too.
 template <class A, class B, class C, class Exec, class Function>
 void gemm_fragments(Exec const& exec, abi::GemmArgs const& g, Function const& function) {
   using Shapes = GemmShapes<GemmFragmentsFor<Exec, A, B, C>>;
   using Large = typename Shapes::Large;
-  if (gemm_fragments_tile<A, B, C>(exec, g) == tune::TileConfig{Large::m, Large::n, Large::depth})
+  auto const tile = gemm_fragments_tile<A, B, C>(exec, g);
+  if (g.m == 0 || g.n == 0 || g.batch == 0) return;
+  if (tile == tune::TileConfig{Large::m, Large::n, Large::depth})
     launch_gemm_fragments<Large, A, B, C>(exec, g, function);
   else
     launch_gemm_fragments<typename Shapes::Small, A, B, C>(exec, g, function);

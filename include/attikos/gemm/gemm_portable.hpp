@@ -457,11 +457,8 @@ void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& 
     }
   }
   if constexpr (multiplies_in_fragments<Exec>) {
-    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args)) {
-      gemm_fragments_tile<A, B, C>(exec, args);  // of an empty product, too
-      if (args.m == 0 || args.n == 0 || args.batch == 0) return;
+    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args))
       return gemm_fragments<A, B, C>(exec, args, function);
-    }
   }
   Kernel kernel{args, function, {}, 0, 0};
   set_gemm_tile(kernel, exec);
