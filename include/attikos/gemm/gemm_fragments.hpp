@@ -6,6 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <array>
+#include <attikos/core/fragments/multiply.hpp>
 #include <attikos/core/fragments/stage.hpp>
 #include <attikos/core/launch.hpp>
 #include <attikos/core/rows/device_elements.hpp>
@@ -196,37 +197,9 @@ struct GemmFragments {
       commit_copies();
       if (s >= 0) {
         T const* const staged = memory + (s % 2 != 0 ? a_size + b_size : 0);
-        multiply_staged(staged + lane_a, place_a, staged + a_size + lane_b, place_b, sums);
+        multiply_staged<F, Shape::depth>(staged + lane_a, place_a, staged + a_size + lane_b,
+                                         place_b, sums);
       }
-    }
-  }
-
-  /// Adds what one step gives.
-  KOKKOS_INLINE_FUNCTION static void multiply_staged(T const* a, FactorPlace place_a, T const* b,
-                                                     FactorPlace place_b, Sums& sums) {
-    constexpr int steps = Shape::depth / F::depth;
-    constexpr int slots = F::loads_ahead ? 2 : 1;
-    typename F::Left left[slots][Shape::fragments_m];
-    typename F::Right right[slots][Shape::fragments_n];
-    auto const load = [&](int slot, int k) {
-      ATTIKOS_UNROLL_DEVICE
-      for (int i = 0; i < Shape::fragments_m; ++i)
-        F::load_left(left[slot][i], a + i * F::rows * place_a.mn + k * place_a.k, place_a);
-      ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < Shape::fragments_n; ++j)
-        F::load_right(right[slot][j], b + j * F::cols * place_b.mn + k * place_b.k, place_b);
-    };
-    if (F::loads_ahead) load(0, 0);
-    ATTIKOS_UNROLL_DEVICE
-    for (int s = 0; s < steps; ++s) {
-      if (!F::loads_ahead)
-        load(0, s * F::depth);
-      else if (s + 1 < steps)
-        load((s + 1) % 2, (s + 1) * F::depth);
-      ATTIKOS_UNROLL_DEVICE
-      for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < Shape::fragments_n; ++j)
-        F::multiply_add(sums[i][j], left[s % slots][i], right[s % slots][j]);
     }
   }
 
