@@ -138,6 +138,14 @@ TYPED_TEST(AttentionOptionsOf, NanBehindTheCausalMaskReachesNoRow) {
     call_attention(TypeParam(), p, o);
     o.download();
     auto const clean = o.out;
+    // Fragments sum such a row anew, in another order: up to 300 weighted values, twice.
+    double largest = 0;
+    for (std::int64_t j = 0; j < 300; ++j)
+      for (std::int64_t c = 0; c < p.shape.dv; ++c)
+        largest = std::max(largest, std::abs(o.v.value(0, 0, j, c)));
+    double const bound = attikos::detail::multiplies_in_fragments<TypeParam>
+                             ? 2 * (300 + 16) * precision<float>().roundoff * largest
+                             : 0;
     for (std::int64_t const bad : {0, 1, 13, 130, 299}) {
       for (std::int64_t c = 0; c < p.shape.dv; ++c) o.v(0, 0, bad, c) = poison<float>();
       o.v.upload();
@@ -148,7 +156,7 @@ TYPED_TEST(AttentionOptionsOf, NanBehindTheCausalMaskReachesNoRow) {
           for (std::int64_t c = 0; c < p.shape.dv; ++c) {
             double const value = o.out.value(0, h, i, c);
             if (i < bad) {
-              ASSERT_EQ(value, clean.value(0, h, i, c)) << describe(p) << " key " << bad;
+              ASSERT_NEAR(value, clean.value(0, h, i, c), bound) << describe(p) << " key " << bad;
             } else {
               ASSERT_TRUE(std::isnan(value)) << describe(p) << " key " << bad << " row " << i;
             }

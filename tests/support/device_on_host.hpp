@@ -3,6 +3,8 @@
 // calls the library. The lanes of a thread, 32 or 64 of them, come one after the other.
 #pragma once
 
+#define ATTIKOS_TEST_DEVICE_ON_HOST
+
 #include <attikos/core/fragments/fragments.hpp>
 #include <attikos/core/fragments/fragments_mma.hpp>
 #include <cstring>
@@ -70,6 +72,9 @@ struct AllLanes {
       begun[row] = true;
     }
     for (int held = 0; held < held_rows; ++held) numbers[held] = joined[row_of(0, held)];
+  }
+  static void store_left(Sums const& sums, Element* p, Place place, int) {
+    for (int lane = 0; lane < F::lanes; ++lane) F::store_left(sums.of[lane], p, place, lane);
   }
   static constexpr bool sums_make_left = F::sums_make_left;
   static void left_of(Left& left, Sums const (&sums)[1]) {
@@ -190,7 +195,7 @@ struct ChooseFragments<Exec, T> {
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
 
-#include <attikos/attention/attention_fragments.hpp>
+#include <attikos/attention/fragments/attention_fragments.hpp>
 #include <attikos/gemm/gemm_fragments.hpp>
 
 namespace attikos {
@@ -208,6 +213,16 @@ template <class F>
 requires(F::lanes == 1) struct AttentionShapes<F> {
   using Narrow = AttentionShape<F, 1, 2, 32, 64, 1>;
   using Wide = AttentionShape<F, 1, 1, 64, 128, 1>;
+};
+template <class F>
+requires(F::lanes == 1 && sizeof(typename F::Element) != 8) struct ScratchShapes<F> {
+  using Narrow = AttentionShape<F, 1, 2, 32, 64, 1>;
+  using Wide = AttentionShape<F, 1, 1, 64, 128, 1>;
+};
+template <class F>
+requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct ScratchShapes<F> {
+  using Narrow = AttentionShape<F, 1, 2, 16, 64, 1>;
+  using Wide = Narrow;
 };
 
 }  // namespace detail

@@ -128,13 +128,13 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the
 /// caller's, or the instance's pool). Which kernel a call goes to, and why not to the others, is
 /// what explain() tells; docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
-/// types, `flash` of bfloat16 on instructions that host_isa() chose, and `flash` with a result of
-/// 16 bits on a device's matrix instructions round weights to the type of q before the product with
-/// values (of float8 to float16). Range: scores and sums of the formula as it stands must fit into
-/// the accumulator, and on a device's matrix instructions scores times log2(e); compiled kernels,
-/// which keep scores as exponents of 2 relative to one that the largest may exceed, take scores up
-/// to 2^29 (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must
-/// fit.
+/// types, `flash` of bfloat16 on instructions that host_isa() chose, and `flash` of heads of up to
+/// 128 features with a result of 16 bits on a device's matrix instructions round weights to the
+/// type of q before the product with values (of float8 to float16). Range: scores and sums of the
+/// formula as it stands must fit into the accumulator, and on a device scores times log2(e);
+/// compiled kernels, which keep scores as exponents of 2 relative to one that the largest may
+/// exceed, take scores up to 2^29 (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64)
+/// times the values must fit.
 /// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
 /// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
 /// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.

@@ -245,7 +245,8 @@ struct AttentionDot : AttentionDotBlocks {
     }
     store_attention_rows<Traits>(
         team, g, head, row0, count,
-        SoftmaxState<Acc>{m.maximum + at, m.total + at, m.out + at * out_stride(), out_stride()});
+        SoftmaxState<Acc>{m.maximum + at, m.total + at, m.out + at * out_stride(), out_stride()}, 0,
+        static_cast<int>(g.head_dim_v));
   }
 
   static Acc sum_of_lanes(Acc const* sums) {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Flash attention on any Kokkos back end: one team per tile of query rows, keys and values
-/// streamed through scratch.
+/// Flash attention: on a device in fragments (fragments/), on a host one team per tile of query
+/// rows, keys and values streamed through scratch.
 #pragma once
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_dot.hpp>
-#include <attikos/attention/attention_fragments.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/attention/attention_store.hpp>
+#include <attikos/attention/fragments/attention_fragments.hpp>
 #include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
 
@@ -18,9 +18,9 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// Extents of one team's work and where its scratch lies.
+/// Extents of one team's work.
 struct AttentionTile {
-  int q, kv, scratch_level;
+  int q, kv;
 };
 
 /// The weight functor as online_softmax() asks for it: by row and column of a tile.
@@ -42,8 +42,8 @@ struct AttentionFlash {
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
-  static constexpr int padding =
-      Traits::host ? 16 : 1;  // keeps rows out of one another's cache sets or banks
+  static_assert(Traits::host);
+  static constexpr int padding = 16;  // keeps rows out of one another's cache sets
 
   abi::AttentionArgs g;
   Functors functors;
@@ -53,9 +53,7 @@ struct AttentionFlash {
   KOKKOS_INLINE_FUNCTION int d() const { return static_cast<int>(g.head_dim); }
   KOKKOS_INLINE_FUNCTION int dv() const { return static_cast<int>(g.head_dim_v); }
   KOKKOS_INLINE_FUNCTION int ldq() const { return d() + padding; }
-  KOKKOS_INLINE_FUNCTION int lds() const {
-    return round_up(tile.kv, Traits::cols) + (Traits::host ? 0 : padding);
-  }
+  KOKKOS_INLINE_FUNCTION int lds() const { return round_up(tile.kv, Traits::cols); }
   KOKKOS_INLINE_FUNCTION int ldo() const { return round_up(dv(), Traits::cols); }
   KOKKOS_INLINE_FUNCTION std::int64_t packed_size() const {
     std::int64_t const keys = std::int64_t{d()} * round_up(tile.kv, Traits::cols);
@@ -71,7 +69,7 @@ struct AttentionFlash {
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
-    int const level = tile.scratch_level;
+    constexpr int level = Traits::scratch_level;
     Acc* const q = scratch<Acc>(team, level, std::int64_t{tile.q} * ldq());
     Acc* const scores = scratch<Acc>(team, level, std::int64_t{tile.q} * lds());
     Acc* const packed = scratch<Acc>(team, level, packed_size());
@@ -115,17 +113,15 @@ struct AttentionFlash {
       ColumnRange const seen = seen_columns<false, Functors>(g, head, row0, live, tile0, end);
       if (seen.begin == seen.end) continue;
       // Whole vectors are left out, so that a key stays in the lane that adds it up.
-      constexpr int whole = Traits::host ? Traits::cols : Traits::vector_length;
-      std::int64_t const j0 = seen.begin - (seen.begin - tile0) % whole;
+      std::int64_t const j0 = seen.begin - (seen.begin - tile0) % Traits::cols;
       int const cols = static_cast<int>(seen.end - j0);
       int const padded = round_up(cols, Traits::cols);
       team.team_barrier();
-      pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);
+      pack_keys<Traits>(team, packed, d(), head, j0, d(), cols);
       team.team_barrier();
-      multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), live,
-                       padded, d(), false);
+      multiply<Traits>(team, q, ldq(), packed, d(), scores, lds(), live, padded, d(), false);
       team.team_barrier();
-      int const ldv = Traits::host ? cols : ldo();
+      int const ldv = cols;
       pack_values<Traits>(team, packed, ldv, head, j0, cols, 0, dv());
       // Only lengths and a causal limit: each row sees a run of leading keys.
       bool const plain = !terms && head.first(row0 + live - 1) <= j0;
@@ -156,56 +152,40 @@ struct AttentionFlash {
       }
     }
     team.team_barrier();
-    store_attention_rows<Traits>(team, g, head, row0, rows, state);
+    store_attention_rows<Traits>(team, g, head, row0, rows, state, 0,
+                                 static_cast<int>(g.head_dim_v));
   }
 };
 
-/// Tile extents: on a host those that fill the second-level cache, smaller where threads would
-/// idle; on a device the largest that fit shared memory, and global scratch where not even the
-/// smallest does.
+/// Tile extents: those that fill the second-level cache, smaller where threads would idle.
 template <class Kernel, class Exec>
 void choose_attention_tile(Kernel& kernel, Exec const& exec) {
   using Traits = typename Kernel::Traits;
   abi::AttentionArgs const& g = kernel.g;
-  if constexpr (Traits::host) {
-    // The key tile must not depend on the number of threads: it sets the order in which a row's
-    // sums are taken.
-    std::int64_t const widest = std::max<std::int64_t>({g.head_dim, g.head_dim_v, 1});
-    std::int64_t const room = (std::int64_t{256} << 10) /
-                              (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
-    auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
-    kernel.tile = {Traits::rows * 16, static_cast<int>(kv), Traits::scratch_level};
-    auto const tiles = [&] { return query_tiles(g, kernel.tile.q) * query_groups(g); };
-    while (tiles() < 4 * concurrency_of(exec) && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
-    // Rows of thousands of features: as many as a share of the last-level cache holds.
-    while (kernel.tile.q > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.q /= 2;
-    kernel.tile.q = static_cast<int>(
-        std::min<std::int64_t>(kernel.tile.q, std::max<std::int64_t>(g.seqlen_q, 1)));
-    kernel.tile.kv = static_cast<int>(std::min<std::int64_t>(
-        kernel.tile.kv,
-        std::max<std::int64_t>(round_up<std::int64_t>(g.seqlen_kv, Traits::cols), Traits::cols)));
-  } else {
-    std::size_t const limit = static_cast<std::size_t>(Kernel::Policy::scratch_size_max(0)) - 1024;
-    for (int size = 64; size >= 4; size /= 2) {
-      kernel.tile = {size, size, 0};
-      if (kernel.bytes() <= limit) return;
-    }
-    kernel.tile = {16, 16, 1};
-  }
+  // The key tile must not depend on the number of threads: it sets the order in which a row's
+  // sums are taken.
+  std::int64_t const widest = std::max<std::int64_t>({g.head_dim, g.head_dim_v, 1});
+  std::int64_t const room = (std::int64_t{256} << 10) /
+                            (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
+  auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
+  kernel.tile = {Traits::rows * 16, static_cast<int>(kv)};
+  auto const tiles = [&] { return query_tiles(g, kernel.tile.q) * query_groups(g); };
+  while (tiles() < 4 * concurrency_of(exec) && kernel.tile.q > Traits::rows) kernel.tile.q /= 2;
+  // Rows of thousands of features: as many as a share of the last-level cache holds.
+  while (kernel.tile.q > 1 && kernel.bytes() > (std::size_t{8} << 20)) kernel.tile.q /= 2;
+  kernel.tile.q = static_cast<int>(
+      std::min<std::int64_t>(kernel.tile.q, std::max<std::int64_t>(g.seqlen_q, 1)));
+  kernel.tile.kv = static_cast<int>(std::min<std::int64_t>(
+      kernel.tile.kv,
+      std::max<std::int64_t>(round_up<std::int64_t>(g.seqlen_kv, Traits::cols), Traits::cols)));
 }
 
-/// Launches flash attention. Asynchronous on `exec`.
+/// Launches flash attention on a host. Asynchronous on `exec`.
 template <class T, class Out, class Exec, class Functors>
-void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors const& functors) {
-  if (query_groups(args) == 0 || args.seqlen_q == 0) return;
+void attention_flash_on_host(Exec const& exec, abi::AttentionArgs const& args,
+                             Functors const& functors) {
   using Kernel = AttentionFlash<Exec, T, Out, Functors>;
   using Traits = typename Kernel::Traits;
-  if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
-    raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
-                            "; expected at most 67108864");
-  if constexpr (has_attention_fragments<Exec, T, Out, Functors>) {
-    if (takes_attention_fragments(args)) return attention_fragments<T, Out>(exec, args, functors);
-  }
   if constexpr (uses_attention_dot<Exec, T, Functors>) {
     if (takes_attention_dot(args)) return attention_dot<Out>(exec, args, functors);
   }
@@ -215,9 +195,22 @@ void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors 
   typename Kernel::Policy policy(exec,
                                  checked_league("attention", kernel.tiles_q * query_groups(args)),
                                  Traits::team_size, Traits::vector_length);
-  policy.set_scratch_size(kernel.tile.scratch_level,
+  policy.set_scratch_size(Traits::scratch_level,
                           Kokkos::PerTeam(checked_scratch("attention", kernel.bytes())));
   launch("attention", portable_name(AttentionAlgorithm::flash), policy, kernel);
+}
+
+/// Launches flash attention. Asynchronous on `exec`.
+template <class T, class Out, class Exec, class Functors>
+void attention_flash(Exec const& exec, abi::AttentionArgs const& args, Functors const& functors) {
+  if (query_groups(args) == 0 || args.seqlen_q == 0) return;
+  if (std::max(args.head_dim, args.head_dim_v) > (std::int64_t{1} << 26))
+    raise<UnsupportedError>("attention: head_dim is ", std::max(args.head_dim, args.head_dim_v),
+                            "; expected at most 67108864");
+  if constexpr (multiplies_in_fragments<Exec>)
+    attention_fragments<T, Out>(exec, args, functors);
+  else
+    attention_flash_on_host<T, Out>(exec, args, functors);
 }
 
 }  // namespace detail

@@ -14,19 +14,20 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// Writes out = accumulated/sum and the log-sum-exp of one finished tile of rows. A row that saw no
-/// key gets 0 and −∞. A sink joins the denominator only.
+/// key gets 0 and −∞. A sink joins the denominator only. `state.out` has columns [col0, col0 +
+/// cols) of out; the log-sum-exp is written with the first.
 template <class Traits, class Team, class T, class Out, class Acc>
 KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::AttentionArgs const& g,
                                                  AttentionHead<T, Out> const& head,
                                                  std::int64_t row0, int rows,
-                                                 SoftmaxState<Acc> const& state) {
+                                                 SoftmaxState<Acc> const& state, std::int64_t col0,
+                                                 int cols) {
   Block<Out> const& out = head.out;
-  Acc* const lse = g.lse == nullptr
+  Acc* const lse = g.lse == nullptr || col0 != 0
                        ? nullptr
                        : static_cast<Acc*>(g.lse) +
                              (head.batch < 0 ? 0 : head.batch) * g.lse_stride[0] +
                              head.head * g.lse_stride[1] + head.begin_q * g.lse_stride[2];
-  int const cols = static_cast<int>(g.head_dim_v);
   bool const has_sink = g.sinks != nullptr;
   Acc const sink =
       has_sink ? load_any<Acc>(g.type_sinks, g.sinks, head.head * g.sinks_stride) : Acc(0);
@@ -49,11 +50,11 @@ KOKKOS_INLINE_FUNCTION void store_attention_rows(Team const& team, abi::Attentio
           (host::for_each_vector<Acc>(
                from, 1, cols, Acc(0), [&](std::int64_t j, host::Vec<Acc> x, int count) {
                  if (empty) x = host::Vec<Acc>{};
-                 host::put<Acc>(out.at(row0 + i, j), out.col_stride, count, x * factor);
+                 host::put<Acc>(out.at(row0 + i, col0 + j), out.col_stride, count, x * factor);
                });))
     } else {
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int j) {
-        *out.at(row0 + i, j) = static_cast<Out>(empty ? Acc(0) : from[j] * factor);
+        *out.at(row0 + i, col0 + j) = static_cast<Out>(empty ? Acc(0) : from[j] * factor);
       });
     }
     if (lse != nullptr)

@@ -24,6 +24,8 @@
 ///     in
 ///                               which `held` says the number of its row among those
 ///     join_rows<Join>(numbers)  numbers[held] of all lanes that hold the row, joined; all get it
+///     store_left(sums, p, place, lane)   C into scratch as a left factor, where Sum is Element:
+///                               K-major where fragments read that
 ///     sums_make_left            whether left_of(left, sums) makes a left factor of the depth /
 ///                               cols blocks of C that lie beside one another, rounded to Element
 ///
@@ -108,6 +110,14 @@ struct PlainFragments {
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(T (&numbers)[held_rows]) {
     join_neighbors<Join, lane_cols>(numbers);
+  }
+  KOKKOS_INLINE_FUNCTION static void store_left(Sums const& sums, T* p, FactorPlace place,
+                                                int lane) {
+    T* const to = p + row_of(lane, 0) + lane % lane_cols * 4 * place.k;
+    ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < 4; ++j)
+      *reinterpret_cast<Four*>(to + j * place.k) = {
+          {sums.value[0][j], sums.value[1][j], sums.value[2][j], sums.value[3][j]}};
   }
   static constexpr bool sums_make_left = false;
 };

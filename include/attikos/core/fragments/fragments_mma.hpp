@@ -125,6 +125,11 @@ struct MmaFragments<double> {
   KOKKOS_INLINE_FUNCTION static void join_rows(double (&numbers)[held_rows]) {
     join_neighbors<Join, 4>(numbers);
   }
+  KOKKOS_INLINE_FUNCTION static void store_left(Sums const& sums, double* p, FactorPlace place,
+                                                int lane) {
+    for_each(sums, lane,
+             [&](int row, int col, double x, int) { p[row * place.mn + col * place.k] = x; });
+  }
   static constexpr bool sums_make_left = false;
 };
 

@@ -58,6 +58,7 @@ struct RowStage {
         if (width == most) return copy_widest<Rows, Threads>(to, row, row_end, col_end, thread);
       }
       if (width > 1) {
+        ATTIKOS_DO_NOT_UNROLL_DEVICE
         for (int i = thread; i < Rows * Cols / width; i += Threads) {
           int const chunks = Cols / width, n = i / chunks, col = i % chunks * width;
           int const count = n < row_end ? whole(col_end - col, width) : 0;
@@ -75,6 +76,7 @@ struct RowStage {
         return;
       }
     }
+    ATTIKOS_DO_NOT_UNROLL_DEVICE
     for (int i = thread; i < Rows * Cols; i += Threads) {
       int const n = i / Cols, col = i % Cols;
       bool const inside = n < row_end && col < col_end;
@@ -82,15 +84,16 @@ struct RowStage {
     }
   }
 
- private:
-  static KOKKOS_INLINE_FUNCTION int whole(int left, int most_of_it) {
-    return left < 0 ? 0 : left < most_of_it ? left : most_of_it;
-  }
   static KOKKOS_INLINE_FUNCTION T converted(Stored x) {
     if constexpr (std::is_same_v<T, Stored>)
       return x;
     else
       return nearest_element<T>(element_value<float>(x));
+  }
+
+ private:
+  static KOKKOS_INLINE_FUNCTION int whole(int left, int most_of_it) {
+    return left < 0 ? 0 : left < most_of_it ? left : most_of_it;
   }
   template <int Rows, int Threads, class Row>
   KOKKOS_INLINE_FUNCTION void copy_widest(T* to, Row const& row, int row_end, int col_end,

@@ -10,6 +10,7 @@
 #include <attikos/core/fragments/fragments.hpp>
 #include <attikos/core/fragments/unroll.hpp>
 #include <cstdint>
+#include <new>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -41,15 +42,45 @@ struct FragmentScores {
   abi::AttentionArgs g;
   Functors functors;
 
-  /// What a team works on.
+  /// What a team works on. No rows: nothing.
   struct Work {
-    Head head;
+    Head const& head;
     std::int64_t row0;         ///< of the tile, in its sequence
     int rows, live;            ///< rows of the tile, and those that see keys
     std::int64_t begin, last;  ///< keys that any of them sees
     int thread_row, lane, index;
     bool terms;
   };
+  /// Scratch for the head, which would take registers that sums need.
+  static constexpr int head_size = static_cast<int>((sizeof(Head) + 63) / 64 * 64);
+
+  /// What a team works on in slot `slot` of `group`. The head goes to `memory`.
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION Work work_of(Team const& team, std::int64_t group, std::int64_t slot,
+                                      char* memory) const {
+    QueryTile const where = locate_tile(g, group, slot, Shape::rows);
+    int const lane = F::lanes > 1 ? lane_of(team, F::lanes) : 0;
+    int const index = team.team_rank() * F::lanes + lane;
+    if (index == 0) ::new (static_cast<void*>(memory)) Head(g, where.sequence, group % g.heads_q);
+    team.team_barrier();
+    Head const& head = *reinterpret_cast<Head const*>(memory);
+    Work w{head,
+           where.row0,
+           0,
+           0,
+           0,
+           0,
+           team.team_rank() * Shape::rows_of_thread,
+           lane,
+           index,
+           has_terms<Functors>(g)};
+    w.rows = static_cast<int>(clamp_index(head.rows - w.row0, 0, Shape::rows));
+    w.live = static_cast<int>(clamp_index(head.len_q - w.row0, 0, w.rows));
+    w.last = w.live > 0 ? head.last(w.row0 + w.live - 1) : 0;
+    w.begin = w.live > 0 ? head.first(w.row0) / Shape::keys * Shape::keys : 0;
+    return w;
+  }
+
   /// Keys [first, first + count) that some row sees; count 0: no more.
   struct KeyTile {
     std::int64_t first;

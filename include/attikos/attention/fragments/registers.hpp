@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Flash attention on a device in fragments whose sums become a left factor (core/fragments/):
+/// scores stay in registers, where masks and functors see them, and are the left factor of the
+/// product with the values.
+///
+/// T. Dao, "FlashAttention-2", arXiv:2307.08691.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/attention/fragments/rows.hpp>
+#include <attikos/core/fragments/row_stage.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Kernel body. Weights are rounded to the type of factors.
+template <class Exec, class Shape, class T, class Out, class Functors>
+struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
+  using Base = FragmentRows<Exec, Shape, T, Out, Functors>;
+  using Base::g, Base::next_tile, Base::out_cols, Base::score_cols;
+  using typename Base::Acc, typename Base::F, typename Base::KeyTile, typename Base::Outputs;
+  using typename Base::PerRow, typename Base::Scores, typename Base::Team, typename Base::Work;
+  using Element = typename F::Element;
+  using Rows = RowStage<Element, T, Shape::features, Shape::pitch>;
+  static_assert(F::sums_make_left);
+  static constexpr int steps = Shape::features / F::depth;  ///< of a score's product
+  static constexpr int blocks_of_left = F::depth / F::cols;
+  static_assert(F::depth % F::cols == 0);
+
+  using Queries = typename F::Left[Shape::fragments_m][steps];
+
+  Rows stage_q, stage_k, stage_v;
+  std::int64_t tiles_q;
+
+  static constexpr int tile_size = Shape::keys * Shape::pitch;
+  static constexpr int scratch_size = [] {
+    int const queries = Shape::rows * Shape::pitch * static_cast<int>(sizeof(Element));
+    int const keys = 2 * tile_size * static_cast<int>(sizeof(Element));
+    int const most = queries > keys ? queries : keys;
+    return Base::head_size + (Base::finish_size > most ? Base::finish_size : most);
+  }();
+
+  KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
+    std::int64_t const groups = query_groups(g);
+    char* const memory = scratch<char>(team, 0, scratch_size);
+    // Late tiles of a causal problem see the most keys: they go first.
+    Work const w = Base::work_of(team, team.league_rank() % groups,
+                                 tiles_q - 1 - team.league_rank() / groups, memory);
+    if (w.rows == 0) return;  // a slot that no packed sequence needs
+    Outputs out = {};
+    PerRow maximum, sum;
+    Base::start(maximum, sum);
+    KeyTile const first = next_tile(w, w.begin);
+    char* const rest = memory + Base::head_size;
+    if (first.count > 0)
+      attend(team, w, first, reinterpret_cast<Element*>(rest), out, maximum, sum);
+    Base::finish(team, w, reinterpret_cast<Acc*>(rest), out, maximum, sum, 0);
+  }
+
+  KOKKOS_INLINE_FUNCTION void copy_keys(Work const& w, KeyTile const& tile, Element* to) const {
+    int const features = static_cast<int>(g.head_dim);
+    if (w.head.pages == nullptr)
+      stage_k.template copy<Shape::keys, Shape::lanes>(
+          to, StridedRows<T>{w.head.k.at(tile.first, 0), w.head.k.row_stride}, tile.count, features,
+          w.index);
+    else
+      stage_k.template copy<Shape::keys, Shape::lanes>(
+          to, [&](int n) { return w.head.key(tile.first + n); }, tile.count, features, w.index);
+    commit_copies();
+  }
+  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, KeyTile const& tile, Element* to) const {
+    int const features = static_cast<int>(g.head_dim_v);
+    if (w.head.pages == nullptr)
+      stage_v.template copy<Shape::keys, Shape::lanes>(
+          to, StridedRows<T>{w.head.v.at(tile.first, 0), w.head.v.row_stride}, tile.count, features,
+          w.index);
+    else
+      stage_v.template copy<Shape::keys, Shape::lanes>(
+          to, [&](int n) { return w.head.value(tile.first + n); }, tile.count, features, w.index);
+    commit_copies();
+  }
+
+  /// Goes through the keys. Those of the next tile come while values are multiplied, values while
+  /// scores are.
+  KOKKOS_INLINE_FUNCTION void attend(Team const& team, Work const& w, KeyTile tile, Element* memory,
+                                     Outputs& out, PerRow& maximum, PerRow& sum) const {
+    constexpr FactorPlace by_feature{Shape::pitch, 1}, by_key{1, Shape::pitch};
+    Element* const keys = memory;
+    Element* const values = keys + tile_size;
+    stage_q.template copy<Shape::rows, Shape::lanes>(
+        memory, [&](int n) { return w.head.q.at(w.row0 + n, 0); }, w.live,
+        static_cast<int>(g.head_dim), w.index);
+    commit_copies();
+    wait_for_copies<0>();
+    team.team_barrier();
+    Queries queries;
+    Element const* const own =
+        memory + w.thread_row * Shape::pitch + F::left_offset(by_feature, w.lane);
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
+    for (int s = 0; s < steps; ++s)
+      F::load_left(queries[i][s], own + i * F::rows * Shape::pitch + s * F::depth, by_feature);
+    team.team_barrier();
+
+    Element const* const lane_keys = keys + F::right_offset(by_feature, w.lane);
+    Element const* const lane_values = values + F::right_offset(by_key, w.lane);
+    copy_keys(w, tile, keys);
+    while (tile.count > 0) {
+      wait_for_copies<0>();
+      team.team_barrier();  // keys are there, and nobody needs the values before
+      copy_values(w, tile, values);
+      Scores scores = {};
+      ATTIKOS_UNROLL_DEVICE
+      for (int s = 0; s < steps; ++s) ATTIKOS_UNROLL_DEVICE
+      for (int j = 0; j < score_cols; ++j) {
+        typename F::Right right;
+        F::load_right(right, lane_keys + j * F::cols * Shape::pitch + s * F::depth, by_feature);
+        ATTIKOS_UNROLL_DEVICE
+        for (int i = 0; i < Shape::fragments_m; ++i)
+          F::multiply_add(scores[i][j], queries[i][s], right);
+      }
+      Base::score(w, tile, scores);
+      Base::add_weights(w, tile, scores, out, maximum, sum);
+      KeyTile const next = next_tile(w, tile.first + Shape::keys);
+      wait_for_copies<0>();
+      team.team_barrier();  // values are there, and nobody needs the keys
+      if (next.count > 0) copy_keys(w, next, keys);
+      ATTIKOS_UNROLL_DEVICE
+      for (int k = 0; k < Shape::keys / F::depth; ++k) {
+        typename F::Left left[Shape::fragments_m];
+        ATTIKOS_UNROLL_DEVICE
+        for (int i = 0; i < Shape::fragments_m; ++i) {
+          typename F::Sums block[blocks_of_left];
+          ATTIKOS_UNROLL_DEVICE
+          for (int b = 0; b < blocks_of_left; ++b) block[b] = scores[i][k * blocks_of_left + b];
+          F::left_of(left[i], block);
+        }
+        ATTIKOS_UNROLL_DEVICE
+        for (int j = 0; j < out_cols; ++j) {
+          typename F::Right right;
+          F::load_right(right, lane_values + k * F::depth * Shape::pitch + j * F::cols, by_key);
+          ATTIKOS_UNROLL_DEVICE
+          for (int i = 0; i < Shape::fragments_m; ++i) F::multiply_add(out[i][j], left[i], right);
+        }
+      }
+      tile = next;
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

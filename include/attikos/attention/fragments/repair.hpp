@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// Rows of out whose product of weights and values cannot be trusted.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/attention/attention_scores.hpp>
+#include <attikos/attention/online_softmax.hpp>
+#include <attikos/core/rows/device_elements.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Sums rows of out that hold a NaN again, key by key: a product of matrices multiplies the value
+/// of an excluded key by 0, and so makes a NaN of one that is infinite or NaN itself. A NaN among
+/// the scores is the row's own. Columns [col0, col0 + cols) of out are `state.out`'s.
+///
+/// A thread has a row, its lanes have the features. A row whose columns are all NaN is done: a
+/// value that it sees is one.
+template <class Team, class Functors, class Head, class Acc>
+KOKKOS_INLINE_FUNCTION void repair_rows(Team const& team, abi::AttentionArgs const& g,
+                                        Functors const& functors, Head const& head,
+                                        std::int64_t row0, int rows, SoftmaxState<Acc> const& state,
+                                        std::int64_t col0, int cols) {
+  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
+    Acc* const out = state.out + i * state.ldo;
+    auto const numbers = [&] {  // among the row's columns
+      int count = 0;
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, cols), [&](int c, int& n) { n += out[c] == out[c]; },
+          count);
+      return count;
+    };
+    if (state.sum[i] != state.sum[i] || numbers() == cols) return;
+    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) { out[c] = Acc(0); });
+    std::int64_t const row = row0 + i, last = head.last(row);
+    auto const* const query = head.q.at(row, 0);
+    for (std::int64_t j = head.first(row); j < last; ++j) {
+      auto const* const key = head.key(j);
+      Acc dot = Acc(0);
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, static_cast<int>(g.head_dim)),
+          [&](int c, Acc& sum) {
+            sum += element_value<Acc>(query[c * head.q.col_stride]) *
+                   element_value<Acc>(key[c * head.k.col_stride]);
+          },
+          dot);
+      Acc const score = pair_score(g, functors, head, row, j, dot);
+      if (score == negative_infinity<Acc>()) continue;
+      Acc weight = quick_exp(score - state.maximum[i]);
+      if constexpr (Functors::has_weight)
+        weight *= static_cast<Acc>(functors.weight(head.batch, head.head, row, j));
+      if (weight == Acc(0)) continue;
+      auto const* const value = head.value(j) + col0 * head.v.col_stride;
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) {
+        out[c] += weight * element_value<Acc>(value[c * head.v.col_stride]);
+      });
+      if (numbers() == 0) return;
+    }
+  });
+}
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos

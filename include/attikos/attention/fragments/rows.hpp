@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/// \file
+/// What a team of flash attention keeps of its query rows in fragments (core/fragments/): sums of
+/// values, the largest score, the sum of weights; and what becomes of them.
+#pragma once
+
+#include <Kokkos_Core.hpp>
+#include <attikos/attention/attention_store.hpp>
+#include <attikos/attention/fragments/repair.hpp>
+#include <attikos/attention/fragments/scores.hpp>
+#include <attikos/core/rows/device_elements.hpp>
+#include <attikos/core/rows/lanes.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+/// Base of kernel bodies: one team computes one tile of query rows of one head.
+template <class Exec, class TileShape, class T, class Out, class Functors>
+struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
+  using Shape = TileShape;
+  using Base = FragmentScores<Shape, T, Out, Functors>;
+  using Base::functors, Base::g, Base::for_each_score;
+  using typename Base::Acc, typename Base::F, typename Base::KeyTile, typename Base::Place;
+  using typename Base::Scores, typename Base::Work;
+  using Traits = TileTraits<Exec, Acc>;
+  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<Shape::lanes, Shape::teams_at_once>>;
+  using Team = typename Policy::member_type;
+  static_assert(std::is_same_v<Acc, typename F::Sum>);
+
+  static constexpr int out_cols = Shape::features / F::cols;  ///< fragments of out along features
+  using Outputs = typename F::Sums[Shape::fragments_m][out_cols];
+  using PerRow = Acc[Shape::fragments_m][F::held_rows];
+
+  /// Rows of out are finished in scratch, so many of their features at a time.
+  static constexpr int finish_features = Shape::features < 64 ? Shape::features : 64;
+  static constexpr int ldo = finish_features + 4;
+  static_assert(Shape::features % finish_features == 0 && finish_features % F::cols == 0);
+  static constexpr int finish_size = Shape::rows * (ldo + 2) * static_cast<int>(sizeof(Acc));
+
+  KOKKOS_INLINE_FUNCTION static void start(PerRow& maximum, PerRow& sum) {
+    for (int i = 0; i < Shape::fragments_m; ++i)
+      for (int r = 0; r < F::held_rows; ++r) {
+        maximum[i][r] = negative_infinity<Acc>();
+        sum[i][r] = Acc(0);
+      }
+  }
+
+  /// The first tile from key `from` on, a multiple of its size, that the block mask leaves.
+  KOKKOS_INLINE_FUNCTION KeyTile next_tile(Work const& w, std::int64_t from) const {
+    if constexpr (Functors::has_block_mask) {
+      if (from < w.last)
+        from =
+            first_seen<false>(g, w.head, w.row0, w.live, from, w.last) / Shape::keys * Shape::keys;
+    }
+    std::int64_t const left = w.last - from;
+    if (left > 0) return {from, static_cast<int>(left < Shape::keys ? left : Shape::keys)};
+    return {from, 0};
+  }
+
+  /// Scores become weights, and the sums so far follow the largest score.
+  KOKKOS_INLINE_FUNCTION void add_weights(Work const& w, KeyTile const& tile, Scores& scores,
+                                          Outputs& out, PerRow& maximum, PerRow& sum) const {
+    PerRow shift, factor, total;
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
+    for (int r = 0; r < F::held_rows; ++r) {
+      shift[i][r] = negative_infinity<Acc>();
+      total[i][r] = Acc(0);
+    }
+    // A NaN score never is the largest, and comes out of the exponential.
+    for_each_score(w, scores, [&](Place const& p, Acc x) {
+      shift[p.i][p.held] = Kokkos::fmax(shift[p.i][p.held], x);
+    });
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) {
+      F::template join_rows<LargerNumber>(shift[i]);
+      ATTIKOS_UNROLL_DEVICE
+      for (int r = 0; r < F::held_rows; ++r) {
+        Acc const now = Kokkos::fmax(maximum[i][r], shift[i][r]);
+        // No finite score yet: every weight is e^(-inf) = 0.
+        shift[i][r] = now == negative_infinity<Acc>() ? Acc(0) : now;
+        factor[i][r] = now == maximum[i][r] ? Acc(1) : quick_exp2(maximum[i][r] - shift[i][r]);
+        maximum[i][r] = now;
+      }
+    }
+    for_each_score(w, scores, [&](Place const& p, Acc& x) {
+      x = quick_exp2(x - shift[p.i][p.held]);
+      if constexpr (Functors::has_weight) {
+        if (x != Acc(0))
+          x *= static_cast<Acc>(
+              functors.weight(w.head.batch, w.head.head, w.row0 + p.row, tile.first + p.key));
+      }
+      total[p.i][p.held] += x;
+    });
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) {
+      F::template join_rows<AddNumbers>(total[i]);
+      ATTIKOS_UNROLL_DEVICE
+      for (int r = 0; r < F::held_rows; ++r) sum[i][r] = sum[i][r] * factor[i][r] + total[i][r];
+      ATTIKOS_UNROLL_DEVICE
+      for (int j = 0; j < out_cols; ++j)
+        F::for_each(out[i][j], w.lane, [&](int, int, Acc& x, int r) { x *= factor[i][r]; });
+    }
+    (void)tile;
+  }
+
+  /// Writes columns [col0, col0 + features) of out, and the rows' log-sum-exp with the first.
+  KOKKOS_INLINE_FUNCTION void finish(Team const& team, Work const& w, Acc* memory,
+                                     Outputs const& out, PerRow const& maximum, PerRow const& sum,
+                                     std::int64_t col0) const {
+    SoftmaxState<Acc> state{};
+    state.out = memory;
+    state.ldo = ldo;
+    state.maximum = memory + Shape::rows * ldo;
+    state.sum = state.maximum + Shape::rows;
+    for (int first = 0; first < Shape::features; first += finish_features) {
+      std::int64_t const left = g.head_dim_v - col0 - first;
+      if (left <= 0 && first + col0 > 0) return;
+      team.team_barrier();
+      ATTIKOS_UNROLL_DEVICE
+      for (int i = 0; i < Shape::fragments_m; ++i) {
+        int const row0 = w.thread_row + i * F::rows;
+        ATTIKOS_UNROLL_DEVICE
+        for (int j = 0; j < out_cols; ++j) {
+          if (j * F::cols / finish_features * finish_features != first) continue;
+          F::for_each(out[i][j], w.lane, [&](int row, int col, Acc x, int) {
+            state.out[(row0 + row) * ldo + j * F::cols % finish_features + col] = x;
+          });
+        }
+        ATTIKOS_UNROLL_DEVICE
+        for (int r = 0; r < F::held_rows; ++r) {  // lanes that share a row write the same
+          int const row = row0 + F::row_of(w.lane, r);
+          state.maximum[row] = maximum[i][r] * Kokkos::numbers::ln2_v<Acc>;
+          state.sum[row] = row < w.live ? sum[i][r] : Acc(0);
+        }
+      }
+      team.team_barrier();
+      int const cols = static_cast<int>(clamp_index(left, 0, finish_features));
+      repair_rows(team, g, functors, w.head, w.row0, w.live, state, col0 + first, cols);
+      team.team_barrier();
+      store_attention_rows<Traits>(team, g, w.head, w.row0, w.rows, state, col0 + first, cols);
+    }
+  }
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
