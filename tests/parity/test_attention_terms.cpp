@@ -186,7 +186,7 @@ TYPED_TEST(AttentionTerms, EmptyExtents) {
 
 template <class C>
 class AttentionFunctors : public testing::Test {};
-using FunctorCases = Cases<List<double, float>>;
+using FunctorCases = Cases<TypesOfWays<List<double, float>>>;
 TYPED_TEST_SUITE(AttentionFunctors, FunctorCases, CaseName);
 
 TYPED_TEST(AttentionFunctors, ScoreAndWeight) {

@@ -20,13 +20,23 @@ struct List {};
 #if defined(KOKKOS_ENABLE_CUDA)
 using ExecutionSpaces = List<Kokkos::Cuda>;
 #elif defined(KOKKOS_ENABLE_SERIAL) && defined(KOKKOS_ENABLE_OPENMP) && \
-    !defined(ATTIKOS_TEST_FEW_CASES)
+    !defined(ATTIKOS_TEST_FEW_CASES) && !defined(ATTIKOS_TEST_DEVICE_ON_HOST)
 using ExecutionSpaces = List<Kokkos::OpenMP, Kokkos::Serial>;
 #else
 using ExecutionSpaces = List<Kokkos::DefaultExecutionSpace>;
 #endif
 
 using FloatingTypes = List<double, float, float16, bfloat16>;
+
+/// `HostTypes` where all types go one way; every floating-point type where a device's kernels run,
+/// which have ways of their own for some.
+#if defined(KOKKOS_ENABLE_CUDA) || defined(ATTIKOS_TEST_DEVICE_ON_HOST)
+template <class HostTypes>
+using TypesOfWays = FloatingTypes;
+#else
+template <class HostTypes>
+using TypesOfWays = HostTypes;
+#endif
 
 /// The type parameter of a typed suite.
 template <class ExecutionSpace, class Element>
