@@ -62,6 +62,14 @@ struct AllLanes {
         each(row, col, x, lane * F::held_rows + held);
       });
   }
+  template <class Each>
+  static void for_each_two(Sums& sums, Sums& more, int, Each const& each) {
+    for (int lane = 0; lane < F::lanes; ++lane)
+      F::for_each_two(sums.of[lane], more.of[lane], lane,
+                      [&](int row, int col, auto& x, auto& y, int held) {
+                        each(row, col, x, y, lane * F::held_rows + held);
+                      });
+  }
   template <class Join>
   static void join_rows(Sum (&numbers)[held_rows]) {
     Sum joined[rows];
@@ -196,6 +204,7 @@ struct ChooseFragments<Exec, T> {
 }  // namespace attikos
 
 #include <attikos/attention/fragments/attention_fragments.hpp>
+#include <attikos/attention/fragments/gradients.hpp>
 #include <attikos/gemm/gemm_fragments.hpp>
 
 namespace attikos {
@@ -223,6 +232,17 @@ template <class F>
 requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct ScratchShapes<F> {
   using Narrow = AttentionShape<F, 1, 2, 16, 64, 1>;
   using Wide = Narrow;
+};
+
+template <class F>
+requires(F::lanes == 1 && sizeof(typename F::Element) != 8) struct GradientShapes<F> {
+  using Narrow = AttentionShape<F, 1, 1, 64, 64, 1>;
+  using Wide = AttentionShape<F, 1, 2, 32, 128, 1>;
+};
+template <class F>
+requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct GradientShapes<F> {
+  using Narrow = AttentionShape<F, 1, 2, 16, 64, 1>;
+  using Wide = AttentionShape<F, 1, 1, 32, 128, 1>;
 };
 
 }  // namespace detail

@@ -117,10 +117,12 @@ class HostAttentionBound {
 };
 
 /// Whether the kernel that a call goes to rounds weights to the type before their product with
-/// values: those of devices, and on hosts those of instructions that are chosen at run time.
+/// values: compiled ones, and portable ones on a device's matrix instructions or on those of a host
+/// that are chosen at run time.
 template <class Exec>
 bool rounds_weights(Explanation const& call) {
-  return !is_host_space<Exec> || !call.instructions.empty();
+  bool const compiled = !is_host_space<Exec> && call.kernel.rfind("portable", 0) != 0;
+  return compiled || !call.instructions.empty();
 }
 
 /// The parts of AttentionBound<T>::out(c, v), of which `unrounded` is the bound of kernels that

@@ -72,7 +72,7 @@ void attention_backward_run(Exec const& exec, AttentionBackwardTensors const& t,
                     });
   if (done) return;
   if (log != nullptr) {
-    log->instructions = attention_instructions<Exec, T, Functors>(args.forward);
+    log->instructions = attention_backward_instructions<Exec, T, Functors>(args.forward);
     return;
   }
   WorkspaceLease const lease =
@@ -127,10 +127,10 @@ void attention_backward_dispatch(Exec const& exec, Q const& q, K const& k, V con
 ///
 /// Which kernel a call goes to, and why not to the others, is what explain() tells;
 /// docs/kernels.md has their conditions. Compiled kernels, and those of bfloat16 on instructions
-/// that host_isa() chose, round weights and gradients of scores to the element type, whose range
-/// holds for them too. Compiled kernels keep scores as exponents of 2, as those of attention() do.
-/// They take tiles of up to 128 queries and 128 keys as a whole: a NaN or an
-/// infinity within a sequence also reaches gradients of positions that do not see it, where its
+/// that host_isa() chose or a device has for matrices, round weights and gradients of scores to the
+/// element type, whose range holds for them too. Compiled kernels keep scores as exponents of 2, as
+/// those of attention() do. They take tiles of up to 128 queries and 128 keys as a whole: a NaN or
+/// an infinity within a sequence also reaches gradients of positions that do not see it, where its
 /// tile has pairs that are seen.
 ///
 /// Types: all double, float, float16 or bfloat16; lse float (double for double). Scores, weights

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Gradients of attention on any Kokkos back end. Scores are computed anew from q, k and the
-/// log-sum-exp; one kernel keeps a tile of keys and walks through the queries, another keeps
-/// queries and walks through the keys, so that every sum belongs to one team.
+/// Gradients of attention on any Kokkos back end, on a device in fragments (fragments/). Scores are
+/// computed anew from q, k and the log-sum-exp; one kernel keeps a tile of keys and walks through
+/// the queries, another keeps queries and walks through the keys, so that every sum belongs to one
+/// team.
 #pragma once
 
 #include <attikos/attention/attention_backward_arguments.hpp>
 #include <attikos/attention/attention_backward_dot.hpp>
 #include <attikos/attention/attention_backward_terms.hpp>
 #include <attikos/attention/attention_backward_tile.hpp>
+#include <attikos/attention/fragments/gradients.hpp>
 #include <limits>
+#include <string>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -104,7 +107,6 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors, Dots> 
   using typename Base::Head;
   using typename Base::Scratch;
   using typename Base::Team;
-  using typename Base::Traits;
 
   std::size_t bytes() const {
     Scratch const s = this->scratch_of();
@@ -167,7 +169,7 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors, Dots> 
       Block<T> const out{
           static_cast<T*>(data) + b * stride[0] + head_kv * stride[1] + row * stride[2], stride[2],
           stride[3]};
-      store_sums<Traits>(team, out, sum, Scratch::ld_sum(width), rows, width);
+      store_sums(team, out, sum, Scratch::ld_sum(width), rows, width);
     };
     store(this->a.dk, this->a.dk_stride, sum_k, s.d);
     store(this->a.dv, this->a.dv_stride, sum_v, s.dv);
@@ -182,7 +184,6 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors, Dot
   using typename Base::Head;
   using typename Base::Scratch;
   using typename Base::Team;
-  using typename Base::Traits;
 
   std::size_t bytes() const {
     Scratch const s = this->scratch_of();
@@ -233,7 +234,7 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors, Dot
     Block<T> const out{static_cast<T*>(a.dq) + b * a.dq_stride[0] + head.head * a.dq_stride[1] +
                            (head.begin_q + row0) * a.dq_stride[2],
                        a.dq_stride[2], a.dq_stride[3]};
-    store_sums<Traits>(team, out, sum_q, Scratch::ld_sum(s.d), rows, s.d);
+    store_sums(team, out, sum_q, Scratch::ld_sum(s.d), rows, s.d);
   }
 };
 
@@ -242,42 +243,26 @@ inline std::int64_t attention_backward_rows(abi::AttentionArgs const& g) {
   return query_groups(g) * g.seqlen_q;
 }
 
-/// attention_backward_portable() with or without dot products.
-template <class T, bool Dots, class Exec, class Functors>
+/// Launches all of a call. `gradients(delta, first)` prepares the kernels of dq, dk and dv, which
+/// may be refused, then calls `first`, then launches them.
+template <class T, class Exec, class Functors, class Gradients>
 void attention_backward_launches(Exec const& exec, abi::AttentionBackwardArgs const& a,
-                                 Functors const& functors, void* workspace) {
+                                 Functors const& functors, void* workspace,
+                                 Gradients const& gradients) {
   using Acc = AttentionAccumulator<T>;
   using Delta = AttentionBackwardDelta<Exec, T>;
-  using Keys = AttentionBackwardKeys<Exec, T, Functors, Dots>;
-  using Queries = AttentionBackwardQueries<Exec, T, Functors, Dots>;
   using TermBias = AttentionBackwardBias<Exec, T, Functors>;
   using TermSinks = AttentionBackwardSinks<Exec, T>;
+  using Traits = typename Delta::Traits;
   constexpr char const* operation = "attention_backward";
   abi::AttentionArgs const& g = a.forward;
   Acc* const delta = static_cast<Acc*>(workspace);
-  using Traits = typename Keys::Traits;
 
   // All that can be refused is refused before the first launch.
   Delta const delta_kernel{a, delta};
   std::int64_t const delta_teams = query_tiles(g, Delta::rows_per_team) * query_groups(g);
   typename Delta::Policy const delta_policy(exec, checked_league(operation, delta_teams),
                                             Traits::team_size, Traits::vector_length);
-
-  Keys keys{{a, functors, delta, {}, 0}};
-  auto const key_teams = [&](std::int64_t rows) {
-    return packed_tiles(packed_keys(g), rows) * Keys::groups(g);
-  };
-  choose_backward_tile(keys, exec, g.seqlen_kv, g.seqlen_q, key_teams);
-  auto const key_policy = backward_policy(keys, exec, key_teams(keys.tile.rows));
-
-  Queries queries{{a, functors, delta, {}, 0}};
-  auto const query_teams = [&](std::int64_t rows) {
-    return query_tiles(g, rows) * query_groups(g);
-  };
-  choose_backward_tile(queries, exec, g.seqlen_q, g.seqlen_kv, query_teams);
-  queries.tiles = query_tiles(g, queries.tile.rows);
-  auto const query_policy = backward_policy(queries, exec, query_teams(queries.tile.rows));
-
   TermBias bias{a, functors, delta, {}};
   // Where a sum runs over rows and columns both, the tile sets its order: it must not depend on the
   // number of threads.
@@ -286,11 +271,9 @@ void attention_backward_launches(Exec const& exec, abi::AttentionBackwardArgs co
   auto const bias_policy =
       backward_policy(bias, exec, a.d_bias == nullptr ? 0 : bias.teams(bias.tile.rows));
 
-  if (query_groups(g) > 0 && g.seqlen_q > 0) {
-    launch(operation, "portable/delta", delta_policy, delta_kernel);
-    launch(operation, "portable/dq", query_policy, queries);
-  }
-  if (Keys::groups(g) > 0 && g.seqlen_kv > 0) launch(operation, "portable/dkdv", key_policy, keys);
+  gradients(delta, [&] {
+    if (delta_teams > 0) launch(operation, "portable/delta", delta_policy, delta_kernel);
+  });
   if (bias_policy.league_size() > 0) launch(operation, "portable/dbias", bias_policy, bias);
   if (a.d_sinks != nullptr && g.heads_q > 0)
     launch(operation, "portable/dsinks",
@@ -299,16 +282,85 @@ void attention_backward_launches(Exec const& exec, abi::AttentionBackwardArgs co
            TermSinks{a, delta});
 }
 
+/// dq, dk and dv on a host, with or without dot products.
+template <class T, bool Dots, class Exec, class Functors>
+void attention_backward_on_host(Exec const& exec, abi::AttentionBackwardArgs const& a,
+                                Functors const& functors, void* workspace) {
+  using Keys = AttentionBackwardKeys<Exec, T, Functors, Dots>;
+  using Queries = AttentionBackwardQueries<Exec, T, Functors, Dots>;
+  constexpr char const* operation = "attention_backward";
+  abi::AttentionArgs const& g = a.forward;
+  attention_backward_launches<T>(
+      exec, a, functors, workspace, [&](typename Keys::Acc const* delta, auto const& first) {
+        Keys keys{{a, functors, delta, {}, 0}};
+        auto const key_teams = [&](std::int64_t rows) {
+          return packed_tiles(packed_keys(g), rows) * Keys::groups(g);
+        };
+        choose_backward_tile(keys, exec, g.seqlen_kv, g.seqlen_q, key_teams);
+        auto const key_policy = backward_policy(keys, exec, key_teams(keys.tile.rows));
+
+        Queries queries{{a, functors, delta, {}, 0}};
+        auto const query_teams = [&](std::int64_t rows) {
+          return query_tiles(g, rows) * query_groups(g);
+        };
+        choose_backward_tile(queries, exec, g.seqlen_q, g.seqlen_kv, query_teams);
+        queries.tiles = query_tiles(g, queries.tile.rows);
+        auto const query_policy = backward_policy(queries, exec, query_teams(queries.tile.rows));
+
+        first();
+        if (query_groups(g) > 0 && g.seqlen_q > 0)
+          launch(operation, "portable/dq", query_policy, queries);
+        if (Keys::groups(g) > 0 && g.seqlen_kv > 0)
+          launch(operation, "portable/dkdv", key_policy, keys);
+      });
+}
+
+/// The same on a device.
+template <class T, class Exec, class Functors>
+void attention_backward_on_device(Exec const& exec, abi::AttentionBackwardArgs const& a,
+                                  Functors const& functors, void* workspace) {
+  auto const start = [](char const* name, auto const& one) {
+    if (one.policy.league_size() > 0) launch("attention_backward", name, one.policy, one.kernel);
+  };
+  attention_backward_launches<T>(
+      exec, a, functors, workspace, [&](AttentionAccumulator<T> const* delta, auto const& first) {
+        with_gradient_launch<GradientOf::query, T>(exec, a, functors, delta, [&](auto const& dq) {
+          with_gradient_launch<GradientOf::key, T>(exec, a, functors, delta, [&](auto const& dk) {
+            with_gradient_launch<GradientOf::value, T>(exec, a, functors, delta,
+                                                       [&](auto const& dv) {
+                                                         first();
+                                                         start("portable/dq", dq);
+                                                         start("portable/dk", dk);
+                                                         start("portable/dv", dv);
+                                                       });
+          });
+        });
+      });
+}
+
+/// By what the portable kernels multiply, by name; empty: by arithmetic that all have.
+template <class Exec, class T, class Functors>
+std::string attention_backward_instructions(abi::AttentionArgs const& g) {
+  if constexpr (multiplies_in_fragments<Exec>)
+    return FragmentsFor<Exec, GradientFactor<Exec, T>>::name;
+  else
+    return attention_instructions<Exec, T, Functors>(g);
+}
+
 /// Launches what the call asks for. Asynchronous on `exec`. `delta` has attention_backward_rows()
 /// entries.
 template <class T, class Exec, class Functors>
 void attention_backward_portable(Exec const& exec, abi::AttentionBackwardArgs const& a,
                                  Functors const& functors, void* workspace) {
-  if constexpr (uses_attention_dot<Exec, T, Functors>) {
-    if (takes_attention_dot(a.forward))
-      return attention_backward_launches<T, true>(exec, a, functors, workspace);
+  if constexpr (multiplies_in_fragments<Exec>) {
+    attention_backward_on_device<T>(exec, a, functors, workspace);
+  } else {
+    if constexpr (uses_attention_dot<Exec, T, Functors>) {
+      if (takes_attention_dot(a.forward))
+        return attention_backward_on_host<T, true>(exec, a, functors, workspace);
+    }
+    attention_backward_on_host<T, false>(exec, a, functors, workspace);
   }
-  attention_backward_launches<T, false>(exec, a, functors, workspace);
 }
 
 }  // namespace detail

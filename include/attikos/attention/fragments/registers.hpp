@@ -20,7 +20,7 @@ template <class Exec, class Shape, class T, class Out, class Functors>
 struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
   using Base = FragmentRows<Exec, Shape, T, Out, Functors>;
   using Base::g, Base::next_tile, Base::out_cols, Base::score_cols;
-  using typename Base::Acc, typename Base::F, typename Base::KeyTile, typename Base::Outputs;
+  using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Outputs;
   using typename Base::PerRow, typename Base::Scores, typename Base::Team, typename Base::Work;
   using Element = typename F::Element;
   using Rows = RowStage<Element, T, Shape::features, Shape::pitch>;
@@ -43,7 +43,7 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
   }();
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
-    std::int64_t const groups = query_groups(g);
+    std::int64_t const groups = query_groups(g());
     char* const memory = scratch<char>(team, 0, scratch_size);
     // Late tiles of a causal problem see the most keys: they go first.
     Work const w = Base::work_of(team, team.league_rank() % groups,
@@ -52,15 +52,15 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
     Outputs out = {};
     PerRow maximum, sum;
     Base::start(maximum, sum);
-    KeyTile const first = next_tile(w, w.begin);
+    Columns const first = next_tile(w, w.begin);
     char* const rest = memory + Base::head_size;
     if (first.count > 0)
       attend(team, w, first, reinterpret_cast<Element*>(rest), out, maximum, sum);
     Base::finish(team, w, reinterpret_cast<Acc*>(rest), out, maximum, sum, 0);
   }
 
-  KOKKOS_INLINE_FUNCTION void copy_keys(Work const& w, KeyTile const& tile, Element* to) const {
-    int const features = static_cast<int>(g.head_dim);
+  KOKKOS_INLINE_FUNCTION void copy_keys(Work const& w, Columns const& tile, Element* to) const {
+    int const features = static_cast<int>(g().head_dim);
     if (w.head.pages == nullptr)
       stage_k.template copy<Shape::keys, Shape::lanes>(
           to, StridedRows<T>{w.head.k.at(tile.first, 0), w.head.k.row_stride}, tile.count, features,
@@ -70,8 +70,8 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
           to, [&](int n) { return w.head.key(tile.first + n); }, tile.count, features, w.index);
     commit_copies();
   }
-  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, KeyTile const& tile, Element* to) const {
-    int const features = static_cast<int>(g.head_dim_v);
+  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, Element* to) const {
+    int const features = static_cast<int>(g().head_dim_v);
     if (w.head.pages == nullptr)
       stage_v.template copy<Shape::keys, Shape::lanes>(
           to, StridedRows<T>{w.head.v.at(tile.first, 0), w.head.v.row_stride}, tile.count, features,
@@ -84,14 +84,14 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
 
   /// Goes through the keys. Those of the next tile come while values are multiplied, values while
   /// scores are.
-  KOKKOS_INLINE_FUNCTION void attend(Team const& team, Work const& w, KeyTile tile, Element* memory,
+  KOKKOS_INLINE_FUNCTION void attend(Team const& team, Work const& w, Columns tile, Element* memory,
                                      Outputs& out, PerRow& maximum, PerRow& sum) const {
     constexpr FactorPlace by_feature{Shape::pitch, 1}, by_key{1, Shape::pitch};
     Element* const keys = memory;
     Element* const values = keys + tile_size;
     stage_q.template copy<Shape::rows, Shape::lanes>(
         memory, [&](int n) { return w.head.q.at(w.row0 + n, 0); }, w.live,
-        static_cast<int>(g.head_dim), w.index);
+        static_cast<int>(g().head_dim), w.index);
     commit_copies();
     wait_for_copies<0>();
     team.team_barrier();
@@ -123,7 +123,7 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
       }
       Base::score(w, tile, scores);
       Base::add_weights(w, tile, scores, out, maximum, sum);
-      KeyTile const next = next_tile(w, tile.first + Shape::keys);
+      Columns const next = next_tile(w, tile.first + Shape::keys);
       wait_for_copies<0>();
       team.team_barrier();  // values are there, and nobody needs the keys
       if (next.count > 0) copy_keys(w, next, keys);

@@ -12,6 +12,15 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
+/// How many of a row's columns are numbers, as the lanes of a thread count them.
+template <class Team, class Acc>
+KOKKOS_INLINE_FUNCTION int count_numbers(Team const& team, Acc const* row, int cols) {
+  int count = 0;
+  Kokkos::parallel_reduce(
+      Kokkos::ThreadVectorRange(team, cols), [&](int c, int& n) { n += row[c] == row[c]; }, count);
+  return count;
+}
+
 /// Sums rows of out that hold a NaN again, key by key: a product of matrices multiplies the value
 /// of an excluded key by 0, and so makes a NaN of one that is infinite or NaN itself. A NaN among
 /// the scores is the row's own. Columns [col0, col0 + cols) of out are `state.out`'s.
@@ -25,14 +34,7 @@ KOKKOS_INLINE_FUNCTION void repair_rows(Team const& team, abi::AttentionArgs con
                                         std::int64_t col0, int cols) {
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
     Acc* const out = state.out + i * state.ldo;
-    auto const numbers = [&] {  // among the row's columns
-      int count = 0;
-      Kokkos::parallel_reduce(
-          Kokkos::ThreadVectorRange(team, cols), [&](int c, int& n) { n += out[c] == out[c]; },
-          count);
-      return count;
-    };
-    if (state.sum[i] != state.sum[i] || numbers() == cols) return;
+    if (state.sum[i] != state.sum[i] || count_numbers(team, out, cols) == cols) return;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) { out[c] = Acc(0); });
     std::int64_t const row = row0 + i, last = head.last(row);
     auto const* const query = head.q.at(row, 0);
@@ -56,7 +58,7 @@ KOKKOS_INLINE_FUNCTION void repair_rows(Team const& team, abi::AttentionArgs con
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) {
         out[c] += weight * element_value<Acc>(value[c * head.v.col_stride]);
       });
-      if (numbers() == 0) return;
+      if (count_numbers(team, out, cols) == 0) return;
     }
   });
 }

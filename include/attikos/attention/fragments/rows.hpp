@@ -17,11 +17,12 @@ namespace detail {
 
 /// Base of kernel bodies: one team computes one tile of query rows of one head.
 template <class Exec, class TileShape, class T, class Out, class Functors>
-struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
+struct FragmentRows
+    : FragmentScores<TileShape, abi::AttentionArgs, AttentionHead<T, Out>, Functors> {
   using Shape = TileShape;
-  using Base = FragmentScores<Shape, T, Out, Functors>;
+  using Base = FragmentScores<Shape, abi::AttentionArgs, AttentionHead<T, Out>, Functors>;
   using Base::functors, Base::g, Base::for_each_score;
-  using typename Base::Acc, typename Base::F, typename Base::KeyTile, typename Base::Place;
+  using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Place;
   using typename Base::Scores, typename Base::Work;
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<Shape::lanes, Shape::teams_at_once>>;
@@ -46,20 +47,16 @@ struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
       }
   }
 
-  /// The first tile from key `from` on, a multiple of its size, that the block mask leaves.
-  KOKKOS_INLINE_FUNCTION KeyTile next_tile(Work const& w, std::int64_t from) const {
-    if constexpr (Functors::has_block_mask) {
-      if (from < w.last)
-        from =
-            first_seen<false>(g, w.head, w.row0, w.live, from, w.last) / Shape::keys * Shape::keys;
-    }
-    std::int64_t const left = w.last - from;
-    if (left > 0) return {from, static_cast<int>(left < Shape::keys ? left : Shape::keys)};
-    return {from, 0};
+  /// What a team works on in slot `slot` of `group`. The head goes to `memory`.
+  KOKKOS_INLINE_FUNCTION Work work_of(Team const& team, std::int64_t group, std::int64_t slot,
+                                      char* memory) const {
+    QueryTile const where = locate_tile(g(), group, slot, Shape::rows);
+    auto const& head = Base::put_head(team, where.sequence, group % g().heads_q, memory);
+    return Base::work_at(team, head, where.row0, head.rows);
   }
 
   /// Scores become weights, and the sums so far follow the largest score.
-  KOKKOS_INLINE_FUNCTION void add_weights(Work const& w, KeyTile const& tile, Scores& scores,
+  KOKKOS_INLINE_FUNCTION void add_weights(Work const& w, Columns const& tile, Scores& scores,
                                           Outputs& out, PerRow& maximum, PerRow& sum) const {
     PerRow shift, factor, total;
     ATTIKOS_UNROLL_DEVICE
@@ -89,7 +86,7 @@ struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
       if constexpr (Functors::has_weight) {
         if (x != Acc(0))
           x *= static_cast<Acc>(
-              functors.weight(w.head.batch, w.head.head, w.row0 + p.row, tile.first + p.key));
+              functors.weight(w.head.batch, w.head.head, w.row0 + p.row, tile.first + p.col));
       }
       total[p.i][p.held] += x;
     });
@@ -115,7 +112,7 @@ struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
     state.maximum = memory + Shape::rows * ldo;
     state.sum = state.maximum + Shape::rows;
     for (int first = 0; first < Shape::features; first += finish_features) {
-      std::int64_t const left = g.head_dim_v - col0 - first;
+      std::int64_t const left = g().head_dim_v - col0 - first;
       if (left <= 0 && first + col0 > 0) return;
       team.team_barrier();
       ATTIKOS_UNROLL_DEVICE
@@ -137,9 +134,9 @@ struct FragmentRows : FragmentScores<TileShape, T, Out, Functors> {
       }
       team.team_barrier();
       int const cols = static_cast<int>(clamp_index(left, 0, finish_features));
-      repair_rows(team, g, functors, w.head, w.row0, w.live, state, col0 + first, cols);
+      repair_rows(team, g(), functors, w.head, w.row0, w.live, state, col0 + first, cols);
       team.team_barrier();
-      store_attention_rows<Traits>(team, g, w.head, w.row0, w.rows, state, col0 + first, cols);
+      store_attention_rows<Traits>(team, g(), w.head, w.row0, w.rows, state, col0 + first, cols);
     }
   }
 };

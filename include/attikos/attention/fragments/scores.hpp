@@ -5,6 +5,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/abi/attention_backward.hpp>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/core/fragments/fragments.hpp>
@@ -30,67 +31,112 @@ struct AttentionShape {
   static_assert(Features % F::cols == 0 && Features % F::depth == 0);
 };
 
-/// What one lane makes of its scores.
-template <class Shape, class T, class Out, class Functors>
+KOKKOS_INLINE_FUNCTION abi::AttentionArgs const& forward_args(abi::AttentionArgs const& args) {
+  return args;
+}
+KOKKOS_INLINE_FUNCTION abi::AttentionArgs const& forward_args(
+    abi::AttentionBackwardArgs const& args) {
+  return args.forward;
+}
+
+/// What one lane makes of its scores. Rows of a tile are queries and columns keys, or, `ByKey`, the
+/// other way round.
+template <class Shape, class Args, class HeadOfArgs, class Functors, bool ByKey = false>
 struct FragmentScores {
   using F = typename Shape::Fragments;
-  using Acc = AttentionAccumulator<T>;
-  using Head = AttentionHead<T, Out>;
-  static constexpr int score_cols = Shape::keys / F::cols;  ///< fragments along keys
+  using Head = HeadOfArgs;
+  using Acc = typename Head::Acc;
+  static constexpr int score_cols = Shape::keys / F::cols;  ///< fragments along columns
   using Scores = typename F::Sums[Shape::fragments_m][score_cols];
 
-  abi::AttentionArgs g;
+  Args args;
   Functors functors;
+
+  KOKKOS_INLINE_FUNCTION abi::AttentionArgs const& g() const { return forward_args(args); }
 
   /// What a team works on. No rows: nothing.
   struct Work {
     Head const& head;
     std::int64_t row0;         ///< of the tile, in its sequence
-    int rows, live;            ///< rows of the tile, and those that see keys
-    std::int64_t begin, last;  ///< keys that any of them sees
+    int rows, live;            ///< rows of the tile, and those that have pairs
+    std::int64_t begin, last;  ///< columns that any of them sees
     int thread_row, lane, index;
     bool terms;
   };
   /// Scratch for the head, which would take registers that sums need.
   static constexpr int head_size = static_cast<int>((sizeof(Head) + 63) / 64 * 64);
 
-  /// What a team works on in slot `slot` of `group`. The head goes to `memory`.
+  /// Puts the head of a sequence's queries into `memory`. Nobody reads another one there.
   template <class Team>
-  KOKKOS_INLINE_FUNCTION Work work_of(Team const& team, std::int64_t group, std::int64_t slot,
-                                      char* memory) const {
-    QueryTile const where = locate_tile(g, group, slot, Shape::rows);
-    int const lane = F::lanes > 1 ? lane_of(team, F::lanes) : 0;
-    int const index = team.team_rank() * F::lanes + lane;
-    if (index == 0) ::new (static_cast<void*>(memory)) Head(g, where.sequence, group % g.heads_q);
+  KOKKOS_INLINE_FUNCTION Head const& put_head(Team const& team, QueryRows const& sequence,
+                                              std::int64_t head, char* memory) const {
+    if (index_of(team) == 0) ::new (static_cast<void*>(memory)) Head(args, sequence, head);
     team.team_barrier();
-    Head const& head = *reinterpret_cast<Head const*>(memory);
+    return *reinterpret_cast<Head const*>(memory);
+  }
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION static int index_of(Team const& team) {
+    return team.team_rank() * F::lanes + (F::lanes > 1 ? lane_of(team, F::lanes) : 0);
+  }
+
+  /// The part of a team at the tile of `head` that begins at `row0`, of `count` rows.
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION Work work_at(Team const& team, Head const& head, std::int64_t row0,
+                                      std::int64_t count) const {
+    int const lane = F::lanes > 1 ? lane_of(team, F::lanes) : 0;
     Work w{head,
-           where.row0,
-           0,
+           row0,
+           static_cast<int>(clamp_index(count - row0, 0, Shape::rows)),
            0,
            0,
            0,
            team.team_rank() * Shape::rows_of_thread,
            lane,
-           index,
-           has_terms<Functors>(g)};
-    w.rows = static_cast<int>(clamp_index(head.rows - w.row0, 0, Shape::rows));
-    w.live = static_cast<int>(clamp_index(head.len_q - w.row0, 0, w.rows));
-    w.last = w.live > 0 ? head.last(w.row0 + w.live - 1) : 0;
-    w.begin = w.live > 0 ? head.first(w.row0) / Shape::keys * Shape::keys : 0;
+           team.team_rank() * F::lanes + lane,
+           has_terms<Functors>(g())};
+    std::int64_t const length = ByKey ? head.len_kv : head.len_q;
+    w.live = static_cast<int>(clamp_index(length - row0, 0, w.rows));
+    if (w.live > 0) {
+      w.last = end_of(head, row0 + w.live - 1);
+      w.begin = begin_of(head, row0) / Shape::keys * Shape::keys;
+    }
     return w;
   }
+  /// Columns [begin_of(), end_of()) are those that row `row` sees.
+  KOKKOS_INLINE_FUNCTION static std::int64_t begin_of(Head const& head, std::int64_t row) {
+    return ByKey ? head.first_query(row) : head.first(row);
+  }
+  KOKKOS_INLINE_FUNCTION static std::int64_t end_of(Head const& head, std::int64_t row) {
+    return ByKey ? head.last_query(row) : head.last(row);
+  }
 
-  /// Keys [first, first + count) that some row sees; count 0: no more.
-  struct KeyTile {
+  /// Columns [first, first + count) that some row sees; count 0: no more.
+  struct Columns {
     std::int64_t first;
     int count;
   };
+  /// The first tile from column `from` on, a multiple of its size, that the block mask leaves.
+  KOKKOS_INLINE_FUNCTION Columns next_tile(Work const& w, std::int64_t from) const {
+    if constexpr (Functors::has_block_mask) {
+      if (from < w.last)
+        from = first_seen<ByKey>(g(), w.head, w.row0, w.live, from, w.last) / Shape::keys *
+               Shape::keys;
+    }
+    std::int64_t const left = w.last - from;
+    if (left > 0) return {from, static_cast<int>(left < Shape::keys ? left : Shape::keys)};
+    return {from, 0};
+  }
+  /// Whether lengths, causal masks and windows leave all pairs of a tile.
+  KOKKOS_INLINE_FUNCTION static bool is_whole(Work const& w, Columns const& tile) {
+    return tile.count == Shape::keys && w.live == Shape::rows &&
+           end_of(w.head, w.row0) - tile.first >= Shape::keys &&
+           begin_of(w.head, w.row0 + w.live - 1) <= tile.first;
+  }
 
-  /// Where a score lies: row and key in the tile, the lane's fragment and row of it, and its number
-  /// among the lane's scores of that fragment of rows.
+  /// Where a score lies: row and column in the tile, the lane's fragment and row of it, and its
+  /// number among the lane's scores of that fragment of rows.
   struct Place {
-    int row, key, i, held, number;
+    int row, col, i, held, number;
   };
   template <class Each>
   KOKKOS_INLINE_FUNCTION static void for_each_score(Work const& w, Scores& scores,
@@ -106,13 +152,28 @@ struct FragmentScores {
     }
   }
 
+  KOKKOS_INLINE_FUNCTION static std::int64_t query_of(Work const& w, Columns const& tile,
+                                                      Place const& p) {
+    return ByKey ? tile.first + p.col : w.row0 + p.row;
+  }
+  KOKKOS_INLINE_FUNCTION static std::int64_t key_of(Work const& w, Columns const& tile,
+                                                    Place const& p) {
+    return ByKey ? w.row0 + p.row : tile.first + p.col;
+  }
+  /// The same of the tile's first pair.
+  KOKKOS_INLINE_FUNCTION static std::int64_t first_query(Work const& w, Columns const& tile) {
+    return ByKey ? tile.first : w.row0;
+  }
+  KOKKOS_INLINE_FUNCTION static std::int64_t first_key(Work const& w, Columns const& tile) {
+    return ByKey ? w.row0 : tile.first;
+  }
+
   /// Dot products become scores, times log2(e), and −∞ where a row does not see a key. What only
   /// some calls ask for is asked once for all scores that the lane holds.
-  KOKKOS_INLINE_FUNCTION void score(Work const& w, KeyTile const& tile, Scores& scores) const {
+  KOKKOS_INLINE_FUNCTION void score(Work const& w, Columns const& tile, Scores& scores) const {
     constexpr Acc log2_e = Kokkos::numbers::log2e_v<Acc>;
     Head const& head = w.head;
-    bool const whole = tile.count == Shape::keys && head.last(w.row0) - tile.first >= Shape::keys &&
-                       head.first(w.row0 + w.live - 1) <= tile.first && w.live == Shape::rows;
+    bool const whole = is_whole(w, tile);
     if (whole && !w.terms) {
       Acc const scale = head.scale * log2_e;
       for_each_score(w, scores, [&](Place const&, Acc& x) { x *= scale; });
@@ -123,13 +184,14 @@ struct FragmentScores {
     Acc const scale = w.terms ? head.scale : head.scale * log2_e;
     for_each_score(w, scores, [&](Place const&, Acc& x) { x *= scale; });
     if (w.terms) {
+      cap_scores(w, scores);
       add_terms(w, tile, seen, scores);
       exclude(w, tile, seen, scores);
       bool const all = seen.all();
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
         if constexpr (Functors::has_score)
           if (all || seen.has(p))
-            x = functors.score(x, head.batch, head.head, w.row0 + p.row, tile.first + p.key);
+            x = functors.score(x, head.batch, head.head, query_of(w, tile, p), key_of(w, tile, p));
         x *= log2_e;
       });
       if (all) return;
@@ -168,8 +230,8 @@ struct FragmentScores {
     }
   };
 
-  /// Keys that lengths, causal masks and windows leave to each row.
-  KOKKOS_INLINE_FUNCTION void see_range(Work const& w, KeyTile const& tile, bool whole, Seen& seen,
+  /// Columns that lengths, causal masks and windows leave to each row.
+  KOKKOS_INLINE_FUNCTION void see_range(Work const& w, Columns const& tile, bool whole, Seen& seen,
                                         Scores& scores) const {
     seen.fill(whole);
     if (whole) return;
@@ -180,84 +242,106 @@ struct FragmentScores {
       for (int r = 0; r < F::held_rows; ++r) {
         int const in_tile = w.thread_row + i * F::rows + F::row_of(w.lane, r);
         std::int64_t const row = w.row0 + in_tile;
-        low[i][r] = static_cast<int>(clamp_index(w.head.first(row) - tile.first, 0, Shape::keys));
+        low[i][r] =
+            static_cast<int>(clamp_index(begin_of(w.head, row) - tile.first, 0, Shape::keys));
         high[i][r] =
             in_tile < w.live
-                ? static_cast<int>(clamp_index(w.head.last(row) - tile.first, 0, tile.count))
+                ? static_cast<int>(clamp_index(end_of(w.head, row) - tile.first, 0, tile.count))
                 : 0;
       }
     }
     for_each_score(w, scores, [&](Place const& p, Acc&) {
-      bool const in = p.key >= low[p.i][p.held] && p.key < high[p.i][p.held];
+      bool const in = p.col >= low[p.i][p.held] && p.col < high[p.i][p.held];
       seen.add(p, in);
     });
   }
 
-  /// Everything that a score may be made of but the functor.
-  KOKKOS_INLINE_FUNCTION void add_terms(Work const& w, KeyTile const& tile, Seen const& seen,
+  KOKKOS_INLINE_FUNCTION void cap_scores(Work const& w, Scores& scores) const {
+    if (g().softcap <= 0) return;
+    Acc const cap = static_cast<Acc>(g().softcap);
+    for_each_score(w, scores, [&](Place const&, Acc& x) { x = cap * Kokkos::tanh(x / cap); });
+  }
+
+  /// What is added to scores: bias and ALiBi.
+  KOKKOS_INLINE_FUNCTION void add_terms(Work const& w, Columns const& tile, Seen const& seen,
                                         Scores& scores) const {
     Head const& head = w.head;
-    if (g.softcap > 0) {
-      Acc const cap = static_cast<Acc>(g.softcap);
-      for_each_score(w, scores, [&](Place const&, Acc& x) { x = cap * Kokkos::tanh(x / cap); });
-    }
-    if (g.bias != nullptr) {
-      std::int64_t const first = head.batch * g.bias_stride[0] + head.head * g.bias_stride[1] +
-                                 w.row0 * g.bias_stride[2] + tile.first * g.bias_stride[3];
+    if (g().bias != nullptr) {
+      std::int64_t const first = head.batch * g().bias_stride[0] + head.head * g().bias_stride[1] +
+                                 first_query(w, tile) * g().bias_stride[2] +
+                                 first_key(w, tile) * g().bias_stride[3];
+      std::int64_t const row = g().bias_stride[ByKey ? 3 : 2];
+      std::int64_t const col = g().bias_stride[ByKey ? 2 : 3];
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
         if (seen.has(p))
-          x += load_any<Acc>(g.type_bias, g.bias,
-                             first + p.row * g.bias_stride[2] + p.key * g.bias_stride[3]);
+          x += load_any<Acc>(g().type_bias, g().bias, first + p.row * row + p.col * col);
       });
     }
-    if (g.alibi != nullptr) {
-      std::int64_t const ahead = w.row0 + head.offset - tile.first;
+    if (g().alibi != nullptr) {
+      std::int64_t const ahead = first_query(w, tile) + head.offset - first_key(w, tile);
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
-        std::int64_t const distance = ahead + (p.row - p.key);
+        std::int64_t const distance = ahead + (ByKey ? p.col - p.row : p.row - p.col);
         x -= head.slope * static_cast<Acc>(distance < 0 ? -distance : distance);
       });
     }
   }
 
   /// Pairs that masks, weights of 0 and the block mask leave out.
-  KOKKOS_INLINE_FUNCTION void exclude(Work const& w, KeyTile const& tile, Seen& seen,
+  KOKKOS_INLINE_FUNCTION void exclude(Work const& w, Columns const& tile, Seen& seen,
                                       Scores& scores) const {
     Head const& head = w.head;
-    if (g.mask != nullptr) {
-      auto const* const mask = g.mask + head.batch * g.mask_stride[0] +
-                               head.head * g.mask_stride[1] + w.row0 * g.mask_stride[2] +
-                               tile.first * g.mask_stride[3];
+    if (g().mask != nullptr) {
+      auto const* const mask =
+          g().mask + head.batch * g().mask_stride[0] + head.head * g().mask_stride[1] +
+          first_query(w, tile) * g().mask_stride[2] + first_key(w, tile) * g().mask_stride[3];
+      std::int64_t const row = g().mask_stride[ByKey ? 3 : 2];
+      std::int64_t const col = g().mask_stride[ByKey ? 2 : 3];
       for_each_score(w, scores, [&](Place const& p, Acc&) {
-        if (seen.has(p))
-          seen.drop(p, mask[p.row * g.mask_stride[2] + p.key * g.mask_stride[3]] == 0);
+        if (seen.has(p)) seen.drop(p, mask[p.row * row + p.col * col] == 0);
       });
     }
     if constexpr (Functors::has_weight) {
       for_each_score(w, scores, [&](Place const& p, Acc&) {
         if (seen.has(p))
-          seen.drop(
-              p, functors.weight(head.batch, head.head, w.row0 + p.row, tile.first + p.key) == 0);
+          seen.drop(p, functors.weight(head.batch, head.head, query_of(w, tile, p),
+                                       key_of(w, tile, p)) == 0);
       });
     }
-    if constexpr (Functors::has_block_mask) {
-      MaskBlocks const blocks(g, head);
-      std::int64_t const end = tile.first + tile.count;
-      for (std::int64_t a = blocks.tile(0, w.row0); a <= blocks.tile(0, w.row0 + w.live - 1); ++a)
-        for (std::int64_t b = blocks.tile(1, tile.first); b <= blocks.tile(1, end - 1); ++b) {
-          BlockKind const kind = blocks.kind(a, b);
-          if (kind == BlockKind::full) continue;
-          int const row = start(a, blocks.size[0], w.row0),
-                    key = start(b, blocks.size[1], tile.first);
-          int const row_end = stop(a, blocks.size[0], w.row0, w.live);
-          int const key_end = stop(b, blocks.size[1], tile.first, tile.count);
-          for_each_score(w, scores, [&](Place const& p, Acc&) {
-            if (p.row >= row && p.row < row_end && p.key >= key && p.key < key_end && seen.has(p))
-              seen.drop(p, kind == BlockKind::empty ||
-                               !functors.predicate(head.batch, head.head, w.row0 + p.row,
-                                                   tile.first + p.key));
-          });
-        }
+    if constexpr (Functors::has_block_mask) exclude_blocks(w, tile, seen, scores);
+  }
+
+  KOKKOS_INLINE_FUNCTION void exclude_blocks(Work const& w, Columns const& tile, Seen& seen,
+                                             Scores& scores) const {
+    constexpr int along_rows = ByKey ? 1 : 0, along_cols = 1 - along_rows;
+    Head const& head = w.head;
+    MaskBlocks const blocks(g(), head);
+    std::int64_t const first_row = blocks.tile(along_rows, w.row0),
+                       last_row = blocks.tile(along_rows, w.row0 + w.live - 1),
+                       first_col = blocks.tile(along_cols, tile.first),
+                       last_col = blocks.tile(along_cols, tile.first + tile.count - 1);
+    if ((last_row - first_row + 1) * (last_col - first_col + 1) > 16) {  // each pair for itself
+      for_each_score(w, scores, [&](Place const& p, Acc&) {
+        if (seen.has(p))
+          seen.drop(p,
+                    !sees_in_blocks(g(), functors, head, query_of(w, tile, p), key_of(w, tile, p)));
+      });
+      return;
     }
+    for (std::int64_t a = first_row; a <= last_row; ++a)
+      for (std::int64_t b = first_col; b <= last_col; ++b) {
+        BlockKind const kind = ByKey ? blocks.kind(b, a) : blocks.kind(a, b);
+        if (kind == BlockKind::full) continue;
+        int const row = start(a, blocks.size[along_rows], w.row0);
+        int const col = start(b, blocks.size[along_cols], tile.first);
+        int const row_end = stop(a, blocks.size[along_rows], w.row0, w.live);
+        int const col_end = stop(b, blocks.size[along_cols], tile.first, tile.count);
+        for_each_score(w, scores, [&](Place const& p, Acc&) {
+          if (p.row >= row && p.row < row_end && p.col >= col && p.col < col_end && seen.has(p))
+            seen.drop(p, kind == BlockKind::empty ||
+                             !functors.predicate(head.batch, head.head, query_of(w, tile, p),
+                                                 key_of(w, tile, p)));
+        });
+      }
   }
   /// Where tile `index` of the block mask begins and ends among `count` positions from `origin` on.
   KOKKOS_INLINE_FUNCTION static int start(std::int64_t index, std::int64_t size,

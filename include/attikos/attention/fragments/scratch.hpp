@@ -22,7 +22,7 @@ template <class Exec, class Shape, class T, class Out, class Functors>
 struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   using Base = FragmentRows<Exec, Shape, T, Out, Functors>;
   using Base::g, Base::next_tile, Base::score_cols;
-  using typename Base::Acc, typename Base::F, typename Base::KeyTile, typename Base::Outputs;
+  using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Outputs;
   using typename Base::PerRow, typename Base::Scores, typename Base::Team, typename Base::Work;
   using Element = typename F::Element;
   static_assert(std::is_same_v<Element, Acc>);
@@ -54,7 +54,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     // Teams that share keys come one after the other. Late tiles of a causal problem see the most
     // keys: they go first.
-    std::int64_t const slices = feature_slices(g), groups = query_groups(g) * slices;
+    std::int64_t const slices = feature_slices(g()), groups = query_groups(g()) * slices;
     std::int64_t const in_groups = team.league_rank() % groups;
     char* const memory = scratch<char>(team, 0, scratch_size);
     Work const w =
@@ -64,7 +64,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     Outputs out = {};
     PerRow maximum, sum;
     Base::start(maximum, sum);
-    KeyTile const first = next_tile(w, w.begin);
+    Columns const first = next_tile(w, w.begin);
     char* const rest = memory + Base::head_size;
     if (first.count > 0)
       attend(team, w, first, col0, reinterpret_cast<Element*>(rest), out, maximum, sum);
@@ -78,10 +78,10 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   }
 
   /// Features from c0 on of queries and keys.
-  KOKKOS_INLINE_FUNCTION void copy_slices(Work const& w, KeyTile const& tile, int c0,
+  KOKKOS_INLINE_FUNCTION void copy_slices(Work const& w, Columns const& tile, int c0,
                                           Element* to) const {
     AttentionHead<T, Out> const& head = w.head;
-    int const left = static_cast<int>(g.head_dim) - c0;
+    int const left = static_cast<int>(g().head_dim) - c0;
     stage_q.template copy<Shape::lanes>(
         to, StridedRows<T>{head.q.at(w.row0, c0), head.q.row_stride}, w.live, left, w.index);
     if (head.pages == nullptr)
@@ -96,10 +96,10 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     commit_copies();
   }
   /// Values of keys from n0 on in the tile.
-  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, KeyTile const& tile, int n0,
+  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, int n0,
                                           std::int64_t col0, Element* to) const {
     AttentionHead<T, Out> const& head = w.head;
-    int const cols = static_cast<int>(clamp_index(g.head_dim_v - col0, 0, Shape::features));
+    int const cols = static_cast<int>(clamp_index(g().head_dim_v - col0, 0, Shape::features));
     if (head.pages == nullptr)
       stage_v.template copy<depth, Shape::lanes>(
           to, StridedRows<T>{head.v.at(tile.first + n0, col0), head.v.row_stride}, tile.count - n0,
@@ -111,7 +111,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     commit_copies();
   }
 
-  KOKKOS_INLINE_FUNCTION void attend(Team const& team, Work const& w, KeyTile tile,
+  KOKKOS_INLINE_FUNCTION void attend(Team const& team, Work const& w, Columns tile,
                                      std::int64_t col0, Element* memory, Outputs& out,
                                      PerRow& maximum, PerRow& sum) const {
     Element* const weights = memory + w.thread_row * place_w.mn;
@@ -126,7 +126,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
       now = then;
       then = other;
     };
-    int const features = g.head_dim > 0 ? static_cast<int>(g.head_dim) : 1;
+    int const features = g().head_dim > 0 ? static_cast<int>(g().head_dim) : 1;
     copy_slices(w, tile, 0, now);
     while (tile.count > 0) {
       Scores scores = {};
@@ -147,7 +147,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
       for (int j = 0; j < score_cols; ++j)
         F::store_left(scores[i][j], weights + i * F::rows * place_w.mn + j * F::cols * place_w.k,
                       place_w, w.lane);
-      KeyTile const next = next_tile(w, tile.first + Shape::keys);
+      Columns const next = next_tile(w, tile.first + Shape::keys);
       for (int n0 = 0; n0 < tile.count; n0 += depth) {
         wait_for_copies<0>();
         team.team_barrier();

@@ -23,9 +23,10 @@
 ///     for_each(sums, lane, f)   f(row, col, sum, held) for each element of C that the lane holds,
 ///     in
 ///                               which `held` says the number of its row among those
+///     for_each_two(sums, more, lane, f)   the same of two blocks, f(row, col, sum, other, held)
 ///     join_rows<Join>(numbers)  numbers[held] of all lanes that hold the row, joined; all get it
-///     store_left(sums, p, place, lane)   C into scratch as a left factor, where Sum is Element:
-///                               K-major where fragments read that
+///     store_left(sums, p, place, lane)   C into scratch as a left factor, rounded to Element:
+///                               K-major where fragments read that. Not of integers
 ///     sums_make_left            whether left_of(left, sums) makes a left factor of the depth /
 ///                               cols blocks of C that lie beside one another, rounded to Element
 ///
@@ -106,6 +107,13 @@ struct PlainFragments {
     ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < 4; ++i) ATTIKOS_UNROLL_DEVICE
     for (int j = 0; j < 4; ++j) f(row_of(lane, i), lane % lane_cols * 4 + j, sums.value[i][j], i);
+  }
+  template <class F>
+  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < 4; ++i) ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < 4; ++j)
+      f(row_of(lane, i), lane % lane_cols * 4 + j, sums.value[i][j], more.value[i][j], i);
   }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(T (&numbers)[held_rows]) {

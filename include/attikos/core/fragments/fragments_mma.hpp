@@ -59,9 +59,25 @@ struct MmaFragments {
     for (int c = 0; c < 2; ++c)
       f(row_of(lane, h), 8 * j + lane % 4 * 2 + c, sums.value[j][2 * h + c], h);
   }
+  template <class F>
+  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
+    ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < 2; ++j) ATTIKOS_UNROLL_DEVICE
+    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < 2; ++c)
+      f(row_of(lane, h), 8 * j + lane % 4 * 2 + c, sums.value[j][2 * h + c],
+        more.value[j][2 * h + c], h);
+  }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(Sum (&numbers)[held_rows]) {
     join_neighbors<Join, 4>(numbers);
+  }
+  KOKKOS_INLINE_FUNCTION static void store_left(Sums const& sums, T* p, FactorPlace place,
+                                                int lane) requires(sizeof(T) == 2) {
+    for (int j = 0; j < 2; ++j)
+      for (int h = 0; h < 2; ++h)
+        *reinterpret_cast<std::uint32_t*>(p + row_of(lane, h) * place.mn + 8 * j + lane % 4 * 2) =
+            pair_of<T>(sums.value[j][2 * h], sums.value[j][2 * h + 1]);
   }
 
   /// What a lane has of a block of C is what it needs of one of A.
@@ -120,6 +136,13 @@ struct MmaFragments<double> {
     ATTIKOS_UNROLL_DEVICE
     for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
     for (int c = 0; c < 2; ++c) f(row_of(lane, h), lane % 4 * 2 + c, sums.value[2 * h + c], h);
+  }
+  template <class F>
+  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
+    ATTIKOS_UNROLL_DEVICE
+    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < 2; ++c)
+      f(row_of(lane, h), lane % 4 * 2 + c, sums.value[2 * h + c], more.value[2 * h + c], h);
   }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(double (&numbers)[held_rows]) {
