@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The portable kernels on a device against what PyTorch calls for the same, in one process.
+
+  portable_torch.py LIBRARY [--out FILE] [--families LIST] [--seed N] [--shapes N]
+
+LIBRARY is the target attikos_perf_portable of a build with Kokkos's CUDA, perf/support/libattikos_perf_portable.so.
+Random normal data; peers and ours take turns, medians of their times by events. "ratio" is the peer's time over ours,
+"error" the norm of the difference of the two results over that of the peer's. A causal problem counts half the
+operations, gradients ten for a pair and feature. Families, all of them unless a list is given:
+
+  products   cubes: float32 (IEEE), float64, bfloat16, float16 and int8 beside cuBLAS and cuBLASLt, int8 with A and B
+             along K
+  attention  B 2, H 16: bfloat16 beside Flash, float32 beside the memory-efficient back end, float64 unfused
+  gradients  the same
+  functors   a bias by distance in a score functor beside the call without
+  random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
+"""
+
+import argparse
+import ctypes
+import json
+import random
+import statistics
+
+import torch
+import torch.nn.functional as functional
+from companion_torch import TYPES, context, times
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+BATCH, HEADS = 2, 16
+BACK_ENDS = {
+    torch.bfloat16: ("flash", SDPBackend.FLASH_ATTENTION),
+    torch.float16: ("flash", SDPBackend.FLASH_ATTENTION),
+    torch.float32: ("efficient", SDPBackend.EFFICIENT_ATTENTION),
+    torch.float64: ("math", SDPBackend.MATH),
+}
+FAMILIES = ("products", "attention", "gradients", "functors", "random")
+
+
+class Portable:
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+
+    def _checked(self, call, *arguments):
+        stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
+        if call(*arguments, stream, ctypes.byref(reason)):
+            raise RuntimeError((reason.value or b"").decode())
+
+    def product(self, a, b, c):
+        """A function that computes c = a·b of matrices of any strides."""
+        strides = (ctypes.c_int64 * 6)(*(s for t in (a, b, c) for s in t.stride()))
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (a, b, c)]
+        extents = [ctypes.c_int64(n) for n in (a.shape[0], b.shape[1], a.shape[1])]
+
+        def run():
+            self._checked(
+                self.library.attikos_perf_portable_gemm, TYPES[a.dtype], *pointers, *extents, strides
+            )
+
+        run.operands = a, b, c
+        return run
+
+    def attention(self, q, k, v, out, lse, *, dout=None, gradients=(), causal=False, functor=False):
+        """A function that attends, or, given dout and `gradients` dq, dk and dv, computes those."""
+        tensors = [q, k, v, out, *([dout, *gradients] if gradients else [])]
+        strides = (ctypes.c_int64 * (4 * len(tensors)))(*(s for t in tensors for s in t.stride()))
+        pointers = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
+        extents = (ctypes.c_int64 * 6)(*q.shape[:2], k.shape[1], q.shape[2], k.shape[2], q.shape[3])
+
+        def run():
+            self._checked(
+                self.library.attikos_perf_portable_attention, TYPES[q.dtype], pointers,
+                ctypes.c_void_p(lse.data_ptr()), extents, strides, int(bool(gradients)), int(causal), int(functor),
+            )  # fmt: skip
+
+        run.operands = *tensors, lse
+        return run
+
+
+def error(got, want):
+    want = want.double()
+    return float(f"{((got.double() - want).norm() / want.norm()).item():.2g}")
+
+
+def result(family, dtype, operations, ours, theirs, peer, **more):
+    seconds, of_peer = times([ours, theirs], rounds=3, budget_ms=1.0)
+    return {
+        "family": family, "dtype": str(dtype).removeprefix("torch."), **more, "peer": peer,
+        "TFLOP/s": round(operations / seconds * 1e-12, 2), "peer:TFLOP/s": round(operations / of_peer * 1e-12, 2),
+        "ratio": round(of_peer / seconds, 3),
+    }  # fmt: skip
+
+
+def normal(shape, dtype):
+    if dtype == torch.int8:
+        return torch.randint(-8, 8, shape, device="cuda", dtype=dtype)
+    return torch.randn(shape, device="cuda", dtype=torch.float32 if dtype != torch.float64 else dtype).to(dtype)
+
+
+def product_case(ours, family, dtype, m, n, k, pad=0):
+    """`pad`: what rows of A and B are longer than they need be."""
+    a = normal((m, k + pad), dtype)[:, :k]
+    b = normal((n, k + pad), dtype)[:, :k].t() if dtype == torch.int8 else normal((k, n + pad), dtype)[:, :n]
+    c = torch.empty((m, n), device="cuda", dtype=torch.int32 if dtype == torch.int8 else dtype)
+    mine = ours.product(a, b, c)
+    theirs = (lambda: torch._int_mm(a, b)) if dtype == torch.int8 else (lambda: a @ b)
+    mine()
+    difference = error(c, theirs())
+    return {
+        **result(family, dtype, 2 * m * n * k, mine, theirs, "cublas", m=m, n=n, k=k, pad=pad), "error": difference
+    }  # fmt: skip
+
+
+def attention_case(
+    ours, family, dtype, length, head_dim, causal, *, backward=False, functor=False, shape=None, keys=None
+):
+    batch, heads = shape or (BATCH, HEADS)
+    keys = keys or length
+    name, back_end = BACK_ENDS[dtype]
+    q = normal((batch, heads, length, head_dim), dtype)
+    k, v = (normal((batch, heads, keys, head_dim), dtype) for _ in range(2))
+    out = torch.empty_like(q)
+    lse = torch.empty(q.shape[:3], device="cuda", dtype=torch.promote_types(dtype, torch.float32))
+    forward = ours.attention(q, k, v, out, lse, causal=causal, functor=functor)
+    forward()
+    plain = ours.attention(q, k, v, torch.empty_like(q), torch.empty_like(lse), causal=causal)
+    pairs = length * keys / (2 if causal else 1)
+    operations = (10 if backward else 4) * batch * heads * pairs * head_dim
+    what = {"batch": batch, "heads": heads, "queries": length, "keys": keys, "head_dim": head_dim, "causal": causal}
+    with sdpa_kernel(back_end):
+        if not backward:
+            if functor:
+                return result(family, dtype, operations, forward, plain, "without", **what)
+            theirs = lambda: functional.scaled_dot_product_attention(q, k, v, is_causal=causal)  # noqa: E731
+            difference = error(out, theirs())
+            return {**result(family, dtype, operations, forward, theirs, name, **what), "error": difference}
+        dout = normal(q.shape, dtype)
+        gradients = [torch.empty_like(t) for t in (q, k, v)]
+        mine = ours.attention(q, k, v, out, lse, dout=dout, gradients=gradients, causal=causal, functor=functor)
+        mine()
+        if functor:
+            plain()
+            unlike = [torch.empty_like(t) for t in (q, k, v)]
+            without = ours.attention(*plain.operands, dout=dout, gradients=unlike, causal=causal)
+            return {**result(family, dtype, operations, mine, without, "without", **what), "direction": "backward"}
+        inputs = [t.detach().requires_grad_() for t in (q, k, v)]
+        attended = functional.scaled_dot_product_attention(*inputs, is_causal=causal)
+        theirs = lambda: torch.autograd.grad(attended, inputs, dout, retain_graph=True)  # noqa: E731
+        difference = max(error(a, b) for a, b in zip(gradients, theirs()))
+        return {**result(family, dtype, operations, mine, theirs, name, **what), "error": difference}
+
+
+def cases(ours, families, seed, count):
+    if "products" in families:
+        for dtype, sizes in (
+            (torch.float32, (1024, 2048, 4096, 8192)), (torch.float64, (1024, 2048, 4096)),
+            (torch.bfloat16, (2048, 4096, 8192)), (torch.float16, (4096,)), (torch.int8, (4096, 8192)),
+        ):  # fmt: skip
+            for n in sizes:
+                yield product_case(ours, "products", dtype, n, n, n)
+    grid = [
+        (dtype, length, head_dim)
+        for dtype, lengths in (
+            (torch.bfloat16, (2048, 4096)), (torch.float16, (4096,)), (torch.float32, (2048, 4096)),
+            (torch.float64, (1024,)),
+        )
+        for length in lengths
+        for head_dim in ((64, 128, 256) if length == lengths[0] else (64, 128))
+    ]  # fmt: skip
+    for family in ("attention", "gradients"):
+        for case in grid if family in families else ():
+            for causal in (False, True):
+                yield attention_case(ours, family, *case, causal, backward=family == "gradients")
+    if "functors" in families:
+        for dtype in (torch.bfloat16, torch.float32):
+            for backward in (False, True):
+                yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=True)
+    if "random" in families:
+        draw = random.Random(seed)
+        for i in range(count):
+            dtype = draw.choice((torch.float32, torch.bfloat16, torch.float64))
+            m, n, k = (int(2 ** draw.uniform(7, 13 if dtype != torch.float64 else 11.5)) for _ in range(3))
+            yield product_case(ours, "random", dtype, m, n, k, pad=i % 2)
+        for i in range(count):
+            dtype = draw.choice((torch.float32, torch.bfloat16))
+            head_dim = draw.choice((32, 40, 64, 80, 96, 128))
+            length, keys = (int(2 ** draw.uniform(7, 12)) for _ in range(2))
+            shape = draw.choice((1, 2, 4)), draw.choice((4, 8, 16))
+            yield attention_case(
+                ours, "random", dtype, length, head_dim, False, backward=i % 3 == 2, shape=shape, keys=keys
+            )
+
+
+def summary(report):
+    groups = {}
+    for case in report["cases"]:
+        kind = "product" if "m" in case else "attention"
+        groups.setdefault((case["family"], kind, case["dtype"], case["peer"]), []).append(case["ratio"])
+    for (family, kind, dtype, peer), ratios in groups.items():
+        ordered = sorted(ratios)
+        print(
+            f"{family:10s} {kind:9s} {dtype:9s} of {peer:9s} {len(ordered):3d} cases: mean "
+            f"{statistics.geometric_mean(ordered):.3f}, tenth percentile {ordered[len(ordered) // 10]:.3f}, "
+            f"worst {ordered[0]:.3f}"
+        )
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    parser.add_argument("--out")
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shapes", type=int, default=50, help="random shapes of each kind")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    report = {**context(), "seed": arguments.seed, "cases": []}
+    for case in cases(Portable(arguments.library), arguments.families.split(","), arguments.seed, arguments.shapes):
+        report["cases"].append(case)
+        print(*(f"{key} {value}" for key, value in case.items()), flush=True)
+        if arguments.out:
+            with open(arguments.out, "w", encoding="utf-8") as file:
+                json.dump(report, file, indent=1)
+                file.write("\n")
+    summary(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The portable kernels on a device as C functions, for portable_torch.py: PyTorch's tensors reach
+// them in the process and stream of their peers. Kokkos starts with the first call.
+#include <Kokkos_Core.hpp>
+#include <attikos/attikos.hpp>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <string>
+
+namespace {
+
+using namespace attikos;
+using Exec = Kokkos::Cuda;
+
+template <class Data>
+using Strided =
+    Kokkos::View<Data, Kokkos::LayoutStride, Exec::memory_space, Kokkos::MemoryUnmanaged>;
+
+template <class T>
+Strided<T****> tensor(void const* data, std::int64_t const* extents, std::int64_t const* strides) {
+  auto const n = [](std::int64_t x) { return static_cast<std::size_t>(x); };
+  return Strided<T****>(
+      static_cast<T*>(const_cast<void*>(data)),
+      Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1]),
+                           n(extents[2]), n(strides[2]), n(extents[3]), n(strides[3])));
+}
+template <class T>
+Strided<T**> matrix(void const* data, std::int64_t const* extents, std::int64_t const* strides) {
+  auto const n = [](std::int64_t x) { return static_cast<std::size_t>(x); };
+  return Strided<T**>(
+      static_cast<T*>(const_cast<void*>(data)),
+      Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1])));
+}
+
+/// A bias by distance that a functor computes.
+struct Distance {
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A operator()(A s, std::int64_t, std::int64_t, std::int64_t i,
+                                      std::int64_t j) const {
+    return s + A(0.01) * static_cast<A>(i - j);
+  }
+  template <class A>
+  KOKKOS_INLINE_FUNCTION A derivative(A, std::int64_t, std::int64_t, std::int64_t,
+                                      std::int64_t) const {
+    return A(1);
+  }
+};
+
+/// The instance of a stream: to make one takes longer than most calls.
+Exec const& instance_of(void* stream) {
+  static std::map<void*, Exec> instances;
+  if (!Kokkos::is_initialized()) {
+    Kokkos::initialize();
+    std::atexit([] { Kokkos::finalize(); });
+    Kokkos::push_finalize_hook([] { instances.clear(); });
+  }
+  auto const found = instances.find(stream);
+  if (found != instances.end()) return found->second;
+  return instances.emplace(stream, Exec(static_cast<cudaStream_t>(stream))).first->second;
+}
+
+/// Runs `call` on the stream; 0, or -1 and why.
+template <class Call>
+int on_stream(void* stream, char const** reason, Call const& call) {
+  static std::string why;
+  try {
+    call(instance_of(stream));
+    return 0;
+  } catch (std::exception const& error) {
+    why = error.what();
+    *reason = why.c_str();
+    return -1;
+  }
+}
+
+template <class Call>
+void with_type(char const* type, Call const& call) {
+  if (std::strcmp(type, "float64") == 0) return call(double{});
+  if (std::strcmp(type, "float32") == 0) return call(float{});
+  if (std::strcmp(type, "float16") == 0) return call(float16{});
+  call(bfloat16{});
+}
+
+}  // namespace
+
+/// c [m, n] = a [m, k] · b [k, n] with two strides each; of int8 into int32.
+extern "C" int attikos_perf_portable_gemm(char const* type, void const* a, void const* b, void* c,
+                                          std::int64_t m, std::int64_t n, std::int64_t k,
+                                          std::int64_t const* strides, void* stream,
+                                          char const** reason) {
+  std::int64_t const of_a[] = {m, k}, of_b[] = {k, n}, of_c[] = {m, n};
+  return on_stream(stream, reason, [&](Exec const& exec) {
+    auto const multiply = [&]<class T, class C>(T, C) {
+      gemm(exec, matrix<T const>(a, of_a, strides), matrix<T const>(b, of_b, strides + 2),
+           matrix<C>(c, of_c, strides + 4), GemmOptions{.kernel = "portable"});
+    };
+    if (std::strcmp(type, "int8") == 0) return multiply(std::int8_t{}, std::int32_t{});
+    with_type(type, [&](auto one) { multiply(one, one); });
+  });
+}
+
+/// Attention of q, k, v [batch, heads, positions, features] scaled by 1/sqrt(head_dim), and, where
+/// `gradients` is not null, dq, dk and dv of dout in place of it. `tensors`: q, k, v, out, dout,
+/// dq, dk, dv, of which the last four are for gradients; `strides` four of each. `lse` [batch,
+/// heads, positions] is dense, of float32, or float64 for that type.
+extern "C" int attikos_perf_portable_attention(char const* type, void* const* tensors, void* lse,
+                                               std::int64_t const* extents,
+                                               std::int64_t const* strides, int gradients,
+                                               int causal, int functor, void* stream,
+                                               char const** reason) {
+  // batch, heads of q, heads of k, positions of q, positions of k, head_dim
+  std::int64_t const of_q[] = {extents[0], extents[1], extents[3], extents[5]};
+  std::int64_t const of_k[] = {extents[0], extents[2], extents[4], extents[5]};
+  AttentionOptions const options{.causal = causal != 0, .kernel = "portable"};
+  return on_stream(stream, reason, [&](Exec const& exec) {
+    with_type(type, [&]<class T>(T) {
+      auto const at = [&]<class E>(E*, int which, std::int64_t const* of) {
+        return tensor<E>(tensors[which], of, strides + 4 * which);
+      };
+      T const* const in = nullptr;
+      T* const to = nullptr;
+      using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
+      Kokkos::View<Sum***, Kokkos::LayoutRight, Exec::memory_space, Kokkos::MemoryUnmanaged> const
+          sums(static_cast<Sum*>(lse), extents[0], extents[1], extents[3]);
+      auto const run = [&](auto const&... extras) {
+        if (gradients != 0)
+          attention_backward(exec, at(in, 0, of_q), at(in, 1, of_k), at(in, 2, of_k),
+                             at(in, 3, of_q), sums, at(in, 4, of_q), at(to, 5, of_q),
+                             at(to, 6, of_k), at(to, 7, of_k), options, extras...);
+        else
+          attention(exec, at(in, 0, of_q), at(in, 1, of_k), at(in, 2, of_k), at(to, 3, of_q), sums,
+                    options, extras...);
+      };
+      if (functor != 0)
+        run(score(Distance{}));
+      else
+        run();
+    });
+  });
+}
