@@ -55,20 +55,16 @@ struct AllLanes {
 
   static constexpr int held_rows = F::lanes * F::held_rows;
   static int row_of(int, int held) { return F::row_of(held / F::held_rows, held % F::held_rows); }
-  template <class SumsOfLane, class Each>
-  static void for_each(SumsOfLane& sums, int, Each const& each) {
-    for (int lane = 0; lane < F::lanes; ++lane)
-      F::for_each(sums.of[lane], lane, [&](int row, int col, auto& x, int held) {
-        each(row, col, x, lane * F::held_rows + held);
-      });
+  static constexpr int held_sums = F::lanes * F::held_sums;
+  static detail::SumPosition position_of(int, int n) {
+    int const lane = n / F::held_sums;
+    detail::SumPosition at = F::position_of(lane, n % F::held_sums);
+    at.held += lane * F::held_rows;
+    return at;
   }
-  template <class Each>
-  static void for_each_two(Sums& sums, Sums& more, int, Each const& each) {
-    for (int lane = 0; lane < F::lanes; ++lane)
-      F::for_each_two(sums.of[lane], more.of[lane], lane,
-                      [&](int row, int col, auto& x, auto& y, int held) {
-                        each(row, col, x, y, lane * F::held_rows + held);
-                      });
+  template <class SumsOfLanes>
+  static auto& at(SumsOfLanes& sums, int n) {
+    return F::at(sums.of[n / F::held_sums], n % F::held_sums);
   }
   template <class Join>
   static void join_rows(Sum (&numbers)[held_rows]) {

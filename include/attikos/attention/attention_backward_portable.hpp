@@ -169,7 +169,7 @@ struct AttentionBackwardKeys : AttentionBackwardKernel<Exec, T, Functors, Dots> 
       Block<T> const out{
           static_cast<T*>(data) + b * stride[0] + head_kv * stride[1] + row * stride[2], stride[2],
           stride[3]};
-      store_sums(team, out, sum, Scratch::ld_sum(width), rows, width);
+      store_sums(out, sum, Scratch::ld_sum(width), rows, width);
     };
     store(this->a.dk, this->a.dk_stride, sum_k, s.d);
     store(this->a.dv, this->a.dv_stride, sum_v, s.dv);
@@ -234,7 +234,7 @@ struct AttentionBackwardQueries : AttentionBackwardKernel<Exec, T, Functors, Dot
     Block<T> const out{static_cast<T*>(a.dq) + b * a.dq_stride[0] + head.head * a.dq_stride[1] +
                            (head.begin_q + row0) * a.dq_stride[2],
                        a.dq_stride[2], a.dq_stride[3]};
-    store_sums(team, out, sum_q, Scratch::ld_sum(s.d), rows, s.d);
+    store_sums(out, sum_q, Scratch::ld_sum(s.d), rows, s.d);
   }
 };
 

@@ -147,9 +147,9 @@ struct BackwardScratch {
 };
 
 /// Writes sums as elements, on a host.
-template <class Team, class T, class Acc>
-KOKKOS_INLINE_FUNCTION void store_sums(Team const&, Block<T> const& out, Acc const* from, int ld,
-                                       int rows, int cols) {
+template <class T, class Acc>
+KOKKOS_INLINE_FUNCTION void store_sums(Block<T> const& out, Acc const* from, int ld, int rows,
+                                       int cols) {
   KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) host::for_each_vector<Acc>(
                          from + static_cast<std::int64_t>(i) * ld, 1, cols, Acc(0),
                          [&](std::int64_t j, host::Vec<Acc> x, int count) {

@@ -207,8 +207,8 @@ struct GemmFragments {
     ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
     for (int j = 0; j < Shape::fragments_n; ++j)
-      F::for_each(sums[i][j], lane, [&](int row, int col, typename F::Sum sum, int) {
-        to[(i * F::rows + row) * sums_pitch + j * F::cols + col] =
+      for_each_sum<F>(sums[i][j], lane, [&](SumPosition at, typename F::Sum sum) {
+        to[(i * F::rows + at.row) * sums_pitch + j * F::cols + at.col] =
             sum_to_scalar<Scalar>(static_cast<Acc>(sum));
       });
   }

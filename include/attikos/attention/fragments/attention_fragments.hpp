@@ -63,22 +63,14 @@ template <class Kernel, class Exec, class Functors>
 void launch_attention_fragments(Exec const& exec, abi::AttentionArgs const& g,
                                 Functors const& functors, std::int64_t slices) {
   using Shape = typename Kernel::Shape;
-  auto const rows = []<class Rows>(std::type_identity<Rows>, void const* data,
-                                   std::int64_t const(&stride)[4]) {
-    return Rows(data, stride[3], {stride[0], stride[1], stride[2]});
-  };
   std::int64_t const tiles_q = query_tiles(g, Shape::rows);
   Kernel const kernel{{{g, functors}},
-                      rows(std::type_identity<decltype(Kernel::stage_q)>{}, g.q, g.q_stride),
-                      rows(std::type_identity<decltype(Kernel::stage_k)>{}, g.k, g.k_stride),
-                      rows(std::type_identity<decltype(Kernel::stage_v)>{}, g.v, g.v_stride),
+                      stage_of<decltype(Kernel::stage_q)>(g.q, g.q_stride),
+                      stage_of<decltype(Kernel::stage_k)>(g.k, g.k_stride),
+                      stage_of<decltype(Kernel::stage_v)>(g.v, g.v_stride),
                       tiles_q};
-  typename Kernel::Policy policy(exec,
-                                 checked_league("attention", tiles_q * query_groups(g) * slices),
-                                 Shape::threads, Shape::Fragments::lanes);
-  policy.set_scratch_size(
-      0, Kokkos::PerTeam(static_cast<int>(scratch_bytes<char>(Kernel::scratch_size))));
-  launch("attention", portable_name(AttentionAlgorithm::flash), policy, kernel);
+  launch("attention", portable_name(AttentionAlgorithm::flash),
+         tile_policy<Kernel>("attention", exec, tiles_q * query_groups(g) * slices), kernel);
 }
 
 /// By what the portable flash kernel multiplies, by name; empty: by arithmetic that all have.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/attention/attention_backward_pairs.hpp>
 #include <attikos/attention/fragments/repair.hpp>
 #include <attikos/attention/fragments/scores.hpp>
@@ -31,7 +32,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
   using Shape = TileShape;
   static constexpr bool by_key = What != GradientOf::query, of_value = What == GradientOf::value;
   using Base = FragmentScores<Shape, abi::AttentionBackwardArgs, BackwardHead<T>, Functors, by_key>;
-  using Base::args, Base::functors, Base::g, Base::for_each_score, Base::score_cols;
+  using Base::args, Base::functors, Base::g, Base::for_each_score;
   using typename Base::Acc, typename Base::Columns, typename Base::F, typename Base::Head;
   using typename Base::Place, typename Base::Scores, typename Base::Seen, typename Base::Work;
   using Element = typename F::Element;
@@ -42,9 +43,8 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
   static_assert(Shape::keys % depth == 0);
   using RowSlices = SliceStage<F, T, Shape::rows, depth>;
   using ColumnSlices = SliceStage<F, T, Shape::keys, depth>;
-  using Summed = RowStage<Element, T, Shape::features, Shape::features + F::pad_mn>;
-  static constexpr int out_cols = Shape::features / F::cols;
-  using Outputs = typename F::Sums[Shape::fragments_m][out_cols];
+  using Summed = RowStage<Element, T, Shape::features, Shape::summed_place.k>;
+  using Outputs = typename Shape::Outputs;
 
   RowSlices stage_q, stage_dout;  ///< or of k and v
   ColumnSlices stage_k, stage_v;  ///< or of q and dout
@@ -52,25 +52,15 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
   std::int64_t tiles;
   Acc const* delta;  ///< dout·out of each query
 
-  static constexpr FactorPlace place_s{1, Shape::features + F::pad_mn};
-  static constexpr FactorPlace place_p = F::reads_k_major ? FactorPlace{Shape::keys + F::pad_k, 1}
-                                                          : FactorPlace{1, Shape::rows + F::pad_mn};
-  static constexpr int pairs_size =
-      F::reads_k_major ? Shape::rows * place_p.mn : Shape::keys * place_p.k;
-  static constexpr int step_size = [] {
-    int const scores = RowSlices::size + ColumnSlices::size, summed = depth * place_s.k;
-    return scores > summed ? scores : summed;
-  }();
-  static constexpr int finish_features = Shape::features < 64 ? Shape::features : 64;
-  static constexpr int ldo = finish_features + 4;
+  static constexpr FactorPlace place_s = Shape::summed_place, place_p = Shape::pairs_place;
+  static constexpr int step_size = std::max(RowSlices::size + ColumnSlices::size, depth* place_s.k);
   /// Log-sum-exp and delta of a tile's queries.
   static constexpr int queries = by_key ? Shape::keys : Shape::rows;
   static constexpr int queries_size = 2 * queries * static_cast<int>(sizeof(Acc));
-  static constexpr int scratch_size = [] {
-    int const walk = (pairs_size + 2 * step_size) * static_cast<int>(sizeof(Element));
-    int const finish = Shape::rows * ldo * static_cast<int>(sizeof(Acc));
-    return Base::head_size + queries_size + (finish > walk ? finish : walk);
-  }();
+  static constexpr int scratch_size =
+      Base::head_size + queries_size +
+      std::max(Shape::finish_size * static_cast<int>(sizeof(Acc)),
+               (Shape::pairs_size + 2 * step_size) * static_cast<int>(sizeof(Element)));
 
   KOKKOS_INLINE_FUNCTION static std::int64_t groups(abi::AttentionArgs const& g) {
     return by_key ? (g.cu_seqlens_kv.data == nullptr ? g.batch : 1) * g.heads_kv : query_groups(g);
@@ -138,11 +128,11 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
     int const left = static_cast<int>(second ? g().head_dim_v : g().head_dim) - c0;
     (second ? stage_dout : stage_q)
         .template copy<Shape::lanes>(to, StridedRows<T>{rows.at(w.row0, c0), rows.row_stride},
-                                     w.live, left, w.index);
+                                     w.live, left, w.lane_in_team);
     (second ? stage_v : stage_k)
         .template copy<Shape::lanes>(to + RowSlices::size,
                                      StridedRows<T>{cols.at(tile.first, c0), cols.row_stride},
-                                     tile.count, left, w.index);
+                                     tile.count, left, w.lane_in_team);
     commit_copies();
   }
   /// Rows of columns from n0 on in the tile.
@@ -152,12 +142,12 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
     int const cols = static_cast<int>(clamp_index(width(g()) - col0, 0, Shape::features));
     stage_summed.template copy<depth, Shape::lanes>(
         to, StridedRows<T>{from.at(tile.first + n0, col0), from.row_stride}, tile.count - n0, cols,
-        w.index);
+        w.lane_in_team);
     commit_copies();
   }
   KOKKOS_INLINE_FUNCTION void load_queries(Work const& w, std::int64_t i0, int count,
                                            Acc* lse) const {
-    for (int i = w.index; i < queries; i += Shape::lanes) {
+    for (int i = w.lane_in_team; i < queries; i += Shape::lanes) {
       Acc const sum = i < count ? w.head.lse[(i0 + i) * w.head.lse_stride] : Acc(0);
       // A row without keys: every weight is e^(-inf) = 0.
       lse[i] = sum == negative_infinity<Acc>() ? -sum : sum;
@@ -172,7 +162,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
     Acc* const lse = reinterpret_cast<Acc*>(memory + Base::head_size);
     Element* const pairs = reinterpret_cast<Element*>(memory + Base::head_size + queries_size);
     Element* const own_pairs = pairs + w.thread_row * place_p.mn;
-    Element* now = pairs + pairs_size;  // what is multiplied next
+    Element* now = pairs + Shape::pairs_size;  // what is multiplied next
     Element* then = now + step_size;
     Element const* const lane_pairs = own_pairs + F::left_offset(place_p, w.lane);
     int const lane_row =
@@ -218,12 +208,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
         }
       }
       differentiate(w, tile, lse, col0 == 0, dots, changes);
-      ATTIKOS_UNROLL_DEVICE
-      for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < score_cols; ++j)
-        F::store_left(of_value ? dots[i][j] : changes[i][j],
-                      own_pairs + i * F::rows * place_p.mn + j * F::cols * place_p.k, place_p,
-                      w.lane);
+      Shape::store_pairs(of_value ? dots : changes, own_pairs, w.lane);
       Columns const next = Base::next_tile(w, tile.first + Shape::keys);
       for (int n0 = 0; n0 < tile.count; n0 += depth) {
         wait_for_copies<0>();
@@ -242,17 +227,8 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
   template <class Each>
   KOKKOS_INLINE_FUNCTION static void for_each_pair(Work const& w, Scores& dots, Scores& changes,
                                                    Each const& each) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int i = 0; i < Shape::fragments_m; ++i) {
-      int number = 0;
-      ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < score_cols; ++j)
-        F::for_each_two(
-            dots[i][j], changes[i][j], w.lane, [&](int row, int col, Acc& x, Acc& y, int held) {
-              each(Place{w.thread_row + i * F::rows + row, j * F::cols + col, i, held, number++}, x,
-                   y);
-            });
-    }
+    Base::for_each_place(w,
+                         [&](Place const& p) { each(p, Base::at(dots, p), Base::at(changes, p)); });
   }
 
   /// q·k becomes a pair's weight and dout·v the gradient of its q·k; 0 where the pair takes no
@@ -282,7 +258,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
       return;
     }
     Seen seen;
-    Base::see_range(w, tile, whole, seen, dots);
+    Base::see_range(w, tile, whole, seen);
     for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
       x *= scale;
       if constexpr (!of_value) y -= lse[queries + in_tile(p)];
@@ -297,7 +273,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
         });
       }
       Base::add_terms(w, tile, seen, dots);
-      Base::exclude(w, tile, seen, dots);
+      Base::exclude(w, tile, seen);
       if constexpr (Functors::has_score)
         for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
           if (!seen.has(p)) return;
@@ -320,11 +296,12 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
     });
   }
 
-  /// Stores rows of the tile, `finish_features` at a time.
+  /// Stores rows of the tile.
   KOKKOS_INLINE_FUNCTION void finish(Team const& team, QueryTile const& where, std::int64_t head,
                                      std::int64_t col0, char* memory, Outputs const& out) const {
+    constexpr int ldo = Shape::finish_pitch;
     Acc* const sums = reinterpret_cast<Acc*>(memory + Base::head_size + queries_size);
-    int const index = Base::index_of(team), lane = index % F::lanes;
+    int const index = lane_in_team<F>(team);
     int const thread_row = team.team_rank() * Shape::rows_of_thread;
     int const rows =
         static_cast<int>(clamp_index(where.sequence.rows - where.row0, 0, Shape::rows));
@@ -338,19 +315,12 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
     Block<T> const result = What == GradientOf::query ? to(args.dq, args.dq_stride)
                             : of_value                ? to(args.dv, args.dv_stride)
                                                       : to(args.dk, args.dk_stride);
-    for (int first = 0; first < Shape::features; first += finish_features) {
+    for (int first = 0; first < Shape::features; first += Shape::finish_features) {
       std::int64_t const left = width(g()) - col0 - first;
       if (left <= 0) return;
-      int const cols = static_cast<int>(clamp_index(left, 0, finish_features));
+      int const cols = static_cast<int>(clamp_index(left, 0, Shape::finish_features));
       team.team_barrier();
-      ATTIKOS_UNROLL_DEVICE
-      for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < out_cols; ++j) {
-        if (j * F::cols / finish_features * finish_features != first) continue;
-        F::for_each(out[i][j], lane, [&](int r, int c, Acc x, int) {
-          sums[(thread_row + i * F::rows + r) * ldo + j * F::cols % finish_features + c] = x;
-        });
-      }
+      Shape::put_outputs(out, first, sums + thread_row * ldo, index % F::lanes);
       team.team_barrier();
       repair(team, where, head, rows, col0 + first, cols, sums);
       team.team_barrier();
@@ -367,7 +337,7 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
                                      int rows, std::int64_t col0, int cols, Acc* sums) const {
     if (where.sequence.batch < 0) return;
     Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int r) {
-      Acc* const out = sums + r * ldo;
+      Acc* const out = sums + r * Shape::finish_pitch;
       if (count_numbers(team, out, cols) == cols) return;
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) { out[c] = Acc(0); });
       std::int64_t const row = where.row0 + r;
@@ -378,9 +348,12 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
         std::int64_t const last = Base::end_of(head, row);
         for (std::int64_t m = Base::begin_of(head, row); m < last; ++m) {
           std::int64_t const i = by_key ? m : row, j = by_key ? row : m;
-          Acc const dot = dot_of(team, head.q, i, head.k, j, g().head_dim);
+          Acc const dot = dot_by_lanes<Acc>(team, head.q.at(i, 0), head.q.col_stride,
+                                            head.k.at(j, 0), head.k.col_stride, g().head_dim);
           Acc const change =
-              of_value ? Acc(0) : dot_of(team, head.dout, i, head.v, j, g().head_dim_v);
+              of_value ? Acc(0)
+                       : dot_by_lanes<Acc>(team, head.dout.at(i, 0), head.dout.col_stride,
+                                           head.v.at(j, 0), head.v.col_stride, g().head_dim_v);
           auto const pair =
               pair_gradient<false>(g(), functors, head, false, i, j, dot, change,
                                    head.lse[i * head.lse_stride], delta[head.delta_row + i]);
@@ -394,18 +367,6 @@ struct AttentionGradient : FragmentScores<TileShape, abi::AttentionBackwardArgs,
         }
       }
     });
-  }
-  KOKKOS_INLINE_FUNCTION static Acc dot_of(Team const& team, Block<T const> const& a,
-                                           std::int64_t i, Block<T const> const& b, std::int64_t j,
-                                           std::int64_t count) {
-    Acc result = Acc(0);
-    Kokkos::parallel_reduce(
-        Kokkos::ThreadVectorRange(team, static_cast<int>(count)),
-        [&](int c, Acc& sum) {
-          sum += element_value<Acc>(*a.at(i, c)) * element_value<Acc>(*b.at(j, c));
-        },
-        result);
-    return result;
   }
 };
 
@@ -437,43 +398,34 @@ struct GradientLaunch {
 template <class Kernel, class T, class Exec, class Functors, class Acc>
 GradientLaunch<Kernel> gradient_launch(Exec const& exec, abi::AttentionBackwardArgs const& a,
                                        Functors const& functors, Acc const* delta) {
-  using Shape = typename Kernel::Shape;
+  using Rows = typename Kernel::RowSlices;
+  using Cols = typename Kernel::ColumnSlices;
+  using Summed = typename Kernel::Summed;
   abi::AttentionArgs const& g = a.forward;
-  auto const stage = []<class Rows>(std::type_identity<Rows>, void const* data,
-                                    std::int64_t const(&stride)[4]) {
-    return Rows(data, stride[3], {stride[0], stride[1], stride[2]});
-  };
-  constexpr std::type_identity<typename Kernel::RowSlices> rows;
-  constexpr std::type_identity<typename Kernel::ColumnSlices> cols;
-  constexpr std::type_identity<typename Kernel::Summed> summed;
   std::int64_t const tiles = Kernel::row_tiles(g);
   auto const kernel = [&]() -> Kernel {
     if constexpr (!Kernel::by_key)
       return {{a, functors},
-              stage(rows, g.q, g.q_stride),
-              stage(rows, a.dout, a.dout_stride),
-              stage(cols, g.k, g.k_stride),
-              stage(cols, g.v, g.v_stride),
-              stage(summed, g.k, g.k_stride),
+              stage_of<Rows>(g.q, g.q_stride),
+              stage_of<Rows>(a.dout, a.dout_stride),
+              stage_of<Cols>(g.k, g.k_stride),
+              stage_of<Cols>(g.v, g.v_stride),
+              stage_of<Summed>(g.k, g.k_stride),
               tiles,
               delta};
     else
-      return {
-          {a, functors},
-          stage(rows, g.k, g.k_stride),
-          stage(rows, g.v, g.v_stride),
-          stage(cols, g.q, g.q_stride),
-          stage(cols, a.dout, a.dout_stride),
-          Kernel::of_value ? stage(summed, a.dout, a.dout_stride) : stage(summed, g.q, g.q_stride),
-          tiles,
-          delta};
+      return {{a, functors},
+              stage_of<Rows>(g.k, g.k_stride),
+              stage_of<Rows>(g.v, g.v_stride),
+              stage_of<Cols>(g.q, g.q_stride),
+              stage_of<Cols>(a.dout, a.dout_stride),
+              Kernel::of_value ? stage_of<Summed>(a.dout, a.dout_stride)
+                               : stage_of<Summed>(g.q, g.q_stride),
+              tiles,
+              delta};
   }();
-  typename Kernel::Policy policy(
-      exec, checked_league("attention_backward", tiles * Kernel::groups(g) * Kernel::slices(g)),
-      Shape::threads, Shape::Fragments::lanes);
-  policy.set_scratch_size(
-      0, Kokkos::PerTeam(static_cast<int>(scratch_bytes<char>(Kernel::scratch_size))));
-  return {kernel, policy};
+  return {kernel, tile_policy<Kernel>("attention_backward", exec,
+                                      tiles * Kernel::groups(g) * Kernel::slices(g))};
 }
 
 /// Calls run(launch) with what computes one gradient. It may have no teams.

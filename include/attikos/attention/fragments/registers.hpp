@@ -8,8 +8,8 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/attention/fragments/rows.hpp>
-#include <attikos/core/fragments/row_stage.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -35,12 +35,10 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
   std::int64_t tiles_q;
 
   static constexpr int tile_size = Shape::keys * Shape::pitch;
-  static constexpr int scratch_size = [] {
-    int const queries = Shape::rows * Shape::pitch * static_cast<int>(sizeof(Element));
-    int const keys = 2 * tile_size * static_cast<int>(sizeof(Element));
-    int const most = queries > keys ? queries : keys;
-    return Base::head_size + (Base::finish_size > most ? Base::finish_size : most);
-  }();
+  static constexpr int scratch_size =
+      Base::head_size +
+      std::max(Base::finish_size, std::max(Shape::rows* Shape::pitch, 2 * tile_size) *
+                                      static_cast<int>(sizeof(Element)));
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     std::int64_t const groups = query_groups(g());
@@ -60,25 +58,17 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
   }
 
   KOKKOS_INLINE_FUNCTION void copy_keys(Work const& w, Columns const& tile, Element* to) const {
-    int const features = static_cast<int>(g().head_dim);
-    if (w.head.pages == nullptr)
+    Base::with_keys(w.head, tile.first, 0, [&](auto const& rows) {
       stage_k.template copy<Shape::keys, Shape::lanes>(
-          to, StridedRows<T>{w.head.k.at(tile.first, 0), w.head.k.row_stride}, tile.count, features,
-          w.index);
-    else
-      stage_k.template copy<Shape::keys, Shape::lanes>(
-          to, [&](int n) { return w.head.key(tile.first + n); }, tile.count, features, w.index);
+          to, rows, tile.count, static_cast<int>(g().head_dim), w.lane_in_team);
+    });
     commit_copies();
   }
   KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, Element* to) const {
-    int const features = static_cast<int>(g().head_dim_v);
-    if (w.head.pages == nullptr)
+    Base::with_values(w.head, tile.first, 0, [&](auto const& rows) {
       stage_v.template copy<Shape::keys, Shape::lanes>(
-          to, StridedRows<T>{w.head.v.at(tile.first, 0), w.head.v.row_stride}, tile.count, features,
-          w.index);
-    else
-      stage_v.template copy<Shape::keys, Shape::lanes>(
-          to, [&](int n) { return w.head.value(tile.first + n); }, tile.count, features, w.index);
+          to, rows, tile.count, static_cast<int>(g().head_dim_v), w.lane_in_team);
+    });
     commit_copies();
   }
 
@@ -91,7 +81,7 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
     Element* const values = keys + tile_size;
     stage_q.template copy<Shape::rows, Shape::lanes>(
         memory, [&](int n) { return w.head.q.at(w.row0 + n, 0); }, w.live,
-        static_cast<int>(g().head_dim), w.index);
+        static_cast<int>(g().head_dim), w.lane_in_team);
     commit_copies();
     wait_for_copies<0>();
     team.team_barrier();

@@ -21,6 +21,20 @@ KOKKOS_INLINE_FUNCTION int count_numbers(Team const& team, Acc const* row, int c
   return count;
 }
 
+/// x·y of `size` elements that lie so far apart, as the lanes of a thread sum it.
+template <class Acc, class Team, class T>
+KOKKOS_INLINE_FUNCTION Acc dot_by_lanes(Team const& team, T const* x, std::int64_t stride_x,
+                                        T const* y, std::int64_t stride_y, std::int64_t size) {
+  Acc result = Acc(0);
+  Kokkos::parallel_reduce(
+      Kokkos::ThreadVectorRange(team, static_cast<int>(size)),
+      [&](int c, Acc& sum) {
+        sum += element_value<Acc>(x[c * stride_x]) * element_value<Acc>(y[c * stride_y]);
+      },
+      result);
+  return result;
+}
+
 /// Sums rows of out that hold a NaN again, key by key: a product of matrices multiplies the value
 /// of an excluded key by 0, and so makes a NaN of one that is infinite or NaN itself. A NaN among
 /// the scores is the row's own. Columns [col0, col0 + cols) of out are `state.out`'s.
@@ -39,15 +53,8 @@ KOKKOS_INLINE_FUNCTION void repair_rows(Team const& team, abi::AttentionArgs con
     std::int64_t const row = row0 + i, last = head.last(row);
     auto const* const query = head.q.at(row, 0);
     for (std::int64_t j = head.first(row); j < last; ++j) {
-      auto const* const key = head.key(j);
-      Acc dot = Acc(0);
-      Kokkos::parallel_reduce(
-          Kokkos::ThreadVectorRange(team, static_cast<int>(g.head_dim)),
-          [&](int c, Acc& sum) {
-            sum += element_value<Acc>(query[c * head.q.col_stride]) *
-                   element_value<Acc>(key[c * head.k.col_stride]);
-          },
-          dot);
+      Acc const dot = dot_by_lanes<Acc>(team, query, head.q.col_stride, head.key(j),
+                                        head.k.col_stride, g.head_dim);
       Acc const score = pair_score(g, functors, head, row, j, dot);
       if (score == negative_infinity<Acc>()) continue;
       Acc weight = quick_exp(score - state.maximum[i]);

@@ -8,6 +8,7 @@
 #include <attikos/attention/attention_store.hpp>
 #include <attikos/attention/fragments/repair.hpp>
 #include <attikos/attention/fragments/scores.hpp>
+#include <attikos/core/fragments/row_stage.hpp>
 #include <attikos/core/rows/device_elements.hpp>
 #include <attikos/core/rows/lanes.hpp>
 
@@ -24,20 +25,19 @@ struct FragmentRows
   using Base::functors, Base::g, Base::for_each_score;
   using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Place;
   using typename Base::Scores, typename Base::Work;
+  using Head = typename Base::Head;
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<Shape::lanes, Shape::teams_at_once>>;
   using Team = typename Policy::member_type;
   static_assert(std::is_same_v<Acc, typename F::Sum>);
 
   static constexpr int out_cols = Shape::features / F::cols;  ///< fragments of out along features
-  using Outputs = typename F::Sums[Shape::fragments_m][out_cols];
+  using Outputs = typename Shape::Outputs;
   using PerRow = Acc[Shape::fragments_m][F::held_rows];
 
-  /// Rows of out are finished in scratch, so many of their features at a time.
-  static constexpr int finish_features = Shape::features < 64 ? Shape::features : 64;
-  static constexpr int ldo = finish_features + 4;
-  static_assert(Shape::features % finish_features == 0 && finish_features % F::cols == 0);
-  static constexpr int finish_size = Shape::rows * (ldo + 2) * static_cast<int>(sizeof(Acc));
+  /// Bytes that finish() needs: rows of out, their largest scores and their sums.
+  static constexpr int finish_size =
+      (Shape::finish_size + 2 * Shape::rows) * static_cast<int>(sizeof(Acc));
 
   KOKKOS_INLINE_FUNCTION static void start(PerRow& maximum, PerRow& sum) {
     for (int i = 0; i < Shape::fragments_m; ++i)
@@ -97,9 +97,29 @@ struct FragmentRows
       for (int r = 0; r < F::held_rows; ++r) sum[i][r] = sum[i][r] * factor[i][r] + total[i][r];
       ATTIKOS_UNROLL_DEVICE
       for (int j = 0; j < out_cols; ++j)
-        F::for_each(out[i][j], w.lane, [&](int, int, Acc& x, int r) { x *= factor[i][r]; });
+        for_each_sum<F>(out[i][j], w.lane,
+                        [&](SumPosition at, Acc& x) { x *= factor[i][at.held]; });
     }
     (void)tile;
+  }
+
+  /// Calls copy(rows), in which rows(n) is where feature c0 of key first + n begins.
+  template <class Copy>
+  KOKKOS_INLINE_FUNCTION static void with_keys(Head const& head, std::int64_t first,
+                                               std::int64_t c0, Copy const& copy) {
+    if (head.pages == nullptr)
+      copy(StridedRows<T>{head.k.at(first, c0), head.k.row_stride});
+    else
+      copy([&](int n) { return head.key(first + n) + c0 * head.k.col_stride; });
+  }
+  /// The same of values.
+  template <class Copy>
+  KOKKOS_INLINE_FUNCTION static void with_values(Head const& head, std::int64_t first,
+                                                 std::int64_t c0, Copy const& copy) {
+    if (head.pages == nullptr)
+      copy(StridedRows<T>{head.v.at(first, c0), head.v.row_stride});
+    else
+      copy([&](int n) { return head.value(first + n) + c0 * head.v.col_stride; });
   }
 
   /// Writes columns [col0, col0 + features) of out, and the rows' log-sum-exp with the first.
@@ -108,32 +128,25 @@ struct FragmentRows
                                      std::int64_t col0) const {
     SoftmaxState<Acc> state{};
     state.out = memory;
-    state.ldo = ldo;
-    state.maximum = memory + Shape::rows * ldo;
+    state.ldo = Shape::finish_pitch;
+    state.maximum = memory + Shape::finish_size;
     state.sum = state.maximum + Shape::rows;
-    for (int first = 0; first < Shape::features; first += finish_features) {
+    for (int first = 0; first < Shape::features; first += Shape::finish_features) {
       std::int64_t const left = g().head_dim_v - col0 - first;
       if (left <= 0 && first + col0 > 0) return;
       team.team_barrier();
+      Shape::put_outputs(out, first, state.out + w.thread_row * state.ldo, w.lane);
       ATTIKOS_UNROLL_DEVICE
       for (int i = 0; i < Shape::fragments_m; ++i) {
-        int const row0 = w.thread_row + i * F::rows;
-        ATTIKOS_UNROLL_DEVICE
-        for (int j = 0; j < out_cols; ++j) {
-          if (j * F::cols / finish_features * finish_features != first) continue;
-          F::for_each(out[i][j], w.lane, [&](int row, int col, Acc x, int) {
-            state.out[(row0 + row) * ldo + j * F::cols % finish_features + col] = x;
-          });
-        }
         ATTIKOS_UNROLL_DEVICE
         for (int r = 0; r < F::held_rows; ++r) {  // lanes that share a row write the same
-          int const row = row0 + F::row_of(w.lane, r);
+          int const row = w.thread_row + i * F::rows + F::row_of(w.lane, r);
           state.maximum[row] = maximum[i][r] * Kokkos::numbers::ln2_v<Acc>;
           state.sum[row] = row < w.live ? sum[i][r] : Acc(0);
         }
       }
       team.team_barrier();
-      int const cols = static_cast<int>(clamp_index(left, 0, finish_features));
+      int const cols = static_cast<int>(clamp_index(left, 0, Shape::finish_features));
       repair_rows(team, g(), functors, w.head, w.row0, w.live, state, col0 + first, cols);
       team.team_barrier();
       store_attention_rows<Traits>(team, g(), w.head, w.row0, w.rows, state, col0 + first, cols);

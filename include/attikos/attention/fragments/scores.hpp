@@ -8,8 +8,7 @@
 #include <attikos/abi/attention_backward.hpp>
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_scores.hpp>
-#include <attikos/core/fragments/fragments.hpp>
-#include <attikos/core/fragments/unroll.hpp>
+#include <attikos/attention/fragments/shape.hpp>
 #include <cstdint>
 #include <new>
 
@@ -17,26 +16,18 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// A team's part: threads, fragments of each along its query rows, keys at a time, and features of
-/// a head, rounded up. Registers are to suffice for so many teams on a multiprocessor.
-template <class F, int Threads, int FragmentsM, int Keys, int Features, int TeamsAtOnce>
-struct AttentionShape {
-  using Fragments = F;
-  static constexpr int threads = Threads, fragments_m = FragmentsM;
-  static constexpr int keys = Keys, features = Features, teams_at_once = TeamsAtOnce;
-  static constexpr int rows_of_thread = FragmentsM * F::rows;
-  static constexpr int rows = Threads * rows_of_thread, lanes = Threads * F::lanes;
-  static constexpr int pitch = Features + F::pad_k;  ///< of rows in scratch
-  static_assert(Keys % F::cols == 0 && Keys % F::depth == 0);
-  static_assert(Features % F::cols == 0 && Features % F::depth == 0);
-};
-
 KOKKOS_INLINE_FUNCTION abi::AttentionArgs const& forward_args(abi::AttentionArgs const& args) {
   return args;
 }
 KOKKOS_INLINE_FUNCTION abi::AttentionArgs const& forward_args(
     abi::AttentionBackwardArgs const& args) {
   return args.forward;
+}
+
+/// Number of the lane that calls, among those of its team.
+template <class F, class Team>
+KOKKOS_INLINE_FUNCTION int lane_in_team(Team const& team) {
+  return team.team_rank() * F::lanes + (F::lanes > 1 ? lane_of(team, F::lanes) : 0);
 }
 
 /// What one lane makes of its scores. Rows of a tile are queries and columns keys, or, `ByKey`, the
@@ -47,7 +38,7 @@ struct FragmentScores {
   using Head = HeadOfArgs;
   using Acc = typename Head::Acc;
   static constexpr int score_cols = Shape::keys / F::cols;  ///< fragments along columns
-  using Scores = typename F::Sums[Shape::fragments_m][score_cols];
+  using Scores = typename Shape::Pairs;
 
   Args args;
   Functors functors;
@@ -57,11 +48,12 @@ struct FragmentScores {
   /// What a team works on. No rows: nothing.
   struct Work {
     Head const& head;
-    std::int64_t row0;         ///< of the tile, in its sequence
-    int rows, live;            ///< rows of the tile, and those that have pairs
-    std::int64_t begin, last;  ///< columns that any of them sees
-    int thread_row, lane, index;
-    bool terms;
+    std::int64_t row0;                 ///< of the tile, in its sequence
+    int rows = 0, live = 0;            ///< rows of the tile, and those that have pairs
+    std::int64_t begin = 0, last = 0;  ///< columns that any of them sees
+    int thread_row = 0;                ///< where the thread's rows begin
+    int lane = 0, lane_in_team = 0;
+    bool terms = false;  ///< whether more than a scale and ranges of columns makes the scores
   };
   /// Scratch for the head, which would take registers that sums need.
   static constexpr int head_size = static_cast<int>((sizeof(Head) + 63) / 64 * 64);
@@ -70,30 +62,21 @@ struct FragmentScores {
   template <class Team>
   KOKKOS_INLINE_FUNCTION Head const& put_head(Team const& team, QueryRows const& sequence,
                                               std::int64_t head, char* memory) const {
-    if (index_of(team) == 0) ::new (static_cast<void*>(memory)) Head(args, sequence, head);
+    if (lane_in_team<F>(team) == 0) ::new (static_cast<void*>(memory)) Head(args, sequence, head);
     team.team_barrier();
     return *reinterpret_cast<Head const*>(memory);
-  }
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION static int index_of(Team const& team) {
-    return team.team_rank() * F::lanes + (F::lanes > 1 ? lane_of(team, F::lanes) : 0);
   }
 
   /// The part of a team at the tile of `head` that begins at `row0`, of `count` rows.
   template <class Team>
   KOKKOS_INLINE_FUNCTION Work work_at(Team const& team, Head const& head, std::int64_t row0,
                                       std::int64_t count) const {
-    int const lane = F::lanes > 1 ? lane_of(team, F::lanes) : 0;
-    Work w{head,
-           row0,
-           static_cast<int>(clamp_index(count - row0, 0, Shape::rows)),
-           0,
-           0,
-           0,
-           team.team_rank() * Shape::rows_of_thread,
-           lane,
-           team.team_rank() * F::lanes + lane,
-           has_terms<Functors>(g())};
+    Work w{head, row0};
+    w.rows = static_cast<int>(clamp_index(count - row0, 0, Shape::rows));
+    w.thread_row = team.team_rank() * Shape::rows_of_thread;
+    w.lane_in_team = lane_in_team<F>(team);
+    w.lane = w.lane_in_team % F::lanes;
+    w.terms = has_terms<Functors>(g());
     std::int64_t const length = ByKey ? head.len_kv : head.len_q;
     w.live = static_cast<int>(clamp_index(length - row0, 0, w.rows));
     if (w.live > 0) {
@@ -139,17 +122,24 @@ struct FragmentScores {
     int row, col, i, held, number;
   };
   template <class Each>
-  KOKKOS_INLINE_FUNCTION static void for_each_score(Work const& w, Scores& scores,
-                                                    Each const& each) {
+  KOKKOS_INLINE_FUNCTION static void for_each_place(Work const& w, Each const& each) {
     ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Shape::fragments_m; ++i) {
-      int number = 0;
       ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < score_cols; ++j)
-        F::for_each(scores[i][j], w.lane, [&](int row, int col, Acc& x, int held) {
-          each(Place{w.thread_row + i * F::rows + row, j * F::cols + col, i, held, number++}, x);
-        });
+      for (int n = 0; n < score_cols * F::held_sums; ++n) {
+        SumPosition const at = F::position_of(w.lane, n % F::held_sums);
+        each(Place{w.thread_row + i * F::rows + at.row, n / F::held_sums * F::cols + at.col, i,
+                   at.held, n});
+      }
     }
+  }
+  KOKKOS_INLINE_FUNCTION static Acc& at(Scores& scores, Place const& p) {
+    return F::at(scores[p.i][p.number / F::held_sums], p.number % F::held_sums);
+  }
+  template <class Each>
+  KOKKOS_INLINE_FUNCTION static void for_each_score(Work const& w, Scores& scores,
+                                                    Each const& each) {
+    for_each_place(w, [&](Place const& p) { each(p, at(scores, p)); });
   }
 
   KOKKOS_INLINE_FUNCTION static std::int64_t query_of(Work const& w, Columns const& tile,
@@ -180,13 +170,13 @@ struct FragmentScores {
       return;
     }
     Seen seen;
-    see_range(w, tile, whole, seen, scores);
+    see_range(w, tile, whole, seen);
     Acc const scale = w.terms ? head.scale : head.scale * log2_e;
     for_each_score(w, scores, [&](Place const&, Acc& x) { x *= scale; });
     if (w.terms) {
       cap_scores(w, scores);
       add_terms(w, tile, seen, scores);
-      exclude(w, tile, seen, scores);
+      exclude(w, tile, seen);
       bool const all = seen.all();
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
         if constexpr (Functors::has_score)
@@ -231,8 +221,8 @@ struct FragmentScores {
   };
 
   /// Columns that lengths, causal masks and windows leave to each row.
-  KOKKOS_INLINE_FUNCTION void see_range(Work const& w, Columns const& tile, bool whole, Seen& seen,
-                                        Scores& scores) const {
+  KOKKOS_INLINE_FUNCTION void see_range(Work const& w, Columns const& tile, bool whole,
+                                        Seen& seen) const {
     seen.fill(whole);
     if (whole) return;
     int low[Shape::fragments_m][F::held_rows], high[Shape::fragments_m][F::held_rows];
@@ -250,7 +240,7 @@ struct FragmentScores {
                 : 0;
       }
     }
-    for_each_score(w, scores, [&](Place const& p, Acc&) {
+    for_each_place(w, [&](Place const& p) {
       bool const in = p.col >= low[p.i][p.held] && p.col < high[p.i][p.held];
       seen.add(p, in);
     });
@@ -287,8 +277,7 @@ struct FragmentScores {
   }
 
   /// Pairs that masks, weights of 0 and the block mask leave out.
-  KOKKOS_INLINE_FUNCTION void exclude(Work const& w, Columns const& tile, Seen& seen,
-                                      Scores& scores) const {
+  KOKKOS_INLINE_FUNCTION void exclude(Work const& w, Columns const& tile, Seen& seen) const {
     Head const& head = w.head;
     if (g().mask != nullptr) {
       auto const* const mask =
@@ -296,22 +285,21 @@ struct FragmentScores {
           first_query(w, tile) * g().mask_stride[2] + first_key(w, tile) * g().mask_stride[3];
       std::int64_t const row = g().mask_stride[ByKey ? 3 : 2];
       std::int64_t const col = g().mask_stride[ByKey ? 2 : 3];
-      for_each_score(w, scores, [&](Place const& p, Acc&) {
+      for_each_place(w, [&](Place const& p) {
         if (seen.has(p)) seen.drop(p, mask[p.row * row + p.col * col] == 0);
       });
     }
     if constexpr (Functors::has_weight) {
-      for_each_score(w, scores, [&](Place const& p, Acc&) {
+      for_each_place(w, [&](Place const& p) {
         if (seen.has(p))
           seen.drop(p, functors.weight(head.batch, head.head, query_of(w, tile, p),
                                        key_of(w, tile, p)) == 0);
       });
     }
-    if constexpr (Functors::has_block_mask) exclude_blocks(w, tile, seen, scores);
+    if constexpr (Functors::has_block_mask) exclude_blocks(w, tile, seen);
   }
 
-  KOKKOS_INLINE_FUNCTION void exclude_blocks(Work const& w, Columns const& tile, Seen& seen,
-                                             Scores& scores) const {
+  KOKKOS_INLINE_FUNCTION void exclude_blocks(Work const& w, Columns const& tile, Seen& seen) const {
     constexpr int along_rows = ByKey ? 1 : 0, along_cols = 1 - along_rows;
     Head const& head = w.head;
     MaskBlocks const blocks(g(), head);
@@ -320,7 +308,7 @@ struct FragmentScores {
                        first_col = blocks.tile(along_cols, tile.first),
                        last_col = blocks.tile(along_cols, tile.first + tile.count - 1);
     if ((last_row - first_row + 1) * (last_col - first_col + 1) > 16) {  // each pair for itself
-      for_each_score(w, scores, [&](Place const& p, Acc&) {
+      for_each_place(w, [&](Place const& p) {
         if (seen.has(p))
           seen.drop(p,
                     !sees_in_blocks(g(), functors, head, query_of(w, tile, p), key_of(w, tile, p)));
@@ -335,7 +323,7 @@ struct FragmentScores {
         int const col = start(b, blocks.size[along_cols], tile.first);
         int const row_end = stop(a, blocks.size[along_rows], w.row0, w.live);
         int const col_end = stop(b, blocks.size[along_cols], tile.first, tile.count);
-        for_each_score(w, scores, [&](Place const& p, Acc&) {
+        for_each_place(w, [&](Place const& p) {
           if (p.row >= row && p.row < row_end && p.col >= col && p.col < col_end && seen.has(p))
             seen.drop(p, kind == BlockKind::empty ||
                              !functors.predicate(head.batch, head.head, query_of(w, tile, p),

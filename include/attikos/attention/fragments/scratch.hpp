@@ -7,6 +7,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/attention/fragments/rows.hpp>
 #include <attikos/core/fragments/multiply.hpp>
 #include <attikos/core/fragments/slice_stage.hpp>
@@ -21,7 +22,7 @@ namespace detail {
 template <class Exec, class Shape, class T, class Out, class Functors>
 struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   using Base = FragmentRows<Exec, Shape, T, Out, Functors>;
-  using Base::g, Base::next_tile, Base::score_cols;
+  using Base::g, Base::next_tile;
   using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Outputs;
   using typename Base::PerRow, typename Base::Scores, typename Base::Team, typename Base::Work;
   using Element = typename F::Element;
@@ -29,7 +30,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   static constexpr int depth = 64 / static_cast<int>(sizeof(Element));  ///< of a step
   using Queries = SliceStage<F, T, Shape::rows, depth>;
   using Keys = SliceStage<F, T, Shape::keys, depth>;
-  using Values = RowStage<Element, T, Shape::features, Shape::features + F::pad_mn>;
+  using Values = RowStage<Element, T, Shape::features, Shape::summed_place.k>;
   static_assert(Shape::keys % depth == 0);
 
   Queries stage_q;
@@ -37,19 +38,11 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   Values stage_v;
   std::int64_t tiles_q;
 
-  static constexpr FactorPlace place_v{1, Shape::features + F::pad_mn};
-  static constexpr FactorPlace place_w = F::reads_k_major ? FactorPlace{Shape::keys + F::pad_k, 1}
-                                                          : FactorPlace{1, Shape::rows + F::pad_mn};
-  static constexpr int weights_size =
-      F::reads_k_major ? Shape::rows * place_w.mn : Shape::keys * place_w.k;
-  static constexpr int step_size = [] {
-    int const scores = Queries::size + Keys::size, values = depth * place_v.k;
-    return scores > values ? scores : values;
-  }();
-  static constexpr int scratch_size = [] {
-    int const attend = (weights_size + 2 * step_size) * static_cast<int>(sizeof(Element));
-    return Base::head_size + (Base::finish_size > attend ? Base::finish_size : attend);
-  }();
+  static constexpr FactorPlace place_v = Shape::summed_place, place_w = Shape::pairs_place;
+  static constexpr int step_size = std::max(Queries::size + Keys::size, depth* place_v.k);
+  static constexpr int scratch_size =
+      Base::head_size + std::max(Base::finish_size, (Shape::pairs_size + 2 * step_size) *
+                                                        static_cast<int>(sizeof(Element)));
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     // Teams that share keys come one after the other. Late tiles of a causal problem see the most
@@ -83,31 +76,20 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     AttentionHead<T, Out> const& head = w.head;
     int const left = static_cast<int>(g().head_dim) - c0;
     stage_q.template copy<Shape::lanes>(
-        to, StridedRows<T>{head.q.at(w.row0, c0), head.q.row_stride}, w.live, left, w.index);
-    if (head.pages == nullptr)
-      stage_k.template copy<Shape::lanes>(
-          to + Queries::size, StridedRows<T>{head.k.at(tile.first, c0), head.k.row_stride},
-          tile.count, left, w.index);
-    else
-      stage_k.template copy<Shape::lanes>(
-          to + Queries::size,
-          [&](int n) { return head.key(tile.first + n) + c0 * head.k.col_stride; }, tile.count,
-          left, w.index);
+        to, StridedRows<T>{head.q.at(w.row0, c0), head.q.row_stride}, w.live, left, w.lane_in_team);
+    Base::with_keys(head, tile.first, c0, [&](auto const& rows) {
+      stage_k.template copy<Shape::lanes>(to + Queries::size, rows, tile.count, left,
+                                          w.lane_in_team);
+    });
     commit_copies();
   }
   /// Values of keys from n0 on in the tile.
   KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, int n0,
                                           std::int64_t col0, Element* to) const {
-    AttentionHead<T, Out> const& head = w.head;
     int const cols = static_cast<int>(clamp_index(g().head_dim_v - col0, 0, Shape::features));
-    if (head.pages == nullptr)
-      stage_v.template copy<depth, Shape::lanes>(
-          to, StridedRows<T>{head.v.at(tile.first + n0, col0), head.v.row_stride}, tile.count - n0,
-          cols, w.index);
-    else
-      stage_v.template copy<depth, Shape::lanes>(
-          to, [&](int n) { return head.value(tile.first + n0 + n) + col0 * head.v.col_stride; },
-          tile.count - n0, cols, w.index);
+    Base::with_values(w.head, tile.first + n0, col0, [&](auto const& rows) {
+      stage_v.template copy<depth, Shape::lanes>(to, rows, tile.count - n0, cols, w.lane_in_team);
+    });
     commit_copies();
   }
 
@@ -115,7 +97,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
                                      std::int64_t col0, Element* memory, Outputs& out,
                                      PerRow& maximum, PerRow& sum) const {
     Element* const weights = memory + w.thread_row * place_w.mn;
-    Element* now = memory + weights_size;  // what is multiplied next
+    Element* now = memory + Shape::pairs_size;  // what is multiplied next
     Element* then = now + step_size;
     Element const* const lane_weights = weights + F::left_offset(place_w, w.lane);
     int const lane_q = F::left_offset(Queries::place, w.lane) + w.thread_row * Queries::place.mn;
@@ -142,11 +124,7 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
       }
       Base::score(w, tile, scores);
       Base::add_weights(w, tile, scores, out, maximum, sum);
-      ATTIKOS_UNROLL_DEVICE
-      for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < score_cols; ++j)
-        F::store_left(scores[i][j], weights + i * F::rows * place_w.mn + j * F::cols * place_w.k,
-                      place_w, w.lane);
+      Shape::store_pairs(scores, weights, w.lane);
       Columns const next = next_tile(w, tile.first + Shape::keys);
       for (int n0 = 0; n0 < tile.count; n0 += depth) {
         wait_for_copies<0>();

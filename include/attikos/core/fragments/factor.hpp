@@ -16,6 +16,19 @@ struct FactorPlace {
   int mn, k;
 };
 
+/// Where a sum that a lane holds lies in a block of C, and the number of its row among those of
+/// which the lane holds sums.
+struct SumPosition {
+  int row, col, held;
+};
+
+/// Calls each(position, sum) for every sum of a block that lane `lane` holds.
+template <class F, class SumsOfLane, class Each>
+KOKKOS_INLINE_FUNCTION void for_each_sum(SumsOfLane& sums, int lane, Each const& each) {
+  ATTIKOS_UNROLL_DEVICE
+  for (int n = 0; n < F::held_sums; ++n) each(F::position_of(lane, n), F::at(sums, n));
+}
+
 /// Joins numbers of `Lanes` neighboring lanes, a power of two: all of them get the same. A host,
 /// where lanes come one after the other, has none to join.
 template <class Join, int Lanes, class T, int Count>

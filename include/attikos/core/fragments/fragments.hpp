@@ -20,10 +20,9 @@
 ///     load_left(left, p, place), load_right(right, p, place)
 ///     multiply_add(sums, left, right)
 ///     held_rows, row_of(lane, held)   rows of C of which a lane holds elements
-///     for_each(sums, lane, f)   f(row, col, sum, held) for each element of C that the lane holds,
-///     in
-///                               which `held` says the number of its row among those
-///     for_each_two(sums, more, lane, f)   the same of two blocks, f(row, col, sum, other, held)
+///     held_sums                 elements of C that a lane holds
+///     position_of(lane, n)      SumPosition of element n of those; for_each_sum() visits all
+///     at(sums, n)               the element itself
 ///     join_rows<Join>(numbers)  numbers[held] of all lanes that hold the row, joined; all get it
 ///     store_left(sums, p, place, lane)   C into scratch as a left factor, rounded to Element:
 ///                               K-major where fragments read that. Not of integers
@@ -102,18 +101,13 @@ struct PlainFragments {
   KOKKOS_INLINE_FUNCTION static int row_of(int lane, int held) {
     return lane / lane_cols * 4 + held;
   }
-  template <class SumsOfLane, class F>
-  KOKKOS_INLINE_FUNCTION static void for_each(SumsOfLane& sums, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int i = 0; i < 4; ++i) ATTIKOS_UNROLL_DEVICE
-    for (int j = 0; j < 4; ++j) f(row_of(lane, i), lane % lane_cols * 4 + j, sums.value[i][j], i);
+  static constexpr int held_sums = 16;
+  KOKKOS_INLINE_FUNCTION static SumPosition position_of(int lane, int n) {
+    return {row_of(lane, n / 4), lane % lane_cols * 4 + n % 4, n / 4};
   }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int i = 0; i < 4; ++i) ATTIKOS_UNROLL_DEVICE
-    for (int j = 0; j < 4; ++j)
-      f(row_of(lane, i), lane % lane_cols * 4 + j, sums.value[i][j], more.value[i][j], i);
+  template <class SumsOfLane>
+  KOKKOS_INLINE_FUNCTION static auto& at(SumsOfLane& sums, int n) {
+    return sums.value[n / 4][n % 4];
   }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(T (&numbers)[held_rows]) {

@@ -51,22 +51,13 @@ struct MmaFragments {
 
   static constexpr int held_rows = 2;
   KOKKOS_INLINE_FUNCTION static int row_of(int lane, int held) { return lane / 4 + 8 * held; }
-  template <class SumsOfLane, class F>
-  KOKKOS_INLINE_FUNCTION static void for_each(SumsOfLane& sums, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int j = 0; j < 2; ++j) ATTIKOS_UNROLL_DEVICE
-    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < 2; ++c)
-      f(row_of(lane, h), 8 * j + lane % 4 * 2 + c, sums.value[j][2 * h + c], h);
+  static constexpr int held_sums = 8;
+  KOKKOS_INLINE_FUNCTION static SumPosition position_of(int lane, int n) {
+    return {row_of(lane, n / 2 % 2), n / 4 * 8 + lane % 4 * 2 + n % 2, n / 2 % 2};
   }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int j = 0; j < 2; ++j) ATTIKOS_UNROLL_DEVICE
-    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < 2; ++c)
-      f(row_of(lane, h), 8 * j + lane % 4 * 2 + c, sums.value[j][2 * h + c],
-        more.value[j][2 * h + c], h);
+  template <class SumsOfLane>
+  KOKKOS_INLINE_FUNCTION static auto& at(SumsOfLane& sums, int n) {
+    return sums.value[n / 4][n % 4];
   }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(Sum (&numbers)[held_rows]) {
@@ -131,18 +122,13 @@ struct MmaFragments<double> {
 
   static constexpr int held_rows = 2;
   KOKKOS_INLINE_FUNCTION static int row_of(int lane, int held) { return lane / 4 + 8 * held; }
-  template <class SumsOfLane, class F>
-  KOKKOS_INLINE_FUNCTION static void for_each(SumsOfLane& sums, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < 2; ++c) f(row_of(lane, h), lane % 4 * 2 + c, sums.value[2 * h + c], h);
+  static constexpr int held_sums = 4;
+  KOKKOS_INLINE_FUNCTION static SumPosition position_of(int lane, int n) {
+    return {row_of(lane, n / 2), lane % 4 * 2 + n % 2, n / 2};
   }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION static void for_each_two(Sums& sums, Sums& more, int lane, F const& f) {
-    ATTIKOS_UNROLL_DEVICE
-    for (int h = 0; h < 2; ++h) ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < 2; ++c)
-      f(row_of(lane, h), lane % 4 * 2 + c, sums.value[2 * h + c], more.value[2 * h + c], h);
+  template <class SumsOfLane>
+  KOKKOS_INLINE_FUNCTION static auto& at(SumsOfLane& sums, int n) {
+    return sums.value[n];
   }
   template <class Join>
   KOKKOS_INLINE_FUNCTION static void join_rows(double (&numbers)[held_rows]) {
@@ -150,8 +136,9 @@ struct MmaFragments<double> {
   }
   KOKKOS_INLINE_FUNCTION static void store_left(Sums const& sums, double* p, FactorPlace place,
                                                 int lane) {
-    for_each(sums, lane,
-             [&](int row, int col, double x, int) { p[row * place.mn + col * place.k] = x; });
+    for_each_sum<MmaFragments>(sums, lane, [&](SumPosition where, double x) {
+      p[where.row * place.mn + where.col * place.k] = x;
+    });
   }
   static constexpr bool sums_make_left = false;
 };

@@ -122,6 +122,12 @@ struct RowStage {
   }
 };
 
+/// How rows of a tensor [batch, head, position, feature] are staged.
+template <class Stage>
+Stage stage_of(void const* data, std::int64_t const (&stride)[4]) {
+  return Stage(data, stride[3], {stride[0], stride[1], stride[2]});
+}
+
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
