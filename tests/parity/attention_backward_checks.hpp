@@ -38,7 +38,8 @@ struct BackwardCase {
   unsigned bias_broadcast = 0, mask_broadcast = 0;   ///< bit r: extent 1 in dimension r
   std::vector<int> lengths_q = {}, lengths_kv = {};  ///< empty: all
   std::vector<int> cu_q = {}, cu_kv = {};
-  double largest = 1;  ///< q and k are uniform in [-largest, largest]
+  double largest = 1;       ///< q and k are uniform in [-largest, largest]
+  double largest_dout = 1;  ///< and so is dout
 };
 
 inline std::string describe(BackwardCase const& p) {
@@ -256,7 +257,7 @@ struct BackwardOperandsIn {
     q.fill_uniform(random, -p.largest, p.largest);
     k.fill_uniform(random, -p.largest, p.largest);
     v.fill_uniform(random);
-    dout.fill_uniform(random);
+    dout.fill_uniform(random, -p.largest_dout, p.largest_dout);
     bias.fill(0);
     mask.fill_integers(random, p.mask ? 0 : 1, p.mask ? 2 : 1);
     slopes.fill(0);

@@ -22,6 +22,15 @@ TYPED_TEST(Attention, Shapes) {
   }
 }
 
+TYPED_TEST(Attention, WideHeads) {
+  for (auto algorithm : all_algorithms) {
+    check<TypeParam>({.shape = {1, 2, 1, 70, 131, 192, 128}, .options = {.algorithm = algorithm}});
+    check<TypeParam>({.shape = {1, 2, 1, 70, 131, 256, 256},
+                      .options = {.causal = true, .algorithm = algorithm}});
+    check<TypeParam>({.shape = {1, 1, 1, 67, 70, 20, 264}, .options = {.algorithm = algorithm}});
+  }
+}
+
 TYPED_TEST(Attention, CausalBothAlignments) {
   for (auto algorithm : all_algorithms) {
     for (auto alignment : {CausalAlignment::bottom_right, CausalAlignment::top_left}) {

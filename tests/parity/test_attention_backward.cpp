@@ -26,6 +26,23 @@ TYPED_TEST(AttentionBackward, Shapes) {
       {.shape = {2, 4, 1, 130, 263, 40, 24}, .options = {.determinism = Determinism::unordered}});
 }
 
+TYPED_TEST(AttentionBackward, WideHeads) {
+  check<TypeParam>({.shape = {1, 2, 1, 70, 131, 192, 128}});
+  check<TypeParam>({.shape = {1, 2, 1, 70, 131, 256, 256}, .options = {.causal = true}});
+  check<TypeParam>({.shape = {1, 1, 1, 67, 70, 20, 264}});
+}
+
+// Gradients of dot products that 16 bits could hold only in parts of something.
+TYPED_TEST(AttentionBackward, GradientsOfAnySize) {
+  check<TypeParam>({.shape = {1, 2, 1, 150, 263, 24, 20},
+                    .options = {.softmax_scale = 1.0 / 16384},
+                    .largest = 64});
+  check<TypeParam>({.shape = {1, 2, 1, 19, 5, 24, 20},
+                    .options = {.softmax_scale = 4},
+                    .largest = 0.0625,
+                    .largest_dout = 4096});
+}
+
 TYPED_TEST(AttentionBackward, CausalBothAlignments) {
   for (auto alignment : both_alignments) {
     for (auto const& shape : attention_shapes)

@@ -231,12 +231,17 @@ requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct ScratchShapes
 };
 
 template <class F>
-requires(F::lanes == 1 && sizeof(typename F::Element) != 8) struct GradientShapes<F> {
+requires(F::lanes == 1) struct GradientShapes<F> {
+  using Narrow = AttentionShape<F, 1, 2, 32, 64, 1>;
+  using Wide = AttentionShape<F, 1, 1, 48, 128, 1>;
+};
+template <class F>
+requires(F::lanes == 1 && sizeof(typename F::Element) != 8) struct GradientScratchShapes<F> {
   using Narrow = AttentionShape<F, 1, 1, 64, 64, 1>;
   using Wide = AttentionShape<F, 1, 2, 32, 128, 1>;
 };
 template <class F>
-requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct GradientShapes<F> {
+requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct GradientScratchShapes<F> {
   using Narrow = AttentionShape<F, 1, 2, 16, 64, 1>;
   using Wide = AttentionShape<F, 1, 1, 32, 128, 1>;
 };

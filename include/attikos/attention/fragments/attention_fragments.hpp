@@ -22,11 +22,11 @@ using AttentionFactor =
     std::conditional_t<std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>, float16,
                        T>;
 
-/// Whether a device has instructions for attention on T. Weights are rounded to the type of
-/// factors, which a result of 16 bits allows. What a functor multiplies them by may be of any size,
-/// of which float16 holds too little.
+/// Whether a device multiplies attention on T by instructions for 16 bits. Weights are rounded to
+/// the type of factors, which a result of 16 bits allows. What a functor multiplies them by may be
+/// of any size, of which float16 holds too little.
 template <class Exec, class T, class Out, class Functors>
-inline constexpr bool has_attention_in_registers = [] {
+inline constexpr bool rounds_attention_weights = [] {
   using Factor = AttentionFactor<T>;
   constexpr bool holds_weights = !(Functors::has_weight && std::is_same_v<Factor, float16>);
   if constexpr (multiplies_in_fragments<Exec> && sizeof(Out) == 2 && holds_weights &&
@@ -36,7 +36,12 @@ inline constexpr bool has_attention_in_registers = [] {
     return false;
 }();
 
-/// Whether that kernel has registers for the features of a head.
+/// Type in which attention is multiplied.
+template <class Exec, class T, class Out, class Functors>
+using ForwardFactor = std::conditional_t<rounds_attention_weights<Exec, T, Out, Functors>,
+                                         AttentionFactor<T>, AttentionAccumulator<T>>;
+
+/// Whether scores stay in registers. More features have no room there.
 inline bool takes_attention_in_registers(abi::AttentionArgs const& g) {
   return g.head_dim <= 128 && g.head_dim_v <= 128;
 }
@@ -47,11 +52,17 @@ struct AttentionShapes {
   using Narrow = AttentionShape<F, 4, 2, 64, 64, 2>;
   using Wide = AttentionShape<F, 4, 1, 64, 128, 2>;
 };
-/// Those by way of scratch, in which features are of values alone.
+/// Those by way of scratch, in which features are of values alone. A team has more of them where
+/// elements are small.
 template <class F>
 struct ScratchShapes {
   using Narrow = AttentionShape<F, 4, 1, 64, 64, 3>;
   using Wide = AttentionShape<F, 4, 1, 64, 128, 3>;
+};
+template <class F>
+requires(F::lanes > 1 && sizeof(typename F::Element) == 2) struct ScratchShapes<F> {
+  using Narrow = AttentionShape<F, 4, 1, 64, 128, 3>;
+  using Wide = AttentionShape<F, 4, 1, 64, 256, 2>;
 };
 template <class F>
 requires(F::lanes > 1 && sizeof(typename F::Element) == 8) struct ScratchShapes<F> {
@@ -76,11 +87,8 @@ void launch_attention_fragments(Exec const& exec, abi::AttentionArgs const& g,
 /// By what the portable flash kernel multiplies, by name; empty: by arithmetic that all have.
 template <class Exec, class T, class Out, class Functors>
 std::string attention_forward_instructions(abi::AttentionArgs const& g) {
-  if constexpr (has_attention_in_registers<Exec, T, Out, Functors>) {
-    if (takes_attention_in_registers(g)) return FragmentsFor<Exec, AttentionFactor<T>>::name;
-  }
   if constexpr (multiplies_in_fragments<Exec>)
-    return FragmentsFor<Exec, AttentionAccumulator<T>>::name;
+    return FragmentsFor<Exec, ForwardFactor<Exec, T, Out, Functors>>::name;
   else
     return attention_instructions<Exec, T, Functors>(g);
 }
@@ -88,9 +96,10 @@ std::string attention_forward_instructions(abi::AttentionArgs const& g) {
 /// Launches attention in fragments. Asynchronous on `exec`.
 template <class T, class Out, class Exec, class Functors>
 void attention_fragments(Exec const& exec, abi::AttentionArgs const& g, Functors const& functors) {
-  if constexpr (has_attention_in_registers<Exec, T, Out, Functors>) {
+  using F = FragmentsFor<Exec, ForwardFactor<Exec, T, Out, Functors>>;
+  if constexpr (rounds_attention_weights<Exec, T, Out, Functors>) {
     if (takes_attention_in_registers(g)) {
-      using Shapes = AttentionShapes<FragmentsFor<Exec, AttentionFactor<T>>>;
+      using Shapes = AttentionShapes<F>;
       auto const start = [&]<class Shape>(std::type_identity<Shape>) {
         launch_attention_fragments<AttentionInRegisters<Exec, Shape, T, Out, Functors>>(
             exec, g, functors, 1);
@@ -100,7 +109,7 @@ void attention_fragments(Exec const& exec, abi::AttentionArgs const& g, Functors
                  : start(std::type_identity<typename Shapes::Wide>{});
     }
   }
-  using Shapes = ScratchShapes<FragmentsFor<Exec, AttentionAccumulator<T>>>;
+  using Shapes = ScratchShapes<F>;
   auto const start = [&]<class Shape>(std::type_identity<Shape>) {
     using Kernel = AttentionByScratch<Exec, Shape, T, Out, Functors>;
     launch_attention_fragments<Kernel>(exec, g, functors, Kernel::feature_slices(g));

@@ -10,6 +10,7 @@
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/fragments/rows.hpp>
+#include <attikos/core/fragments/multiply.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -26,19 +27,16 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
   using Rows = RowStage<Element, T, Shape::features, Shape::pitch>;
   static_assert(F::sums_make_left);
   static constexpr int steps = Shape::features / F::depth;  ///< of a score's product
-  static constexpr int blocks_of_left = F::depth / F::cols;
-  static_assert(F::depth % F::cols == 0);
-
   using Queries = typename F::Left[Shape::fragments_m][steps];
 
   Rows stage_q, stage_k, stage_v;
   std::int64_t tiles_q;
 
   static constexpr int tile_size = Shape::keys * Shape::pitch;
+  static constexpr int queries_size = Shape::rows * Shape::pitch;
   static constexpr int scratch_size =
-      Base::head_size +
-      std::max(Base::finish_size, std::max(Shape::rows* Shape::pitch, 2 * tile_size) *
-                                      static_cast<int>(sizeof(Element)));
+      Base::head_size + std::max(Base::finish_size, std::max(queries_size, 2 * tile_size) *
+                                                        static_cast<int>(sizeof(Element)));
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     std::int64_t const groups = query_groups(g());
@@ -51,25 +49,10 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
     PerRow maximum, sum;
     Base::start(maximum, sum);
     Columns const first = next_tile(w, w.begin);
-    char* const rest = memory + Base::head_size;
     if (first.count > 0)
-      attend(team, w, first, reinterpret_cast<Element*>(rest), out, maximum, sum);
-    Base::finish(team, w, reinterpret_cast<Acc*>(rest), out, maximum, sum, 0);
-  }
-
-  KOKKOS_INLINE_FUNCTION void copy_keys(Work const& w, Columns const& tile, Element* to) const {
-    Base::with_keys(w.head, tile.first, 0, [&](auto const& rows) {
-      stage_k.template copy<Shape::keys, Shape::lanes>(
-          to, rows, tile.count, static_cast<int>(g().head_dim), w.lane_in_team);
-    });
-    commit_copies();
-  }
-  KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, Element* to) const {
-    Base::with_values(w.head, tile.first, 0, [&](auto const& rows) {
-      stage_v.template copy<Shape::keys, Shape::lanes>(
-          to, rows, tile.count, static_cast<int>(g().head_dim_v), w.lane_in_team);
-    });
-    commit_copies();
+      attend(team, w, first, reinterpret_cast<Element*>(memory + Base::head_size), out, maximum,
+             sum);
+    Base::finish(team, w, memory, out, maximum, sum, 0);
   }
 
   /// Goes through the keys. Those of the next tile come while values are multiplied, values while
@@ -80,61 +63,45 @@ struct AttentionInRegisters : FragmentRows<Exec, Shape, T, Out, Functors> {
     Element* const keys = memory;
     Element* const values = keys + tile_size;
     stage_q.template copy<Shape::rows, Shape::lanes>(
-        memory, [&](int n) { return w.head.q.at(w.row0 + n, 0); }, w.live,
+        memory, StridedRows<T>{w.head.q.at(w.row0, 0), w.head.q.row_stride}, w.live,
         static_cast<int>(g().head_dim), w.lane_in_team);
     commit_copies();
     wait_for_copies<0>();
     team.team_barrier();
     Queries queries;
-    Element const* const own =
-        memory + w.thread_row * Shape::pitch + F::left_offset(by_feature, w.lane);
-    ATTIKOS_UNROLL_DEVICE
-    for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
-    for (int s = 0; s < steps; ++s)
-      F::load_left(queries[i][s], own + i * F::rows * Shape::pitch + s * F::depth, by_feature);
+    load_held<F>(queries, memory + w.thread_row * Shape::pitch + F::left_offset(by_feature, w.lane),
+                 by_feature);
     team.team_barrier();
 
     Element const* const lane_keys = keys + F::right_offset(by_feature, w.lane);
     Element const* const lane_values = values + F::right_offset(by_key, w.lane);
-    copy_keys(w, tile, keys);
+    typename Base::template Source<false> const source_k(w.head);
+    typename Base::template Source<true> const source_v(w.head);
+    auto const copy_keys = [&](Columns const& from) {
+      source_k(from.first, 0, [&](auto const& rows) {
+        stage_k.template copy<Shape::keys, Shape::lanes>(
+            keys, rows, from.count, static_cast<int>(g().head_dim), w.lane_in_team);
+      });
+      commit_copies();
+    };
+    copy_keys(tile);
     while (tile.count > 0) {
       wait_for_copies<0>();
       team.team_barrier();  // keys are there, and nobody needs the values before
-      copy_values(w, tile, values);
+      source_v(tile.first, 0, [&](auto const& rows) {
+        stage_v.template copy<Shape::keys, Shape::lanes>(
+            values, rows, tile.count, static_cast<int>(g().head_dim_v), w.lane_in_team);
+      });
+      commit_copies();
       Scores scores = {};
-      ATTIKOS_UNROLL_DEVICE
-      for (int s = 0; s < steps; ++s) ATTIKOS_UNROLL_DEVICE
-      for (int j = 0; j < score_cols; ++j) {
-        typename F::Right right;
-        F::load_right(right, lane_keys + j * F::cols * Shape::pitch + s * F::depth, by_feature);
-        ATTIKOS_UNROLL_DEVICE
-        for (int i = 0; i < Shape::fragments_m; ++i)
-          F::multiply_add(scores[i][j], queries[i][s], right);
-      }
+      multiply_held<F>(queries, lane_keys, by_feature, scores);
       Base::score(w, tile, scores);
       Base::add_weights(w, tile, scores, out, maximum, sum);
       Columns const next = next_tile(w, tile.first + Shape::keys);
       wait_for_copies<0>();
       team.team_barrier();  // values are there, and nobody needs the keys
-      if (next.count > 0) copy_keys(w, next, keys);
-      ATTIKOS_UNROLL_DEVICE
-      for (int k = 0; k < Shape::keys / F::depth; ++k) {
-        typename F::Left left[Shape::fragments_m];
-        ATTIKOS_UNROLL_DEVICE
-        for (int i = 0; i < Shape::fragments_m; ++i) {
-          typename F::Sums block[blocks_of_left];
-          ATTIKOS_UNROLL_DEVICE
-          for (int b = 0; b < blocks_of_left; ++b) block[b] = scores[i][k * blocks_of_left + b];
-          F::left_of(left[i], block);
-        }
-        ATTIKOS_UNROLL_DEVICE
-        for (int j = 0; j < out_cols; ++j) {
-          typename F::Right right;
-          F::load_right(right, lane_values + k * F::depth * Shape::pitch + j * F::cols, by_key);
-          ATTIKOS_UNROLL_DEVICE
-          for (int i = 0; i < Shape::fragments_m; ++i) F::multiply_add(out[i][j], left[i], right);
-        }
-      }
+      if (next.count > 0) copy_keys(next);
+      multiply_sums<F>(scores, lane_values, by_key, out);
       tile = next;
     }
   }

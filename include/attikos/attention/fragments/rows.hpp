@@ -16,6 +16,17 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
+/// Rows of keys or values in pages, from key `first` and feature c0 on.
+template <class Head, bool OfValues>
+struct PagedRows {
+  Head const* head;
+  std::int64_t first, c0;
+  KOKKOS_INLINE_FUNCTION auto const* operator()(int n) const {
+    return OfValues ? head->value(first + n) + c0 * head->v.col_stride
+                    : head->key(first + n) + c0 * head->k.col_stride;
+  }
+};
+
 /// Base of kernel bodies: one team computes one tile of query rows of one head.
 template <class Exec, class TileShape, class T, class Out, class Functors>
 struct FragmentRows
@@ -55,7 +66,8 @@ struct FragmentRows
     return Base::work_at(team, head, where.row0, head.rows);
   }
 
-  /// Scores become weights, and the sums so far follow the largest score.
+  /// Scores become weights, and the sums so far follow the largest score. A lane's `sum` is of its
+  /// own weights.
   KOKKOS_INLINE_FUNCTION void add_weights(Work const& w, Columns const& tile, Scores& scores,
                                           Outputs& out, PerRow& maximum, PerRow& sum) const {
     PerRow shift, factor, total;
@@ -92,7 +104,6 @@ struct FragmentRows
     });
     ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Shape::fragments_m; ++i) {
-      F::template join_rows<AddNumbers>(total[i]);
       ATTIKOS_UNROLL_DEVICE
       for (int r = 0; r < F::held_rows; ++r) sum[i][r] = sum[i][r] * factor[i][r] + total[i][r];
       ATTIKOS_UNROLL_DEVICE
@@ -103,33 +114,39 @@ struct FragmentRows
     (void)tile;
   }
 
-  /// Calls copy(rows), in which rows(n) is where feature c0 of key first + n begins.
-  template <class Copy>
-  KOKKOS_INLINE_FUNCTION static void with_keys(Head const& head, std::int64_t first,
-                                               std::int64_t c0, Copy const& copy) {
-    if (head.pages == nullptr)
-      copy(StridedRows<T>{head.k.at(first, c0), head.k.row_stride});
-    else
-      copy([&](int n) { return head.key(first + n) + c0 * head.k.col_stride; });
-  }
-  /// The same of values.
-  template <class Copy>
-  KOKKOS_INLINE_FUNCTION static void with_values(Head const& head, std::int64_t first,
-                                                 std::int64_t c0, Copy const& copy) {
-    if (head.pages == nullptr)
-      copy(StridedRows<T>{head.v.at(first, c0), head.v.row_stride});
-    else
-      copy([&](int n) { return head.value(first + n) + c0 * head.v.col_stride; });
-  }
+  /// Where keys lie, or values: what each tile asks of the head, kept in registers.
+  template <bool OfValues>
+  struct Source {
+    Head const& head;
+    Block<T const> block;
+    bool paged;
 
-  /// Writes columns [col0, col0 + features) of out, and the rows' log-sum-exp with the first.
-  KOKKOS_INLINE_FUNCTION void finish(Team const& team, Work const& w, Acc* memory,
-                                     Outputs const& out, PerRow const& maximum, PerRow const& sum,
+    KOKKOS_INLINE_FUNCTION explicit Source(Head const& h)
+        : head(h), block(OfValues ? h.v : h.k), paged(h.pages != nullptr) {}
+
+    /// Calls copy(rows), in which rows(n) is where feature c0 of key first + n begins.
+    template <class Copy>
+    KOKKOS_INLINE_FUNCTION void operator()(std::int64_t first, std::int64_t c0,
+                                           Copy const& copy) const {
+      if (paged)
+        copy(PagedRows<Head, OfValues>{&head, first, c0});
+      else
+        copy(StridedRows<T>{block.at(first, c0), block.row_stride});
+    }
+  };
+
+  /// Writes, by way of what lies behind the head in `memory`, columns [col0, col0 + features) of
+  /// out, and the rows' log-sum-exp with the first.
+  KOKKOS_INLINE_FUNCTION void finish(Team const& team, Work const& w, char* memory,
+                                     Outputs const& out, PerRow const& maximum, PerRow& sum,
                                      std::int64_t col0) const {
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) F::template join_rows<AddNumbers>(sum[i]);
+    Base::tell_nan(out, w.lane, memory);
     SoftmaxState<Acc> state{};
-    state.out = memory;
+    state.out = reinterpret_cast<Acc*>(memory + Base::head_size);
     state.ldo = Shape::finish_pitch;
-    state.maximum = memory + Shape::finish_size;
+    state.maximum = state.out + Shape::finish_size;
     state.sum = state.maximum + Shape::rows;
     for (int first = 0; first < Shape::features; first += Shape::finish_features) {
       std::int64_t const left = g().head_dim_v - col0 - first;
@@ -147,7 +164,8 @@ struct FragmentRows
       }
       team.team_barrier();
       int const cols = static_cast<int>(clamp_index(left, 0, Shape::finish_features));
-      repair_rows(team, g(), functors, w.head, w.row0, w.live, state, col0 + first, cols);
+      if (Base::has_nan(memory))
+        repair_rows(team, g(), functors, w.head, w.row0, w.live, state, col0 + first, cols);
       team.team_barrier();
       store_attention_rows<Traits>(team, g(), w.head, w.row0, w.rows, state, col0 + first, cols);
     }

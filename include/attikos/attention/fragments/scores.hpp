@@ -48,23 +48,42 @@ struct FragmentScores {
   /// What a team works on. No rows: nothing.
   struct Work {
     Head const& head;
-    std::int64_t row0;                 ///< of the tile, in its sequence
-    int rows = 0, live = 0;            ///< rows of the tile, and those that have pairs
-    std::int64_t begin = 0, last = 0;  ///< columns that any of them sees
-    int thread_row = 0;                ///< where the thread's rows begin
+    std::int64_t row0;                            ///< of the tile, in its sequence
+    int rows = 0, live = 0;                       ///< rows of the tile, and those that have pairs
+    std::int64_t begin = 0, last = 0;             ///< columns that any of them sees
+    std::int64_t whole_begin = 0, whole_end = 0;  ///< those that all of a whole tile's see
+    int thread_row = 0;                           ///< where the thread's rows begin
     int lane = 0, lane_in_team = 0;
     bool terms = false;  ///< whether more than a scale and ranges of columns makes the scores
   };
-  /// Scratch for the head, which would take registers that sums need.
-  static constexpr int head_size = static_cast<int>((sizeof(Head) + 63) / 64 * 64);
+  /// Scratch for the head, which would take registers that sums need, and what a team says.
+  struct OfTeam {
+    Head head;
+    bool has_nan;  ///< among the sums
+  };
+  static constexpr int head_size = static_cast<int>((sizeof(OfTeam) + 63) / 64 * 64);
 
   /// Puts the head of a sequence's queries into `memory`. Nobody reads another one there.
   template <class Team>
   KOKKOS_INLINE_FUNCTION Head const& put_head(Team const& team, QueryRows const& sequence,
                                               std::int64_t head, char* memory) const {
-    if (lane_in_team<F>(team) == 0) ::new (static_cast<void*>(memory)) Head(args, sequence, head);
+    if (lane_in_team<F>(team) == 0)
+      ::new (static_cast<void*>(memory)) OfTeam{Head(args, sequence, head), false};
     team.team_barrier();
-    return *reinterpret_cast<Head const*>(memory);
+    return reinterpret_cast<OfTeam const*>(memory)->head;
+  }
+  /// Tells the team that behind the next barrier of a NaN among this lane's sums.
+  KOKKOS_INLINE_FUNCTION static void tell_nan(typename Shape::Outputs const& out, int lane,
+                                              char* memory) {
+    bool found = false;
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < Shape::features / F::cols; ++j)
+      for_each_sum<F>(out[i][j], lane, [&](SumPosition, Acc x) { found = found || x != x; });
+    if (found) reinterpret_cast<OfTeam*>(memory)->has_nan = true;
+  }
+  KOKKOS_INLINE_FUNCTION static bool has_nan(char const* memory) {
+    return reinterpret_cast<OfTeam const*>(memory)->has_nan;
   }
 
   /// The part of a team at the tile of `head` that begins at `row0`, of `count` rows.
@@ -82,6 +101,8 @@ struct FragmentScores {
     if (w.live > 0) {
       w.last = end_of(head, row0 + w.live - 1);
       w.begin = begin_of(head, row0) / Shape::keys * Shape::keys;
+      w.whole_begin = begin_of(head, row0 + w.live - 1);
+      if (w.live == Shape::rows) w.whole_end = end_of(head, row0);
     }
     return w;
   }
@@ -111,9 +132,7 @@ struct FragmentScores {
   }
   /// Whether lengths, causal masks and windows leave all pairs of a tile.
   KOKKOS_INLINE_FUNCTION static bool is_whole(Work const& w, Columns const& tile) {
-    return tile.count == Shape::keys && w.live == Shape::rows &&
-           end_of(w.head, w.row0) - tile.first >= Shape::keys &&
-           begin_of(w.head, w.row0 + w.live - 1) <= tile.first;
+    return tile.first >= w.whole_begin && tile.first + Shape::keys <= w.whole_end;
   }
 
   /// Where a score lies: row and column in the tile, the lane's fragment and row of it, and its

@@ -17,8 +17,8 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// Kernel body. Queries, keys and values come into scratch in steps, one ahead of what multiplies
-/// them. A team has one slice of the values' features: more than registers have sums for are
-/// several teams', each of which computes the scores.
+/// them. Weights are rounded to the type of factors. A team has one slice of the values' features:
+/// more than registers have sums for are several teams', each of which computes the scores.
 template <class Exec, class Shape, class T, class Out, class Functors>
 struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   using Base = FragmentRows<Exec, Shape, T, Out, Functors>;
@@ -26,7 +26,6 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Outputs;
   using typename Base::PerRow, typename Base::Scores, typename Base::Team, typename Base::Work;
   using Element = typename F::Element;
-  static_assert(std::is_same_v<Element, Acc>);
   static constexpr int depth = 64 / static_cast<int>(sizeof(Element));  ///< of a step
   using Queries = SliceStage<F, T, Shape::rows, depth>;
   using Keys = SliceStage<F, T, Shape::keys, depth>;
@@ -58,10 +57,10 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     PerRow maximum, sum;
     Base::start(maximum, sum);
     Columns const first = next_tile(w, w.begin);
-    char* const rest = memory + Base::head_size;
     if (first.count > 0)
-      attend(team, w, first, col0, reinterpret_cast<Element*>(rest), out, maximum, sum);
-    Base::finish(team, w, reinterpret_cast<Acc*>(rest), out, maximum, sum, col0);
+      attend(team, w, first, col0, reinterpret_cast<Element*>(memory + Base::head_size), out,
+             maximum, sum);
+    Base::finish(team, w, memory, out, maximum, sum, col0);
   }
 
   /// Teams for a tile of queries, at least one.
@@ -77,7 +76,8 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
     int const left = static_cast<int>(g().head_dim) - c0;
     stage_q.template copy<Shape::lanes>(
         to, StridedRows<T>{head.q.at(w.row0, c0), head.q.row_stride}, w.live, left, w.lane_in_team);
-    Base::with_keys(head, tile.first, c0, [&](auto const& rows) {
+    typename Base::template Source<false> const keys(head);
+    keys(tile.first, c0, [&](auto const& rows) {
       stage_k.template copy<Shape::lanes>(to + Queries::size, rows, tile.count, left,
                                           w.lane_in_team);
     });
@@ -87,7 +87,8 @@ struct AttentionByScratch : FragmentRows<Exec, Shape, T, Out, Functors> {
   KOKKOS_INLINE_FUNCTION void copy_values(Work const& w, Columns const& tile, int n0,
                                           std::int64_t col0, Element* to) const {
     int const cols = static_cast<int>(clamp_index(g().head_dim_v - col0, 0, Shape::features));
-    Base::with_values(w.head, tile.first + n0, col0, [&](auto const& rows) {
+    typename Base::template Source<true> const values(w.head);
+    values(tile.first + n0, col0, [&](auto const& rows) {
       stage_v.template copy<depth, Shape::lanes>(to, rows, tile.count - n0, cols, w.lane_in_team);
     });
     commit_copies();

@@ -43,6 +43,59 @@ KOKKOS_INLINE_FUNCTION void multiply_staged(typename F::Element const* a, Factor
   }
 }
 
+/// Loads factors A, which begin i fragments of rows and s of k behind `a`, offset included.
+template <class F, int FragmentsM, int Steps>
+KOKKOS_INLINE_FUNCTION void load_held(typename F::Left (&left)[FragmentsM][Steps],
+                                      typename F::Element const* a, FactorPlace place_a) {
+  ATTIKOS_UNROLL_DEVICE
+  for (int i = 0; i < FragmentsM; ++i) ATTIKOS_UNROLL_DEVICE
+  for (int s = 0; s < Steps; ++s)
+    F::load_left(left[i][s], a + i * F::rows * place_a.mn + s * F::depth * place_a.k, place_a);
+}
+
+/// sums[i][j] += A_i · B_j of factors A that a thread holds, `Steps` of them along k.
+template <class F, int FragmentsM, int Steps, int FragmentsN>
+KOKKOS_INLINE_FUNCTION void multiply_held(typename F::Left const (&left)[FragmentsM][Steps],
+                                          typename F::Element const* b, FactorPlace place_b,
+                                          typename F::Sums (&sums)[FragmentsM][FragmentsN]) {
+  ATTIKOS_UNROLL_DEVICE
+  for (int s = 0; s < Steps; ++s) ATTIKOS_UNROLL_DEVICE
+  for (int j = 0; j < FragmentsN; ++j) {
+    typename F::Right right;
+    F::load_right(right, b + j * F::cols * place_b.mn + s * F::depth * place_b.k, place_b);
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < FragmentsM; ++i) F::multiply_add(sums[i][j], left[i][s], right);
+  }
+}
+
+/// sums[i][j] += P_i · B_j of what is itself sums, `Blocks` of them along k, rounded as factors
+/// are.
+template <class F, int FragmentsM, int Blocks, int FragmentsN>
+KOKKOS_INLINE_FUNCTION void multiply_sums(typename F::Sums const (&p)[FragmentsM][Blocks],
+                                          typename F::Element const* b, FactorPlace place_b,
+                                          typename F::Sums (&sums)[FragmentsM][FragmentsN]) {
+  static_assert(F::sums_make_left && F::depth % F::cols == 0);
+  constexpr int of_left = F::depth / F::cols;
+  ATTIKOS_UNROLL_DEVICE
+  for (int k = 0; k < Blocks / of_left; ++k) {
+    typename F::Left left[FragmentsM];
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < FragmentsM; ++i) {
+      typename F::Sums block[of_left];
+      ATTIKOS_UNROLL_DEVICE
+      for (int n = 0; n < of_left; ++n) block[n] = p[i][k * of_left + n];
+      F::left_of(left[i], block);
+    }
+    ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < FragmentsN; ++j) {
+      typename F::Right right;
+      F::load_right(right, b + j * F::cols * place_b.mn + k * F::depth * place_b.k, place_b);
+      ATTIKOS_UNROLL_DEVICE
+      for (int i = 0; i < FragmentsM; ++i) F::multiply_add(sums[i][j], left[i], right);
+    }
+  }
+}
+
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

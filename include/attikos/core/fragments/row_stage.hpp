@@ -53,10 +53,54 @@ struct RowStage {
   template <int Rows, int Threads, class Row>
   KOKKOS_INLINE_FUNCTION void copy(T* to, Row const& row, int row_end, int col_end,
                                    int thread) const {
+    if constexpr (copies_whole<Rows, Threads, Row>) {
+      if (width == most && row_end >= Rows)
+        return copy_whole<Rows, Threads>(to, row, col_end, thread);
+    }
+    copy_any<Rows, Threads>(*this, to, row, row_end, col_end, thread);
+  }
+
+  static KOKKOS_INLINE_FUNCTION T converted(Stored x) {
+    if constexpr (std::is_same_v<T, Stored>)
+      return x;
+    else
+      return nearest_element<T>(element_value<float>(x));
+  }
+
+ private:
+  static KOKKOS_INLINE_FUNCTION int whole(int left, int most_of_it) {
+    return left < 0 ? 0 : left < most_of_it ? left : most_of_it;
+  }
+  /// Whether all copies of a thread may lie at the same place of rows that follow one another.
+  template <int Rows, int Threads, class Row>
+  static constexpr bool copies_whole = [] {
+    if constexpr (std::is_same_v<T, Stored> && std::is_same_v<Row, StridedRows<Stored>>) {
+      constexpr int chunks = Cols / most;
+      if constexpr (Threads % chunks == 0) return Rows % (Threads / chunks) == 0;
+    }
+    return false;
+  }();
+  template <int Rows, int Threads>
+  KOKKOS_INLINE_FUNCTION void copy_whole(T* to, StridedRows<Stored> const& row, int col_end,
+                                         int thread) const {
+    constexpr int chunks = Cols / most, step = Threads / chunks;
+    int const col = thread % chunks * most, first = thread / chunks;
+    int const bytes = whole(col_end - col, most) * static_cast<int>(sizeof(T));
+    Stored const* from = bytes > 0 ? row(first) + col : row.data;
+    std::int64_t const apart = bytes > 0 ? step * row.stride : 0;
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Rows / step; ++i, from += apart)
+      copy_to_scratch<16>(to + (first + i * step) * Pitch + col, from, bytes);
+  }
+
+  /// Rows of all kinds. A function of its own, that kernels share and that takes none of the
+  /// registers of what they multiply in. No member: it would want the kernel's arguments in memory.
+  template <int Rows, int Threads, class Row>
+  ATTIKOS_DO_NOT_INLINE_DEVICE static KOKKOS_FUNCTION void copy_any(RowStage stage, T* to, Row row,
+                                                                    int row_end, int col_end,
+                                                                    int thread) {
     if constexpr (std::is_same_v<T, Stored>) {
-      if constexpr (Threads % (Cols / most) == 0) {
-        if (width == most) return copy_widest<Rows, Threads>(to, row, row_end, col_end, thread);
-      }
+      int const width = stage.width;
       if (width > 1) {
         ATTIKOS_DO_NOT_UNROLL_DEVICE
         for (int i = thread; i < Rows * Cols / width; i += Threads) {
@@ -80,44 +124,7 @@ struct RowStage {
     for (int i = thread; i < Rows * Cols; i += Threads) {
       int const n = i / Cols, col = i % Cols;
       bool const inside = n < row_end && col < col_end;
-      to[n * Pitch + col] = inside ? converted(row(n)[col * stride]) : T{};
-    }
-  }
-
-  static KOKKOS_INLINE_FUNCTION T converted(Stored x) {
-    if constexpr (std::is_same_v<T, Stored>)
-      return x;
-    else
-      return nearest_element<T>(element_value<float>(x));
-  }
-
- private:
-  static KOKKOS_INLINE_FUNCTION int whole(int left, int most_of_it) {
-    return left < 0 ? 0 : left < most_of_it ? left : most_of_it;
-  }
-  template <int Rows, int Threads, class Row>
-  KOKKOS_INLINE_FUNCTION void copy_widest(T* to, Row const& row, int row_end, int col_end,
-                                          int thread) const {
-    constexpr int chunks = Cols / most, step = Threads / chunks;
-    int const col = thread % chunks * most, first = thread / chunks;
-    int const bytes = whole(col_end - col, most) * static_cast<int>(sizeof(T));
-    if constexpr (std::is_same_v<Row, StridedRows<Stored>> && Rows % step == 0) {
-      Stored const* from = bytes > 0 ? row(first) + col : row.data;
-      std::int64_t const apart = bytes > 0 ? step * row.stride : 0;
-      if (row_end >= Rows) {
-        ATTIKOS_UNROLL_DEVICE
-        for (int i = 0; i < Rows / step; ++i, from += apart)
-          copy_to_scratch<16>(to + (first + i * step) * Pitch + col, from, bytes);
-        return;
-      }
-    }
-    ATTIKOS_UNROLL_DEVICE
-    for (int i = 0; i < (Rows + step - 1) / step; ++i) {
-      int const n = first + i * step;
-      if (Rows % step != 0 && n >= Rows) return;
-      bool const inside = n < row_end && bytes > 0;
-      copy_to_scratch<16>(to + n * Pitch + col, inside ? row(n) + col : nullptr,
-                          inside ? bytes : 0);
+      to[n * Pitch + col] = inside ? converted(row(n)[col * stage.stride]) : T{};
     }
   }
 };
