@@ -25,7 +25,7 @@ set(ATTIKOS_CUDA_ARCHITECTURES "" CACHE STRING
 # Sources by the names of their files without folder and .cu; a name stands for all that begin with it and `_` too.
 set(ATTIKOS_CUDA_LEAVE_OUT "" CACHE STRING
     "Sources of the companion that are not compiled, such as attention_sm80;gemm_sm90_f8; their kernels refuse every call")
-option(ATTIKOS_CUDA_QUICK "Compile one type of each CUDA family, for one architecture: for checks, not for use" OFF)
+option(ATTIKOS_CUDA_QUICK "Compile one type of each CUDA family, for one architecture, and portable kernels to PTX: for checks, not for use" OFF)
 set(ATTIKOS_CUDA_WHOLE "" CACHE STRING
     "Sources that a quick build compiles for all of their architectures nevertheless")
 

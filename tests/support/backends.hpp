@@ -29,8 +29,12 @@ using ExecutionSpaces = List<Kokkos::DefaultExecutionSpace>;
 using FloatingTypes = List<double, float, float16, bfloat16>;
 
 /// `HostTypes` where all types go one way; every floating-point type where a device's kernels run,
-/// which have ways of their own for some.
-#if defined(KOKKOS_ENABLE_CUDA) || defined(ATTIKOS_TEST_DEVICE_ON_HOST)
+/// which have ways of their own for some. Where a host runs them, `usual` cases have those of
+/// arithmetic and of matrix instructions.
+#if defined(ATTIKOS_TEST_DEVICE_ON_HOST) && !defined(ATTIKOS_TEST_ALL_CASES)
+template <class HostTypes>
+using TypesOfWays = List<float, bfloat16>;
+#elif defined(KOKKOS_ENABLE_CUDA) || defined(ATTIKOS_TEST_DEVICE_ON_HOST)
 template <class HostTypes>
 using TypesOfWays = FloatingTypes;
 #else
