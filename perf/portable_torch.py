@@ -14,6 +14,8 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
   gradients  the same
   functors   a bias by distance in a score functor beside the call without
   random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
+  rows       norms, softmax and their gradients: given shapes and as many of a seed, of any length up to 16384 and, for
+             gradients, half of them above 8192, some with padded rows or an odd base; beside PyTorch and a copy of 1 GiB
 """
 
 import argparse
@@ -24,7 +26,7 @@ import statistics
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import TYPES, context, times
+from companion_torch import TYPES, context, copy_call, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BATCH, HEADS = 2, 16
@@ -34,7 +36,7 @@ BACK_ENDS = {
     torch.float32: ("efficient", SDPBackend.EFFICIENT_ATTENTION),
     torch.float64: ("math", SDPBackend.MATH),
 }
-FAMILIES = ("products", "attention", "gradients", "functors", "random")
+FAMILIES = ("products", "attention", "gradients", "functors", "random", "rows")
 
 
 class Portable:
@@ -74,6 +76,22 @@ class Portable:
             )  # fmt: skip
 
         run.operands = *tensors, lse
+        return run
+
+
+    def rows(self, family, x, dout, out, vectors):
+        """A function of rows; `vectors`: weight, bias, dweight and dbias."""
+        tensors = x, dout, out, *vectors
+        pointers = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
+        strides = (ctypes.c_int64 * 3)(*(t.stride(0) for t in tensors[:3]))
+        rows, columns = (ctypes.c_int64(n) for n in x.shape)
+
+        def run():
+            self._checked(
+                self.library.attikos_perf_portable_rows, family.encode(), TYPES[x.dtype], pointers, rows, columns, strides
+            )  # fmt: skip
+
+        run.operands = tensors
         return run
 
 
@@ -150,6 +168,48 @@ def attention_case(
         return {**result(family, dtype, operations, mine, theirs, name, **what), "error": difference}
 
 
+def rows_case(ours, family, dtype, rows, columns, pad=0, base=0):
+    """`pad`: what rows are longer than they need be; `base`: elements in front of the first."""
+
+    def matrix():
+        whole = normal((base + rows * (columns + pad),), dtype)
+        return whole[base:].view(rows, columns + pad)[:, :columns]
+
+    x, dout, out = matrix(), matrix(), matrix()
+    weight, bias, dweight, dbias = vectors = [normal((columns,), dtype) for _ in range(4)]
+    if family == "softmax_backward":
+        x.copy_(torch.softmax(x, -1))
+    mine = ours.rows(family, x, dout, out, vectors)
+    shape = (columns,)
+    rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+    mean = x.float().mean(-1, keepdim=True)
+    inverse = torch.rsqrt(x.float().var(-1, keepdim=True, correction=0) + 1e-5)
+    aten = torch.ops.aten
+    theirs = {
+        "rms_norm": lambda: functional.rms_norm(x, shape, weight, 1e-6),
+        "layer_norm": lambda: functional.layer_norm(x, shape, weight, bias),
+        "softmax": lambda: torch.softmax(x, -1),
+        "rms_norm_backward": lambda: aten._fused_rms_norm_backward(dout, x, shape, rstd, weight, [True, True]),
+        "layer_norm_backward": lambda: aten.native_layer_norm_backward(
+            dout, x, shape, mean, inverse, weight, bias, [True, True, True]
+        ),
+        "softmax_backward": lambda: aten._softmax_backward_data(dout, x, -1, dtype),
+    }[family]  # fmt: skip
+    mine()
+    wanted = theirs()
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    difference = max(error(a, b) for a, b in zip((out, dweight, dbias), wanted))
+    copy, copied = copy_call()
+    seconds, of_peer, of_copy = times([mine, theirs, copy], rounds=3, budget_ms=1.0)
+    moved = (3 if "backward" in family else 2) * x.numel() * x.element_size()
+    return {
+        "family": "rows", "function": family, "dtype": str(dtype).removeprefix("torch."), "rows": rows,
+        "columns": columns, "pad": pad, "base": base, "peer": "torch", "us": round(seconds * 1e6, 2),
+        "of copy": round(moved / seconds / (copied / of_copy), 3), "ratio": round(of_peer / seconds, 3),
+        "error": difference,
+    }  # fmt: skip
+
+
 def cases(ours, families, seed, count):
     if "products" in families:
         for dtype, sizes in (
@@ -175,6 +235,8 @@ def cases(ours, families, seed, count):
         for dtype in (torch.bfloat16, torch.float32):
             for backward in (False, True):
                 yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=True)
+    if "rows" in families:
+        yield from row_cases(ours, seed, count)
     if "random" in families:
         draw = random.Random(seed)
         for i in range(count):
@@ -191,15 +253,43 @@ def cases(ours, families, seed, count):
             )
 
 
+ROWS = {
+    "rms_norm": ((13015, 5684), (16384, 4096), (16384, 4095)),
+    "layer_norm": ((13015, 5684), (16384, 4096), (16384, 4095)),
+    "softmax": ((16384, 4096), (16384, 4095), (7533, 3239)),
+    "rms_norm_backward": ((16384, 4096), (16384, 4095), (8192, 8192), (21382, 10864), (4096, 16384)),
+    "layer_norm_backward": ((16384, 4096), (16384, 4095), (8192, 8192), (4096, 12981), (4096, 16384)),
+    "softmax_backward": ((16384, 4096), (16384, 4095), (4096, 12981), (4096, 16384)),
+}
+
+
+def row_cases(ours, seed, count):
+    for family, shapes in ROWS.items():
+        for shape in shapes:
+            yield rows_case(ours, family, torch.bfloat16, *shape)
+        draw = random.Random(f"{family} {seed}")
+        for i in range(count):
+            dtype = draw.choice((torch.bfloat16, torch.bfloat16, torch.float32))
+            least = 13 if "backward" in family and i % 2 else 6
+            columns = int(2 ** draw.uniform(least, 14))
+            rows = int(2 ** draw.uniform(25, 27)) // columns
+            yield rows_case(ours, family, dtype, rows, columns, draw.choice((0, 0, 1, 3)), draw.choice((0, 0, 1, 4)))
+
+
 def summary(report):
     groups = {}
     for case in report["cases"]:
+        if case["family"] == "rows":
+            long = "long" if case["columns"] > 8192 else "short"
+            groups.setdefault((case["function"], long, case["dtype"], "copy"), []).append(case["of copy"])
+            groups.setdefault((case["function"], long, case["dtype"], case["peer"]), []).append(case["ratio"])
+            continue
         kind = "product" if "m" in case else "attention"
         groups.setdefault((case["family"], kind, case["dtype"], case["peer"]), []).append(case["ratio"])
     for (family, kind, dtype, peer), ratios in groups.items():
         ordered = sorted(ratios)
         print(
-            f"{family:10s} {kind:9s} {dtype:9s} of {peer:9s} {len(ordered):3d} cases: mean "
+            f"{family:19s} {kind:9s} {dtype:9s} of {peer:9s} {len(ordered):3d} cases: mean "
             f"{statistics.geometric_mean(ordered):.3f}, tenth percentile {ordered[len(ordered) // 10]:.3f}, "
             f"worst {ordered[0]:.3f}"
         )
