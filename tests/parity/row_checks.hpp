@@ -48,6 +48,11 @@ struct RowCase {
   std::int64_t row_step = 1, column_step = 1;  ///< of long rows and many, some are compared
 };
 
+/// The layout of a vector along the rows: neighbors, behind an odd base too, where those of x are.
+inline Layout vector_layout(RowCase const& p) {
+  return p.x == Layout::right || p.x == Layout::padded ? p.x : Layout::strided;
+}
+
 inline std::string describe(RowCase const& p) {
   std::ostringstream text;
   text << "[" << p.batch << ", " << p.rows << ", " << p.hidden << "] layouts " << layout_name(p.x)
@@ -92,6 +97,22 @@ void for_long_row_cases(Check const& check) {
                 .row_step = 59,
                 .column_step = 101});
   check(RowCase{.batch = 1, .rows = 2, .hidden = 20000, .in_place = true, .column_step = 333});
+  // The same where rows begin and end between the places that 16 bytes move from.
+  check(RowCase{.batch = 1, .rows = many(2300), .hidden = 1031, .row_step = 97, .column_step = 3});
+  check(RowCase{.batch = 1,
+                .rows = many(300),
+                .hidden = 8191,
+                .x = Layout::padded,
+                .in_place = true,
+                .row_step = 59,
+                .column_step = 13});
+  check(RowCase{.batch = 1,
+                .rows = many(300),
+                .hidden = 16383,
+                .out = Layout::padded,
+                .row_step = 89,
+                .column_step = 29});
+  check(RowCase{.batch = 1, .rows = 2, .hidden = 20001, .x = Layout::padded, .column_step = 31});
   check(RowCase{.batch = 1, .rows = 2, .hidden = 9001, .column_step = 250});
   check(RowCase{.batch = 1,
                 .rows = 3,
@@ -99,6 +120,23 @@ void for_long_row_cases(Check const& check) {
                 .x = Layout::strided,
                 .out = Layout::left,
                 .column_step = 300});
+}
+
+/// Rows of gradients that a device holds in registers, by more elements to a lane the longer they
+/// are, and that it goes through in tiles; several rows to a sum, beginning anywhere. Whose bounds
+/// take long may keep to the steps.
+template <class Exec, class Check>
+void for_long_gradient_cases(Check const& check) {
+  std::int64_t const rows = is_host_space<Exec> ? 2 : 40;
+  for (std::int64_t hidden : {4097, 8192, 8193, 16384, 16383, 16400, 16385})
+    check(RowCase{.batch = 1, .rows = rows, .hidden = hidden, .row_step = 13, .column_step = 113});
+  for (std::int64_t hidden : {8190, 12808, 16390})
+    check(RowCase{.batch = 1,
+                  .rows = rows,
+                  .hidden = hidden,
+                  .x = Layout::padded,
+                  .row_step = 13,
+                  .column_step = 113});
 }
 
 /// Runs `op(x view, out view)` for one case; afterwards x holds the inputs and `out` the results.

@@ -14,7 +14,7 @@ void check_layer_norm(RowCase const& p, double shift, double eps) {
   using T = typename C::T;
   using Exec = typename C::Exec;
   Tensor<T, 3, Exec> x({p.batch, p.rows, p.hidden}, p.x), out({p.batch, p.rows, p.hidden}, p.out);
-  Tensor<T, 1, Exec> weight({p.hidden}, Layout::strided), bias({p.hidden});
+  Tensor<T, 1, Exec> weight({p.hidden}, vector_layout(p)), bias({p.hidden});
   Random random(static_cast<std::uint64_t>(p.hidden + 1));
   x.fill_uniform(random, shift - 1, shift + 1);
   weight.fill_uniform(random);
@@ -68,7 +68,7 @@ void check_rms_norm(RowCase const& p, double largest, double eps) {
   using T = typename C::T;
   using Exec = typename C::Exec;
   Tensor<T, 3, Exec> x({p.batch, p.rows, p.hidden}, p.x), out({p.batch, p.rows, p.hidden}, p.out);
-  Tensor<T, 1, Exec> weight({p.hidden}, Layout::strided);
+  Tensor<T, 1, Exec> weight({p.hidden}, vector_layout(p));
   Random random(static_cast<std::uint64_t>(p.hidden + 2));
   x.fill_uniform(random, -largest, largest);
   weight.fill_uniform(random);

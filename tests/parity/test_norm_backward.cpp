@@ -32,7 +32,7 @@ struct Problem {
         x({p.batch, p.rows, p.hidden}, p.x),
         dout({p.batch, p.rows, p.hidden}, p.out),
         dx({p.batch, p.rows, p.hidden}, p.out),
-        weight({p.hidden}, Layout::strided),
+        weight({p.hidden}, vector_layout(p)),
         dweight({p.hidden}, Layout::strided),
         dbias({p.hidden}) {
     Random random(static_cast<std::uint64_t>(p.hidden + 11));
@@ -138,6 +138,14 @@ void check_row_cases(Kind kind, double eps) {
 TYPED_TEST(NormBackward, RmsNorm) { check_row_cases<TypeParam>(Kind::rms, 1e-6); }
 TYPED_TEST(NormBackward, LayerNorm) { check_row_cases<TypeParam>(Kind::layer, 1e-5); }
 TYPED_TEST(NormBackward, L2Normalize) { check_row_cases<TypeParam>(Kind::l2, 1e-12); }
+
+TYPED_TEST(NormBackward, LongRows) {
+  for_long_gradient_cases<typename TypeParam::Exec>([](RowCase const& p) {
+    check_backward<TypeParam>(Kind::rms, p, 0, 1, 1e-6);
+    check_backward<TypeParam>(Kind::layer, p, 0, 1, 1e-5, p.x == Layout::right ? 1 : 0);
+    check_backward<TypeParam>(Kind::l2, p, 0, 1, 1e-12, p.x == Layout::right ? 2 : 0);
+  });
+}
 
 TYPED_TEST(NormBackward, TinyHugeAndShiftedRows) {
   for (std::int64_t hidden : {1, 33, 257}) {

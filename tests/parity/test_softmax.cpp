@@ -111,11 +111,11 @@ void check_gradient(bool logarithm, RowCase const& p, double scale, bool with_in
   Comparison comparison(name_of<C>(logarithm ? "log_softmax_backward" : "softmax_backward"),
                         describe(p), stored_as<T>());
   for (std::int64_t n = 0; n < p.batch; ++n) {
-    for (std::int64_t i = 0; i < p.rows; ++i) {
+    for (std::int64_t i = 0; i < p.rows; i += p.row_step) {
       auto const y = row_of(out, n, i), g = row_of(dout, n, i);
       auto const want = logarithm ? reference::log_softmax_gradient_row(y, g, scale)
                                   : reference::softmax_gradient_row(y, g, scale);
-      for (std::int64_t c = 0; c < p.hidden; ++c) {
+      for (std::int64_t c = 0; c < p.hidden; c += p.column_step) {
         auto const k = sz(c);
         double bound = logarithm ? log_softmax_gradient_bound<T>(y, g, scale, k, want[k])
                                  : softmax_gradient_bound<T>(y, g, scale, k, want[k]);
@@ -139,6 +139,13 @@ void check_gradients(bool logarithm) {
     check_gradient<C>(logarithm, {2, 3, 77}, scale, false, 0);
   }
   for (auto hidden : row_lengths) check_gradient<C>(logarithm, {2, 4, hidden}, 1, true, 0);
+}
+
+TYPED_TEST(Softmax, GradientsOfLongRows) {
+  for_long_gradient_cases<typename TypeParam::Exec>([](RowCase const& p) {
+    check_gradient<TypeParam>(false, p, 1, false, p.x == Layout::right ? 1 : 0);
+    check_gradient<TypeParam>(true, p, 1, true, 0);
+  });
 }
 
 TYPED_TEST(Softmax, SoftmaxBackward) { check_gradients<TypeParam>(false); }

@@ -144,9 +144,9 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
   } else {
     using Op = detail::LayerNormDeviceGradient<Acc, element_t<X>, element_t<W>, element_t<Dout>,
                                                element_t<Dx>>;
-    detail::launch_device_gradient(exec, name, Op{rows, rw, from_dout, to_dx, eps, partials},
-                                   chunks, rows.size,
-                                   detail::gradient_moves_at_once<Op>(rows, from_dout, to_dx, rw));
+    count = detail::launch_device_gradient(
+        exec, name, Op{rows, rw, from_dout, to_dx, eps, partials}, chunks, rows.size,
+        detail::gradient_access<Op>(rows, from_dout, to_dx, rw));
   }
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
   detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight));

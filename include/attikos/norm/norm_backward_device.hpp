@@ -27,6 +27,7 @@ struct RmsNormDeviceGradient {
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const { return sums + chunk * x.size; }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t row) const { return device_row_of(dx, row); }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
     return device_row_of(x, row);
   }
@@ -52,7 +53,7 @@ struct RmsNormDeviceGradient {
     Acc const f = factor(sum_of.of[0], x.size);
     Acc const c = sum_of.of[1] * f / static_cast<Acc>(x.size);
     held.store(
-        from, g_row, device_row_of(dx, row),
+        from, g_row, target(row),
         [=](Acc v, Acc g, Acc w, Acc* add) {
           Acc const normalized = v * f;
           add[0] = g * normalized;
@@ -75,6 +76,9 @@ struct L2NormalizeDeviceGradient {
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t row) const {
+    return device_row_of(op.dx, row);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
     return device_row_of(op.x, row);
   }
@@ -91,8 +95,7 @@ struct L2NormalizeDeviceGradient {
       sum[1] += v * g;
     });
     auto const k = op.factors(sum_of.of[0], sum_of.of[1]);
-    held.store(from, g_row, device_row_of(op.dx, row),
-               [=](Acc v, Acc g, Acc*) { return k.f * (g - v * k.c); });
+    held.store(from, g_row, target(row), [=](Acc v, Acc g, Acc*) { return k.f * (g - v * k.c); });
   }
 };
 
@@ -116,6 +119,7 @@ struct LayerNormDeviceGradient {
     return sums + chunk * 2 * x.size;
   }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t row) const { return device_row_of(dx, row); }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
     return device_row_of(x, row);
   }
@@ -151,7 +155,7 @@ struct LayerNormDeviceGradient {
     Acc const f = Acc(1) / Kokkos::sqrt(centered.of[0] / n + eps);
     Acc const mean_gh = centered.of[1] * f / n;
     held.store(
-        from, g_row, device_row_of(dx, row),
+        from, g_row, target(row),
         [=](Acc v, Acc g, Acc w, Acc* add) {
           Acc const h = (v - mean) * f;
           add[0] = g * h;

@@ -22,6 +22,9 @@ struct ScaledDeviceRow {
   Rows<Out> out;
   Factor factor;
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(out, index);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
@@ -29,7 +32,7 @@ struct ScaledDeviceRow {
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
-    auto const to = device_row_of(out, index);
+    auto const to = target(index);
     auto const squares = [&] { return row.template sum<true>(from, [](Acc v) { return v * v; }); };
     if constexpr (is_present<Weight>) {
       auto weights = row.along(weight);
@@ -48,8 +51,7 @@ void launch_scaled_rows(Exec const& exec, char const* operation,
                         ScaledDeviceRow<Number, In, Weight, Result, Factor> const& op) {
   constexpr int width = neighbors<In, Result>;
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
-                     rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out) &&
-                         vector_moves_at_once<width>(op.weight));
+                     common_access<width>(op.x, op.out, op.weight));
 }
 
 /// out = (x − mean)/√(variance + eps)·weight + bias; the variance is that of x − mean.
@@ -65,6 +67,9 @@ struct LayerNormDeviceRow {
   Rows<Out> out;
   Acc eps;
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(out, index);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
@@ -72,7 +77,7 @@ struct LayerNormDeviceRow {
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
-    auto const to = device_row_of(out, index);
+    auto const to = target(index);
     Acc const n = static_cast<Acc>(from.size);
     Acc const mean = row.template sum<true>(from, [](Acc v) { return v; }) / n;
     Acc const squares =
@@ -91,9 +96,7 @@ template <class Exec, class Number, class In, class W, class B, class Result>
 void launch_layer_norm(Exec const& exec, LayerNormDeviceRow<Number, In, W, B, Result> const& op) {
   constexpr int width = neighbors<In, Result>;
   launch_device_rows(exec, "layer_norm", op, op.x.count(), op.x.size,
-                     rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out) &&
-                         vector_moves_at_once<width>(op.weight) &&
-                         vector_moves_at_once<width>(op.bias));
+                     common_access<width>(op.x, op.out, op.weight, op.bias));
 }
 
 }  // namespace detail

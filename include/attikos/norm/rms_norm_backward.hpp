@@ -153,9 +153,9 @@ void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<
   RmsFactor<Acc> const factor{static_cast<Acc>(eps)};
   if constexpr (!is_host_space<Exec> && std::is_same_v<Way, AsStored>) {
     using Op = RmsNormDeviceGradient<Acc, X, W, Dout, Dx, RmsFactor<Acc>>;
-    launch_device_gradient(exec, operation,
-                           Op{x.rows, weight, dout.rows, dx.rows, factor, partials}, chunks, x.size,
-                           gradient_moves_at_once<Op>(x.rows, dout.rows, dx.rows, weight));
+    count = launch_device_gradient(exec, operation,
+                                   Op{x.rows, weight, dout.rows, dx.rows, factor, partials}, chunks,
+                                   x.size, gradient_access<Op>(x.rows, dout.rows, dx.rows, weight));
   } else {
     launch_chunks(exec, operation,
                   RmsNormBackward<Acc, X, W, Dout, Dx, Way>{x, weight, dout, dx, way, factor,
@@ -302,7 +302,7 @@ void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx co
         detail::L2NormalizeDeviceGradient<Acc, element_t<X>, element_t<Dout>, element_t<Dx>, Op>;
     detail::launch_device_gradient(exec, name, OnDevice{op}, detail::single_rows(rows.count()),
                                    rows.size,
-                                   detail::gradient_moves_at_once<OnDevice>(op.x, op.dout, op.dx));
+                                   detail::gradient_access<OnDevice>(op.x, op.dout, op.dx));
   }
 }
 

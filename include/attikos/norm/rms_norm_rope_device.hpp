@@ -64,7 +64,7 @@ bool rms_norm_rope_neighbors(Exec const& exec, char const* operation,
   if (!rotates_neighbors<RmsNormRopeDeviceRow<Acc, X, W, Table, Out>::width>(op.way.rotation,
                                                                              op.way.head_dim) ||
       !rows_move_at_once<width>(op.x.rows) || !rows_move_at_once<width>(op.out.rows) ||
-      !vector_moves_at_once<width>(op.weight))
+      access_to<width>(op.weight) != Access::aligned)
     return false;
   launch_neighbor_rows(exec, operation, op, op.x.count(), op.x.size);
   return true;

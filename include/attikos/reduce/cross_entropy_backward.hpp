@@ -77,6 +77,9 @@ struct CrossEntropyBackwardDeviceRow {
 
   CrossEntropyBackwardRow<Acc, X, Label, Dloss, Dx> op;
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(op.dlogits, index);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(op.logits, index);
   }
@@ -84,7 +87,7 @@ struct CrossEntropyBackwardDeviceRow {
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(op.logits, index);
-    auto const to = device_row_of(op.dlogits, index);
+    auto const to = target(index);
     auto const t = op.target(index);
     row.store_indexed(from, to, [=](std::int64_t j, Acc x) {
       Acc const d = Kokkos::exp(x - t.lse) - t.everywhere - (j == t.label ? t.on_label : Acc(0));
@@ -148,9 +151,8 @@ void cross_entropy_backward(Exec const& exec, X const& logits, Labels const& lab
     detail::CrossEntropyBackwardDeviceRow<Acc, element_t<X>, Label, element_t<Dloss>,
                                           element_t<Dx>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<Dx>>;
-    detail::launch_device_rows(
-        exec, name, on_device, rows.count(), rows.size,
-        detail::rows_move_at_once<width>(rows) && detail::rows_move_at_once<width>(op.dlogits));
+    detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
+                               detail::common_access<width>(rows, op.dlogits));
   }
 }
 

@@ -92,6 +92,9 @@ struct SoftmaxDeviceGradient {
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t row) const {
+    return device_row_of(op.dx, row);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
     return device_row_of(op.out, row);
   }
@@ -106,8 +109,7 @@ struct SoftmaxDeviceGradient {
     auto const g_row = gradient(row);
     Acc const sum =
         held.template sums<1>(p, g_row, [](Acc v, Acc g, Acc* part) { part[0] += v * g; }).of[0];
-    held.store(p, g_row, device_row_of(op.dx, row),
-               [=](Acc v, Acc g, Acc*) { return scale * v * (g - sum); });
+    held.store(p, g_row, target(row), [=](Acc v, Acc g, Acc*) { return scale * v * (g - sum); });
   }
 };
 
@@ -124,6 +126,9 @@ struct LogSoftmaxDeviceGradient {
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t) const { return nullptr; }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t row) const {
+    return device_row_of(op.dx, row);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t row) const {
     return device_row_of(op.out, row);
   }
@@ -167,7 +172,7 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
   } else {
     using Gradient = OnDevice<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>, OnHost>;
     launch_device_gradient(exec, operation, Gradient{op}, single_rows(rows.count()), rows.size,
-                           gradient_moves_at_once<Gradient>(op.out, op.dout, op.dx));
+                           gradient_access<Gradient>(op.out, op.dout, op.dx));
   }
 }
 

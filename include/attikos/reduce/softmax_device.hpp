@@ -24,6 +24,9 @@ struct SoftmaxDeviceRow {
     return sizeof(Out) <= 2 ? quick_exp(t) : Kokkos::exp(t);
   }
 
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(out, index);
+  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
@@ -31,7 +34,7 @@ struct SoftmaxDeviceRow {
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
-    auto const to = device_row_of(out, index);
+    auto const to = target(index);
     Acc const s = scale;
     if (Logarithm || !row.whole()) {
       auto const exponentials = row.exponentials(from, [=](Acc v) { return v * s; });
@@ -61,7 +64,7 @@ void launch_softmax(Exec const& exec, char const* operation, Rows<X const> const
   constexpr int width = neighbors<X, Out>;
   SoftmaxDeviceRow<Acc, X, Out, Logarithm> const op{x, out, static_cast<Acc>(scale)};
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
-                     rows_move_at_once<width>(op.x) && rows_move_at_once<width>(op.out));
+                     common_access<width>(op.x, op.out));
 }
 
 }  // namespace detail

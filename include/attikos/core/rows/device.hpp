@@ -3,8 +3,9 @@
 /// Rows on a device: each is held in the registers of a few lanes or of a team of several warps, so
 /// that it is read once; rows that do not fit are read again for every pass.
 ///
-/// Lanes take neighbors of 16 bytes where alignment and strides allow, else single elements. The
-/// order of sums depends on extents, strides, alignment and device alone.
+/// Lanes take neighbors of 16 bytes, shifted to where the row begins if that is between them, and
+/// single elements where strides allow no more. The order of sums depends on extents, strides,
+/// alignment and device alone.
 #pragma once
 
 #include <attikos/core/rows/lanes.hpp>
@@ -43,14 +44,31 @@ bool rows_move_at_once(Rows<T> const& rows) {
          (rows.outer <= 1 || rows.outer_stride % step == 0);
 }
 
-/// The same of a vector along a row.
+/// How the lanes of a device reach the elements of rows and of vectors along them.
+enum class Access {
+  aligned,  ///< as neighbors that move at once
+  shifted,  ///< as neighbors in packs that do not begin and end where the lanes' parts do
+  single    ///< one by one
+};
+
 template <int Count, class T>
-bool vector_moves_at_once(TensorRef<T, 1> const& x) {
-  return moves_at_once<Count>(x.data, x.stride[0]);
+Access access_to(Rows<T> const& rows) {
+  if (rows_move_at_once<Count>(rows)) return Access::aligned;
+  return rows.stride == 1 ? Access::shifted : Access::single;
+}
+template <int Count, class T>
+Access access_to(TensorRef<T, 1> const& vector) {
+  if (moves_at_once<Count>(vector.data, vector.stride[0])) return Access::aligned;
+  return vector.stride[0] == 1 ? Access::shifted : Access::single;
 }
 template <int Count>
-bool vector_moves_at_once(Absent) {
-  return true;
+Access access_to(Absent) {
+  return Access::aligned;
+}
+/// What all of several allow.
+template <int Count, class... T>
+Access common_access(T const&... tensors) {
+  return std::max({access_to<Count>(tensors)...});
 }
 
 /// Elements that a lane takes of a row at least.
@@ -58,23 +76,31 @@ inline constexpr int few_items = 8;
 
 /// One lane's part of a row in registers. Sums and maxima are the whole row's, and every lane of
 /// the row gets them; all lanes must ask.
-template <class X, class Acc, class Team, int Items, int Width, bool Fits>
-class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
-  using Lanes = RowLanes<Acc, Team, Items, Width, Fits>;
-  using Lanes::at, Lanes::position, Lanes::size_, Lanes::slots_;
+template <class X, class Acc, class Team, int Items, int Width, bool Fits, bool Shifts>
+class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
+  using Lanes = RowLanes<Acc, Team, Items, Width, Fits, Shifts>;
+  using Lanes::position, Lanes::slots_;
 
  public:
   using Lanes::chunks, Lanes::whole;
+
+  /// A vector along the row. One that is shifted is loaded where it is used: more rows in flight
+  /// are worth more than its registers.
+  template <class W>
+  KOKKOS_INLINE_FUNCTION auto along(TensorRef<W const, 1> const& vector) const {
+    return Lanes::along(vector, !Shifts);
+  }
 
   /// Numbers in a team's scratch: reductions take turns with them, so that what one of them left
   /// may still be read while the next is written.
   static constexpr int slots = 2 * 32;
 
-  KOKKOS_INLINE_FUNCTION HeldRow(Team const& team, RowShape const& shape)
-      : Lanes(team, shape, slots) {}
+  KOKKOS_INLINE_FUNCTION HeldRow(Team const& team, RowShape const& shape, int ahead)
+      : Lanes(team, shape, slots, ahead) {}
 
-  /// Sets the row. Elements past its end count as 0.
-  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& from) {
+  /// Sets the row. Elements past its end count as 0. `last`: of its tensor.
+  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& from, bool last) {
+    this->ends_ = last;
     if (whole()) Lanes::load_tile(from, 0, values_);
   }
 
@@ -83,8 +109,13 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
   KOKKOS_INLINE_FUNCTION Acc sum(Row<X const> const& from, F const& f) {
     Acc parts[chains] = {};
     for_each_tile(from, [&](std::int32_t) {
-      for (int e = 0; e < Items; ++e)
-        if (PadsWithZero || counts(e)) parts[e % chains] += f(value(e));
+      if constexpr (PadsWithZero) {
+        for (int e = 0; e < Items; ++e) parts[e % chains] += f(value(e));
+      } else {
+        each_place([&](int e, bool counts) {
+          if (counts) parts[e % chains] += f(value(e));
+        });
+      }
     });
     return sum_of(parts);
   }
@@ -162,12 +193,13 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
   KOKKOS_INLINE_FUNCTION void store_indexed(Row<X const> const& from, Row<Out> const& to,
                                             F const& f) {
     for_each_tile(from, [&](std::int32_t first) {
+      ATTIKOS_UNROLL_DEVICE
       for (int c = 0; c < chunks; ++c) {
         if (!this->holds(first, c)) break;
         std::int32_t const j = position(first, c);
         Acc results[Width];
         for (int i = 0; i < Width; ++i) results[i] = f(j + i, values_[c][i]);
-        store_nearest(at(to, j), results);
+        this->put(to, j, results);
       }
     });
   }
@@ -188,7 +220,21 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
   }
 
   KOKKOS_INLINE_FUNCTION Acc& value(int e) { return values_[e / Width][e % Width]; }
-  KOKKOS_INLINE_FUNCTION bool counts(int e) const { return this->holds(first_, e / Width); }
+  /// Calls f(e, counts) for the elements of the tile: counts says whether the row has that one.
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void each_place(F const& f) const {
+    ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c) {
+      if (Shifts && this->is_inner(position(first_, c))) {
+        ATTIKOS_UNROLL_DEVICE
+        for (int e = c * Width; e < (c + 1) * Width; ++e) f(e, true);
+      } else {
+        ATTIKOS_UNROLL_DEVICE
+        for (int e = c * Width; e < (c + 1) * Width; ++e) f(e, counts(e));
+      }
+    }
+  }
+  KOKKOS_INLINE_FUNCTION bool counts(int e) const { return Lanes::counts(first_, e); }
 
   template <class F>
   KOKKOS_INLINE_FUNCTION void for_each_tile(Row<X const> const& from, F const& f) {
@@ -203,23 +249,25 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
   template <class Out, class F, class... Vectors>
   KOKKOS_INLINE_FUNCTION void store_tile(Row<Out> const& to, std::int32_t first, F const& f,
                                          Vectors&... vectors) {
+    ATTIKOS_UNROLL_DEVICE
     for (int c = 0; c < chunks; ++c) {
       if (!this->holds(first, c)) break;
       std::int32_t const j = position(first, c);
-      store_chunk(at(to, j), values_[c], f, vectors.chunk(c, j)...);
+      store_chunk(to, j, values_[c], f, vectors.chunk(c, j)...);
     }
   }
   template <class Out, class F, class... N>
-  static KOKKOS_INLINE_FUNCTION void store_chunk(Out* to, Acc const (&values)[Width], F const& f,
-                                                 N const&... others) {
+  KOKKOS_INLINE_FUNCTION void store_chunk(Row<Out> const& to, std::int32_t j,
+                                          Acc const (&values)[Width], F const& f,
+                                          N const&... others) const {
     if constexpr (requires(Out(&elements)[Width]) { f.convert(values, elements); }) {
       Out elements[Width];
       f.convert(values, elements);
-      store_neighbors(to, elements);
+      this->put_elements(to, j, elements);
     } else {
       Acc results[Width];
       for (int i = 0; i < Width; ++i) results[i] = f(values[i], others.values[i]...);
-      store_nearest(to, results);
+      this->put(to, j, results);
     }
   }
 
@@ -228,16 +276,29 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits> {
   Acc values_[chunks][Width];
 };
 
-/// Kernel body. `Op` has the types X, Out and Acc, `source(index)`, the row that is held, and
-/// `device_row(row, index)`.
-template <class Exec, class Op, int Items, int Width, bool Fits>
+/// How far the row that `op` stores, or if it stores none the one that it reads, starts behind a
+/// boundary of packs.
+template <int Width, class Op>
+KOKKOS_INLINE_FUNCTION int ahead_of_row(Op const& op, std::int64_t index) {
+  if constexpr (requires { op.target(index); })
+    return elements_past_boundary<typename Op::Out, Width>(op.target(index).data);
+  else
+    return elements_past_boundary<typename Op::X, Width>(op.source(index).data);
+}
+
+/// Kernel body. `Op` has the types X, Out and Acc, `source(index)`, the row that is held,
+/// `target(index)`, the one that is stored, if any, and `device_row(row, index)`.
+template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts>
 struct DeviceRowKernel {
   // Few elements to a lane leave room for 1024 lanes; many need more than 64 registers.
   static constexpr int most_warps = Items == few_items ? 32 : 16;
-  static constexpr int teams_at_once = Fits || Items == few_items ? 1 : 2;
+  // Shifted rows of 16 bits are short of rows in flight rather than of registers.
+  static constexpr bool fills_lanes =
+      Items == few_items || (Fits && !(Shifts && sizeof(typename Op::X) <= 2));
+  static constexpr int teams_at_once = fills_lanes ? 1 : 2;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
-  using Held = HeldRow<typename Op::X, typename Op::Acc, Team, Items, Width, Fits>;
+  using Held = HeldRow<typename Op::X, typename Op::Acc, Team, Items, Width, Fits, Shifts>;
 
   Op op;
   RowShape shape;
@@ -248,17 +309,17 @@ struct DeviceRowKernel {
       index = index * team.team_size() + team.team_rank();
       if (index >= shape.rows) return;
     }
-    Held row(team, shape);
-    row.load(op.source(index));
+    Held row(team, shape, Shifts ? ahead_of_row<Width>(op, index) : 0);
+    row.load(op.source(index), index + 1 == shape.rows);
     op.device_row(row, index);
   }
 };
 
-template <int Items, int Width, bool Fits, class Exec, class Op>
+template <int Items, int Width, bool Fits, bool Shifts = false, class Exec, class Op>
 void launch_device_rows_of(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
                            std::int64_t size) {
-  using Kernel = DeviceRowKernel<Exec, Op, Items, Width, Fits>;
-  RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps);
+  using Kernel = DeviceRowKernel<Exec, Op, Items, Width, Fits, Shifts>;
+  RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps, Shifts ? Width - 1 : 0);
   int const rows_per_team = shape.warps > 1 ? 1 : 256 / shape.lanes;
   typename Kernel::Policy policy(
       exec, checked_league(operation, (rows + rows_per_team - 1) / rows_per_team),
@@ -278,6 +339,14 @@ inline void check_row_counts(char const* operation, std::int64_t rows, std::int6
                             " on a device");
 }
 
+/// Whether rows in the shortest pieces are more than a device runs at once. Where they are not,
+/// such pieces wait less for memory.
+template <class Exec>
+bool fills_device(Exec const& exec, std::int64_t rows, std::int64_t size) {
+  std::int64_t const lanes = size < few_items * 1024 ? (size + few_items - 1) / few_items : 1024;
+  return rows * lanes > exec.concurrency();
+}
+
 /// Launches `op` over rows of `size` elements, all of which move by neighbors.
 template <class Exec, class Op>
 void launch_neighbor_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
@@ -287,9 +356,7 @@ void launch_neighbor_rows(Exec const& exec, char const* operation, Op const& op,
   constexpr int width = neighbors<typename Op::X, typename Op::Out>;
   constexpr int few = few_items, more = 2 * few, many = 4 * few;
   if constexpr (!std::is_same_v<typename Op::Acc, double>) {
-    // Where all lanes fit on the device at once, shorter pieces wait less for memory.
-    std::int64_t const lanes = size < few * 1024 ? (size + few - 1) / few : 1024;
-    if (rows * lanes > exec.concurrency()) {
+    if (fills_device(exec, rows, size)) {
       if (size <= many * 512)
         return launch_device_rows_of<many, width, true>(exec, operation, op, rows, size);
       return launch_device_rows_of<more, width, false>(exec, operation, op, rows, size);
@@ -298,16 +365,24 @@ void launch_neighbor_rows(Exec const& exec, char const* operation, Op const& op,
   launch_device_rows_of<few, width, false>(exec, operation, op, rows, size);
 }
 
-/// The same. `wide`: whatever `op` loads and stores moves by neighbors; else by single elements.
+/// Launches `op` over rows of `size` elements. `access`: to all that `op` loads and stores.
 template <class Exec, class Op>
 void launch_device_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
-                        std::int64_t size, bool wide) {
+                        std::int64_t size, Access access) {
+  if (access == Access::aligned) return launch_neighbor_rows(exec, operation, op, rows, size);
   if (rows == 0 || size == 0) return;
   check_row_counts(operation, rows, size);
-  if (wide)
-    launch_neighbor_rows(exec, operation, op, rows, size);
-  else
-    launch_device_rows_of<few_items, 1, false>(exec, operation, op, rows, size);
+  constexpr int width = neighbors<typename Op::X, typename Op::Out>;
+  // Single elements of 64 bits fill a warp's accesses.
+  if constexpr (!std::is_same_v<typename Op::Acc, double>) {
+    if (access == Access::shifted) {
+      constexpr int many = 4 * few_items;
+      if (fills_device(exec, rows, size) && size + width <= many * 512)
+        return launch_device_rows_of<many, width, true, true>(exec, operation, op, rows, size);
+      return launch_device_rows_of<few_items, width, false, true>(exec, operation, op, rows, size);
+    }
+  }
+  launch_device_rows_of<few_items, 1, false>(exec, operation, op, rows, size);
 }
 
 }  // namespace detail

@@ -12,25 +12,33 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// One lane's part of two rows, x and g, and of `Partials` vectors of sums over rows.
-template <class X, class G, class Acc, class Team, int Items, int Width, bool Fits, int Partials>
-class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
-  using Lanes = RowLanes<Acc, Team, Items, Width, Fits>;
-  using Lanes::at, Lanes::position, Lanes::size_, Lanes::slots_;
+template <class X, class G, class Acc, class Team, int Items, int Width, bool Fits, bool Shifts,
+          int Partials>
+class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
+  using Lanes = RowLanes<Acc, Team, Items, Width, Fits, Shifts>;
+  using Lanes::position, Lanes::size_, Lanes::slots_;
   /// Numbers that are summed over a row at once, at most.
   static constexpr int most_sums = 2;
 
  public:
   using Lanes::chunks, Lanes::whole;
 
+  /// A vector along the row. With many elements to a lane its registers go to the sums over rows.
+  template <class W>
+  KOKKOS_INLINE_FUNCTION auto along(TensorRef<W const, 1> const& vector) const {
+    return Lanes::along(vector, Items <= 2 * few_items);
+  }
+
   /// Numbers in a team's scratch: two reductions take turns with them.
   static constexpr int slots = 2 * 32 * most_sums;
 
   /// `partial`: where this lane's team leaves its sums, `Partials` vectors one behind the other.
-  KOKKOS_INLINE_FUNCTION HeldPair(Team const& team, RowShape const& shape, Acc* partial)
-      : Lanes(team, shape, slots), partial_(partial) {}
+  KOKKOS_INLINE_FUNCTION HeldPair(Team const& team, RowShape const& shape, int ahead, Acc* partial)
+      : Lanes(team, shape, slots, ahead), partial_(partial) {}
 
-  /// Sets the rows. Elements past their ends count as 0.
-  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& x, Row<G const> const& g) {
+  /// Sets the rows. Elements past their ends count as 0. `last`: of their tensors.
+  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& x, Row<G const> const& g, bool last) {
+    this->ends_ = last;
     if (whole()) load_tiles(x, g, 0);
   }
 
@@ -46,9 +54,10 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
     static_assert(N <= most_sums);
     Acc parts[2][N] = {};
     for_each_tile(x, g, [&](std::int32_t first) {
+      ATTIKOS_UNROLL_DEVICE
       for (int c = 0; c < chunks; ++c) {
         if (!this->holds(first, c)) continue;
-        add_chunk(parts, c, f, vectors.chunk(c, position(first, c))...);
+        add_chunk(parts, first, c, f, vectors.chunk(c, position(first, c))...);
       }
     });
     Sums<N> result;
@@ -65,10 +74,11 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
   KOKKOS_INLINE_FUNCTION void store(Row<X const> const& x, Row<G const> const& g,
                                     Row<Out> const& to, F const& f, Vectors&... vectors) {
     for_each_tile(x, g, [&](std::int32_t first) {
+      ATTIKOS_UNROLL_DEVICE
       for (int c = 0; c < chunks; ++c) {
         if (!this->holds(first, c)) continue;
         std::int32_t const j = position(first, c);
-        store_chunk(at(to, j), j, c, f, vectors.chunk(c, j)...);
+        store_chunk(to, first, c, f, vectors.chunk(c, j)...);
       }
     });
     is_first_ = false;
@@ -83,7 +93,8 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
         std::int32_t const j = position(0, c);
         for (int p = 0; p < Partials; ++p)
           for (int i = 0; i < Width; ++i)
-            partial_[p * std::int64_t{size_} + j + i] = sums_[p][c][i];
+            if (this->counts(0, c * Width + i))
+              partial_[p * std::int64_t{size_} + j + i] = sums_[p][c][i];
       }
     }
   }
@@ -98,74 +109,96 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits> {
   }
   KOKKOS_INLINE_FUNCTION void load_tiles(Row<X const> const& x, Row<G const> const& g,
                                          std::int32_t first) {
-    Lanes::load_tile(x, first, x_);
-    Lanes::load_tile(g, first, g_);
+    auto of_x = Lanes::fetch(x, first);
+    auto of_g = Lanes::fetch(g, first);
+    ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c) x_[c] = Lanes::raw(of_x, x, first, c);
+    ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c) g_[c] = Lanes::raw(of_g, g, first, c);
   }
+  KOKKOS_INLINE_FUNCTION Acc x(int c, int i) const { return x_[c].template value<Acc>(i); }
+  KOKKOS_INLINE_FUNCTION Acc g(int c, int i) const { return g_[c].template value<Acc>(i); }
 
   template <int N, class F, class... Neighbors>
-  KOKKOS_INLINE_FUNCTION void add_chunk(Acc (&parts)[2][N], int c, F const& f,
+  KOKKOS_INLINE_FUNCTION void add_chunk(Acc (&parts)[2][N], std::int32_t first, int c, F const& f,
                                         Neighbors const&... w) {
     for (int i = 0; i < Width; ++i)
-      f(x_[c][i], g_[c][i], w.values[i]..., parts[(c * Width + i) % 2]);
+      if (!Shifts || this->counts(first, c * Width + i))
+        f(x(c, i), g(c, i), w.values[i]..., parts[(c * Width + i) % 2]);
   }
 
   template <class Out, class F, class... Neighbors>
-  KOKKOS_INLINE_FUNCTION void store_chunk(Out* to, std::int32_t j, int c, F const& f,
+  KOKKOS_INLINE_FUNCTION void store_chunk(Row<Out> const& to, std::int32_t first, int c, F const& f,
                                           Neighbors const&... w) {
-    Acc results[Width];
+    Acc results[Width], add[one_or_more][Width];
     for (int i = 0; i < Width; ++i) {
-      Acc add[one_or_more];
-      results[i] = f(x_[c][i], g_[c][i], w.values[i]..., add);
-      for (int p = 0; p < Partials; ++p) {
-        if (whole()) {
-          sums_[p][c][i] += add[p];
+      Acc terms[one_or_more];
+      results[i] = f(x(c, i), g(c, i), w.values[i]..., terms);
+      for (int p = 0; p < Partials; ++p) add[p][i] = terms[p];
+    }
+    std::int32_t const j = position(first, c);
+    for (int p = 0; p < Partials; ++p) {
+      if (whole()) {
+        for (int i = 0; i < Width; ++i) sums_[p][c][i] += add[p][i];
+      } else {
+        // A lane meets the same columns in every row: the sums in memory are its own.
+        Acc* const sums = partial_ + (p * std::int64_t{size_} + j);
+        if constexpr (Shifts) {
+          for (int i = 0; i < Width; ++i)
+            if (this->is_inside(j + i)) sums[i] = is_first_ ? add[p][i] : sums[i] + add[p][i];
         } else {
-          // A lane meets the same columns in every row: the sums in memory are its own.
-          Acc& sum = partial_[p * std::int64_t{size_} + j + i];
-          sum = is_first_ ? add[p] : sum + add[p];
+          // A workspace is aligned to 8 bytes.
+          constexpr int pair = Width > 1 ? 8 / static_cast<int>(sizeof(Acc)) : 1;
+          for (int i = 0; i < Width; i += pair) {
+            Acc sum[pair] = {};
+            if (!is_first_) load_neighbors(sums + i, sum);
+            for (int l = 0; l < pair; ++l) sum[l] += add[p][i + l];
+            store_neighbors(sums + i, sum);
+          }
         }
       }
     }
-    store_nearest(to, results);
+    this->put(to, j, results);
   }
 
   Acc* partial_;
   bool turn_ = false, is_first_ = true;
-  Acc x_[chunks][Width], g_[chunks][Width];
+  // As they came from memory: small elements take half the registers of numbers.
+  Loaded<X, Width> x_[chunks];
+  Loaded<G, Width> g_[chunks];
   Acc sums_[one_or_more][chunks][Width] = {};
 };
 
-/// Kernel body: a team, or each of its threads, takes a chunk of rows. `Op` has the types X, Dout,
-/// Out and Acc, `partials`, the number of vectors of sums, `partial(chunk)`, where they go,
-/// `source(row)` and `gradient(row)`, which are held, and `device_row(held, row, vectors)`, where
-/// `vectors` is what `vectors(held)` gives, if it has that.
-template <class Exec, class Op, int Items, int Width, bool Fits, int MostWarps>
+/// Kernel body: a team, or each of its threads, takes a chunk of rows, every `chunks`-th. `Op` has
+/// the types X, Dout, Out and Acc, `partials`, the number of vectors of sums, `partial(chunk)`,
+/// where they go, `source(row)` and `gradient(row)`, which are held, `target(row)`, which is
+/// stored, and `device_row(held, row, vectors)`, where `vectors` is what `vectors(held)` gives, if
+/// it has that.
+template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts, int MostWarps>
 struct DeviceGradientKernel {
   static constexpr int most_warps = MostWarps;
-  // These leave 64 registers to a lane, or where sums are held 80 or 128.
-  static constexpr int teams_at_once = Op::partials == 0 ? 32 / most_warps
-                                       : most_warps == 8 ? 3
-                                                         : 1;
+  // These leave 64 registers to a lane, 80 or 128 where sums, packs or many elements are held.
+  static constexpr bool holds_more = Op::partials > 0 || Shifts || Items > 2 * few_items;
+  static constexpr int teams_at_once = !holds_more ? 32 / most_warps : most_warps == 8 ? 3 : 1;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
   using Held = HeldPair<typename Op::X, typename Op::Dout, typename Op::Acc, Team, Items, Width,
-                        Fits, Op::partials>;
+                        Fits, Shifts, Op::partials>;
 
   Op op;
   RowShape shape;
-  RowChunks chunks;
+  std::int64_t chunks;
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     std::int64_t chunk = team.league_rank();
     if (shape.warps == 1) {
       chunk = chunk * team.team_size() + team.team_rank();
-      if (chunk >= chunks.count()) return;
+      if (chunk >= chunks) return;
     }
-    Held held(team, shape, op.partial(chunk));
+    Held held(team, shape, Shifts ? ahead_of_row<Width>(op, chunk) : 0, op.partial(chunk));
     auto vectors = vectors_of(held);
-    std::int64_t const first = chunks.first(chunk), last = chunks.last(chunk);
-    for (std::int64_t row = first; row < last; ++row) {
-      held.load(op.source(row), op.gradient(row));
+    for (std::int64_t row = chunk; row < shape.rows; row += chunks) {
+      held.load(op.source(row), op.gradient(row), row + 1 == shape.rows);
       op.device_row(held, row, vectors);
     }
     held.finish();
@@ -180,14 +213,15 @@ struct DeviceGradientKernel {
   }
 };
 
-template <int Items, int Width, bool Fits, int MostWarps = 16, class Exec, class Op>
+template <int Items, int Width, bool Fits, bool Shifts = false, int MostWarps = 16, class Exec,
+          class Op>
 void launch_device_gradient_of(Exec const& exec, char const* operation, Op const& op,
-                               RowChunks const& chunks, std::int64_t size) {
-  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits, MostWarps>;
-  RowShape const shape = row_shape(chunks.rows, size, Items, Kernel::most_warps);
+                               std::int64_t rows, std::int64_t chunks, std::int64_t size) {
+  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits, Shifts, MostWarps>;
+  RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps, Shifts ? Width - 1 : 0);
   int const chunks_per_team = shape.warps > 1 ? 1 : 256 / shape.lanes;
   typename Kernel::Policy policy(
-      exec, checked_league(operation, (chunks.count() + chunks_per_team - 1) / chunks_per_team),
+      exec, checked_league(operation, (chunks + chunks_per_team - 1) / chunks_per_team),
       shape.warps > 1 ? shape.warps : chunks_per_team, shape.lanes);
   if (shape.warps > 1)
     policy.set_scratch_size(
@@ -203,32 +237,69 @@ inline constexpr int gradient_neighbors = [] {
   return width < other ? width : other;
 }();
 
-/// Whether rows of x, dout and dx, and a vector along them, move by neighbors of `Op`.
+/// How the rows of x, dout and dx and a vector along them are reached.
 template <class Op, class X, class G, class Out, class Vector = Absent>
-bool gradient_moves_at_once(Rows<X> const& x, Rows<G> const& dout, Rows<Out> const& dx,
-                            Vector const& vector = {}) {
-  constexpr int width = gradient_neighbors<Op>;
-  return rows_move_at_once<width>(x) && rows_move_at_once<width>(dout) &&
-         rows_move_at_once<width>(dx) && vector_moves_at_once<width>(vector);
+Access gradient_access(Rows<X> const& x, Rows<G> const& dout, Rows<Out> const& dx,
+                       Vector const& vector = {}) {
+  Access const access = common_access<gradient_neighbors<Op>>(x, dout, dx, vector);
+  // A lane holds sums of the same columns only if all its rows start alike.
+  bool const alike = Op::partials == 0 || dx.outer == 1;
+  return access == Access::shifted && !alike ? Access::single : access;
 }
 
-/// Launches `op` over chunks of rows of `size` elements. `wide`: gradient_moves_at_once(); else by
-/// single elements.
+/// The number n of chunks, at most that of `chunks`, of which each takes every n-th row. Rows at
+/// one distance then start alike behind a boundary of packs: n is a multiple of the elements of a
+/// pack, unless each chunk has one row.
+inline std::int64_t alternating_chunks(RowChunks const& chunks) {
+  constexpr std::int64_t most = 8;
+  std::int64_t const n = chunks.count();
+  return n < chunks.rows && n >= most ? n / most * most : n;
+}
+
+/// Launches `op` over chunks of rows of `size` elements; returns their number.
 template <class Exec, class Op>
-void launch_device_gradient(Exec const& exec, char const* operation, Op const& op,
-                            RowChunks const& chunks, std::int64_t size, bool wide) {
-  if (chunks.rows == 0 || size == 0) return;
-  check_row_counts(operation, chunks.rows, size);
+std::int64_t launch_device_gradient(Exec const& exec, char const* operation, Op const& op,
+                                    RowChunks const& row_chunks, std::int64_t size, Access access) {
+  std::int64_t const rows = row_chunks.rows, chunks = alternating_chunks(row_chunks);
+  if (rows == 0 || size == 0) return chunks;
+  check_row_counts(operation, rows, size);
   constexpr int width = gradient_neighbors<Op>;
-  constexpr int items = std::is_same_v<typename Op::Acc, double> ? few_items : 2 * few_items;
-  if (wide && size <= items * 256)
-    launch_device_gradient_of<items, width, true, 8>(exec, operation, op, chunks, size);
-  else if (wide && size <= items * 512)
-    launch_device_gradient_of<items, width, true>(exec, operation, op, chunks, size);
-  else if (wide)
-    launch_device_gradient_of<items, width, false>(exec, operation, op, chunks, size);
-  else
-    launch_device_gradient_of<few_items, 1, false>(exec, operation, op, chunks, size);
+  constexpr bool is_double = std::is_same_v<typename Op::Acc, double>;
+  constexpr int items = is_double ? few_items : 2 * few_items;
+  // Registers of twice as many elements: a lane of 512 has 128.
+  constexpr int words =
+      2 * items *
+      (static_cast<int>(sizeof(typename Op::X) + sizeof(typename Op::Dout)) / 4 + Op::partials);
+  if (access == Access::aligned && size <= items * 256) {
+    launch_device_gradient_of<items, width, true, false, 8>(exec, operation, op, rows, chunks,
+                                                            size);
+    return chunks;
+  }
+  auto const launch_by = [&](auto shifts) {
+    constexpr bool shift = decltype(shifts)::value;
+    std::int64_t const places = size + (shift ? width : 0);
+    if (places <= items * 512)
+      return launch_device_gradient_of<items, width, true, shift>(exec, operation, op, rows, chunks,
+                                                                  size);
+    if constexpr (!is_double && words <= 96)
+      if (places <= 2 * items * 512)
+        return launch_device_gradient_of<2 * items, width, true, shift>(exec, operation, op, rows,
+                                                                        chunks, size);
+    launch_device_gradient_of<items, width, false, shift>(exec, operation, op, rows, chunks, size);
+  };
+  if (access == Access::aligned) {
+    launch_by(std::false_type{});
+    return chunks;
+  }
+  // Single elements of 64 bits fill a warp's accesses.
+  if constexpr (!is_double) {
+    if (access == Access::shifted) {
+      launch_by(std::true_type{});
+      return chunks;
+    }
+  }
+  launch_device_gradient_of<few_items, 1, false>(exec, operation, op, rows, chunks, size);
+  return chunks;
 }
 
 /// Each row by itself.

@@ -6,6 +6,7 @@
 #include <attikos/core/lane.hpp>
 #include <attikos/core/rows/device_elements.hpp>
 #include <attikos/core/rows/rows.hpp>
+#include <attikos/core/rows/shifted.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -18,9 +19,11 @@ struct RowShape {
   int warps;  ///< threads of a team that share a row; with 1, each has a row of its own
 };
 
-/// Lanes for all chunks of a row of `size` elements, if each takes up to `items`.
-inline RowShape row_shape(std::int64_t rows, std::int64_t size, int items, int most_warps) {
-  std::int64_t const wanted = (size + items - 1) / items;
+/// Lanes for all chunks of a row of `size` elements, if each takes up to `items`, and up to `ahead`
+/// places in front of the row.
+inline RowShape row_shape(std::int64_t rows, std::int64_t size, int items, int most_warps,
+                          int ahead) {
+  std::int64_t const wanted = (size + ahead + items - 1) / items;
   RowShape shape{rows, size, 1, 1};
   while (shape.lanes < 32 && shape.lanes < wanted) shape.lanes *= 2;
   std::int64_t const warps = (wanted + 31) / 32;
@@ -79,22 +82,26 @@ KOKKOS_INLINE_FUNCTION Acc join_lanes([[maybe_unused]] Team const& team, int lan
 
 /// One lane's place in a row: its element e, e = c·Width + i, is neighbor i of chunk c. A Width of
 /// 1 takes any strides. `Fits`: the rows are known to fit into the registers of their lanes; others
-/// go through them in tiles.
-template <class Acc, class Team, int Items, int Width, bool Fits>
+/// go through them in tiles. `Shifts`: rows may start and end anywhere, as long as their elements
+/// are neighbors. Then chunks lie where packs of the row that is stored are aligned, the first of
+/// them up to Width - 1 elements in front of it, and what is read is shifted to them.
+template <class Acc, class Team, int Items, int Width, bool Fits, bool Shifts>
 class RowLanes {
  public:
   static constexpr int chunks = Items / Width;
   static_assert(Items % Width == 0);
 
   /// `slots`: numbers of a team's scratch, of which reduce() uses 32 at a time.
-  KOKKOS_INLINE_FUNCTION RowLanes(Team const& team, RowShape const& shape, int slots)
+  /// `ahead`: elements between the first chunk's start and the row's.
+  KOKKOS_INLINE_FUNCTION RowLanes(Team const& team, RowShape const& shape, int slots, int ahead)
       : team_(team),
         warps_(shape.warps),
         lanes_(shape.lanes),
-        size_(static_cast<std::int32_t>(shape.size)) {
+        size_(static_cast<std::int32_t>(shape.size)),
+        ahead_(Shifts ? ahead : 0) {
     lane_ = lane_of(team, lanes_) + (warps_ > 1 ? team.team_rank() * lanes_ : 0);
     span_ = warps_ * lanes_;
-    if constexpr (!Fits) whole_ = span_ * Items >= size_;
+    if constexpr (!Fits) whole_ = span_ * Items >= size_ + ahead_;
     slots_ = warps_ > 1 ? static_cast<Acc*>(team.team_scratch(0).get_shmem(
                               static_cast<std::size_t>(slots) * sizeof(Acc)))
                         : nullptr;
@@ -112,43 +119,73 @@ class RowLanes {
     Acc values[Width];
   };
 
-  /// This lane's elements of a vector along the row. Where the row is whole they are loaded here,
-  /// so that they need not be waited for behind the sums; else where they are used.
+  /// This lane's elements of a vector along the row. `held`: they are loaded here, so that they
+  /// need not be waited for behind the sums; else where they are used.
   template <class W>
   struct Vector {
     TensorRef<W const, 1> all;
-    bool whole;
-    Loaded<W, Width> held[chunks];
+    std::int32_t size;
+    int past;  ///< elements of a chunk's start behind a boundary of the vector
+    bool held;
+    Loaded<W, Width> elements[chunks];
 
-    KOKKOS_INLINE_FUNCTION void load(int c, std::int32_t j) {
-      held[c].load(Width > 1 ? all.data + j : all.data + j * all.stride[0]);
-    }
     /// Chunk c, which starts at element j.
     KOKKOS_INLINE_FUNCTION Neighbors chunk(int c, std::int32_t j) {
-      if (!whole) load(c, j);
+      if (!held) load(c, j);
       Neighbors n;
-      for (int i = 0; i < Width; ++i) n.values[i] = held[c].template value<Acc>(i);
+      for (int i = 0; i < Width; ++i) n.values[i] = elements[c].template value<Acc>(i);
       return n;
+    }
+    KOKKOS_INLINE_FUNCTION void load(int c, std::int32_t j) {
+      if constexpr (Shifts) {
+        // Of what is held, once for many rows, the questions take fewer registers.
+        bool const inner = !held && is_inner(j, size);
+        Straddling<W, Width> packs = {};
+        if (inner || j < size) {
+          packs.load(all.data, j, size, past, inner, true);
+          packs.load_last(all.data, j, size, past, inner, true);
+        }
+        elements[c] = packs.shifted(j, size, past, inner);
+      } else {
+        elements[c].load(Width > 1 ? all.data + j : all.data + j * all.stride[0]);
+      }
     }
   };
   template <class W>
-  KOKKOS_INLINE_FUNCTION Vector<W> along(TensorRef<W const, 1> const& vector) const {
+  KOKKOS_INLINE_FUNCTION Vector<W> along(TensorRef<W const, 1> const& vector,
+                                         bool held = true) const {
     Vector<W> result;
     result.all = vector;
-    result.whole = whole();
-    if (whole())
-      for (int c = 0; c < chunks; ++c)
-        if (holds(0, c)) result.load(c, position(0, c));
+    result.size = size_;
+    result.past = past_boundary(vector.data);
+    result.held = held && whole();
+    if (result.held) ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c)
+      if (holds(0, c)) result.load(c, position(0, c));
     return result;
   }
 
  protected:
   /// Where chunk c of the tile that starts at `first` starts, and whether the row goes that far.
   KOKKOS_INLINE_FUNCTION std::int32_t position(std::int32_t first, int c) const {
-    return first + (c * span_ + lane_) * Width;
+    return first + (c * span_ + lane_) * Width - ahead_;
   }
   KOKKOS_INLINE_FUNCTION bool holds(std::int32_t first, int c) const {
     return position(first, c) < size_;
+  }
+  /// Whether element e of the tile, and whether element j, is in the row.
+  KOKKOS_INLINE_FUNCTION bool counts(std::int32_t first, int e) const {
+    if constexpr (Shifts) return is_inside(position(first, e / Width) + e % Width);
+    return holds(first, e / Width);
+  }
+  KOKKOS_INLINE_FUNCTION bool is_inside(std::int32_t j) const {
+    return static_cast<std::uint32_t>(j) < static_cast<std::uint32_t>(size_);
+  }
+  /// Whether the chunk at element j and the packs before and behind it are in the row. Most are:
+  /// they are spared all other questions.
+  KOKKOS_INLINE_FUNCTION bool is_inner(std::int32_t j) const { return is_inner(j, size_); }
+  static KOKKOS_INLINE_FUNCTION bool is_inner(std::int32_t j, std::int32_t size) {
+    return !Shifts || (j >= Width && j + 2 * Width <= size);
   }
   template <class T>
   static KOKKOS_INLINE_FUNCTION T* at(Row<T> const& row, std::int32_t j) {
@@ -166,20 +203,79 @@ class RowLanes {
         if (!whole_) load(first);
         f(first);
         first += span_ * Items;
-      } while (first < size_);
+      } while (first < size_ + ahead_);
     }
   }
 
-  /// The elements of a tile as numbers, 0 past the end. All are under way before the first is
-  /// waited for.
+  /// How far behind a boundary of packs of `p` chunks start.
+  template <class T>
+  KOKKOS_INLINE_FUNCTION int past_boundary(T const* p) const {
+    if constexpr (Shifts)
+      return (elements_past_boundary<T, Width>(p) - ahead_) & (pack_size<T, Width> - 1);
+    return 0;
+  }
+  /// A tile of a row as it comes from memory, 0 outside the row. All is under way before the first
+  /// of it is waited for, by raw().
+  template <class T>
+  struct Fetched {
+    using Part = std::conditional_t<Shifts, Straddling<T, Shifts ? Width : 4>, Loaded<T, Width>>;
+    Part parts[chunks] = {};
+  };
+  template <class T>
+  KOKKOS_INLINE_FUNCTION Fetched<T> fetch(Row<T const> const& from, std::int32_t first) const {
+    Fetched<T> tile;
+    [[maybe_unused]] int const past = past_boundary(from.data);
+    ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c) {
+      if (!holds(first, c)) continue;
+      if constexpr (Shifts)
+        tile.parts[c].load(from.data, position(first, c), size_, past, false, ends_);
+      else
+        tile.parts[c].load(at(from, position(first, c)));
+    }
+    return tile;
+  }
+  template <class T>
+  KOKKOS_INLINE_FUNCTION Loaded<T, Width> raw(Fetched<T>& tile, Row<T const> const& from,
+                                              std::int32_t first, int c) const {
+    if constexpr (Shifts) {
+      // The rest of a chunk is what its neighbor has loaded: near, and not worth registers before.
+      int const past = past_boundary(from.data);
+      std::int32_t const j = position(first, c);
+      tile.parts[c].load_last(from.data, j, size_, past, false, ends_);
+      return tile.parts[c].shifted(j, size_, past, false);
+    } else {
+      return tile.parts[c];
+    }
+  }
+  /// The same as numbers.
   template <class T>
   KOKKOS_INLINE_FUNCTION void load_tile(Row<T const> const& from, std::int32_t first,
                                         Acc (&values)[chunks][Width]) const {
-    Loaded<T, Width> raw[chunks] = {};
-    for (int c = 0; c < chunks; ++c)
-      if (holds(first, c)) raw[c].load(at(from, position(first, c)));
-    for (int c = 0; c < chunks; ++c)
-      for (int i = 0; i < Width; ++i) values[c][i] = raw[c].template value<Acc>(i);
+    auto tile = fetch(from, first);
+    ATTIKOS_UNROLL_DEVICE
+    for (int c = 0; c < chunks; ++c) {
+      auto const chunk = raw(tile, from, first, c);
+      for (int i = 0; i < Width; ++i) values[c][i] = chunk.template value<Acc>(i);
+    }
+  }
+
+  /// Stores the elements nearest to `results`, or `elements`, as those of the row from j on.
+  template <class Out>
+  KOKKOS_INLINE_FUNCTION void put(Row<Out> const& to, std::int32_t j,
+                                  Acc const (&results)[Width]) const {
+    if (!Shifts || (j >= 0 && j + Width <= size_)) return store_nearest(at(to, j), results);
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Width; ++i)
+      if (is_inside(j + i)) to.data[j + i] = nearest_element<Out>(results[i]);
+  }
+  template <class Out>
+  KOKKOS_INLINE_FUNCTION void put_elements(Row<Out> const& to, std::int32_t j,
+                                           Out const (&elements)[Width]) const {
+    if (!Shifts || (j >= 0 && j + Width <= size_)) return store_neighbors(at(to, j), elements);
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Width; ++i)
+      if (is_inside(j + i)) to.data[j + i] = elements[i];
   }
 
   /// N numbers of every lane joined: those of a warp, then the warps' results, in one order by
@@ -201,6 +297,8 @@ class RowLanes {
   Team const& team_;
   int lane_, span_, warps_, lanes_;
   std::int32_t size_;
+  int ahead_;
+  bool ends_ = false;  ///< memory may end with the row
   bool whole_ = true;
   Acc* slots_;
 };
