@@ -191,7 +191,7 @@ bool quantize_device_rows(Exec const& exec, char const* operation, TensorRef<X c
           constexpr int width = neighbors<X, Out>;
           launch_device_rows(exec, operation,
                              QuantizeDeviceRow<X, Out>{from, to, scale, rule, pass}, from.count(),
-                             from.size, common_access<width>(from, to));
+                             from.size, unshifted_access<width>(from, to));
         });
   }
 }
@@ -209,7 +209,7 @@ bool dequantize_device_rows(Exec const& exec, TensorRef<X const, 3> const& x,
       Rows<float const> const read{scale.data,         scale.outer,        scale.inner, scale.size,
                                    scale.outer_stride, scale.inner_stride, scale.stride};
       launch_device_rows(exec, "dequantize", DequantizeDeviceRow<X, Out>{from, to, read},
-                         from.count(), from.size, common_access<width>(from, to));
+                         from.count(), from.size, unshifted_access<width>(from, to));
     });
   }
 }

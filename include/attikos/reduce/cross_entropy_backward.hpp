@@ -152,7 +152,7 @@ void cross_entropy_backward(Exec const& exec, X const& logits, Labels const& lab
                                           element_t<Dx>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<Dx>>;
     detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
-                               detail::common_access<width>(rows, op.dlogits));
+                               detail::unshifted_access<width>(rows, op.dlogits));
   }
 }
 

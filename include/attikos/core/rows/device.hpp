@@ -51,10 +51,15 @@ enum class Access {
   single    ///< one by one
 };
 
+/// Shorter rows go one by one: lanes of a warp then ask for most of one, and to shift packs would
+/// take longer than they save.
+template <class T>
+inline constexpr std::int64_t shortest_shifted = 64 * static_cast<std::int64_t>(sizeof(T));
+
 template <int Count, class T>
 Access access_to(Rows<T> const& rows) {
   if (rows_move_at_once<Count>(rows)) return Access::aligned;
-  return rows.stride == 1 ? Access::shifted : Access::single;
+  return rows.stride == 1 && rows.size >= shortest_shifted<T> ? Access::shifted : Access::single;
 }
 template <int Count, class T>
 Access access_to(TensorRef<T, 1> const& vector) {
@@ -69,6 +74,12 @@ Access access_to(Absent) {
 template <int Count, class... T>
 Access common_access(T const&... tensors) {
   return std::max({access_to<Count>(tensors)...});
+}
+
+/// The same for operations whose rows are not shifted.
+template <int Count, class... T>
+Access unshifted_access(T const&... tensors) {
+  return common_access<Count>(tensors...) == Access::aligned ? Access::aligned : Access::single;
 }
 
 /// Elements that a lane takes of a row at least.
