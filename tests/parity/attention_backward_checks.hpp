@@ -38,8 +38,7 @@ struct BackwardCase {
   unsigned bias_broadcast = 0, mask_broadcast = 0;   ///< bit r: extent 1 in dimension r
   std::vector<int> lengths_q = {}, lengths_kv = {};  ///< empty: all
   std::vector<int> cu_q = {}, cu_kv = {};
-  double largest = 1;       ///< q and k are uniform in [-largest, largest]
-  double largest_dout = 1;  ///< and so is dout
+  double largest = 1, largest_dout = 1;  ///< q and k, and dout, are uniform in [-this, this]
 };
 
 inline std::string describe(BackwardCase const& p) {
