@@ -78,7 +78,6 @@ class Portable:
         run.operands = *tensors, lse
         return run
 
-
     def rows(self, family, x, dout, out, vectors):
         """A function of rows; `vectors`: weight, bias, dweight and dbias."""
         tensors = x, dout, out, *vectors

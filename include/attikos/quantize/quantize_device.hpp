@@ -88,9 +88,6 @@ struct QuantizeDeviceRow {
   ScaleRule<Out> rule;
   QuantizePass pass;
 
-  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
-    return device_row_of(out, index);
-  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
@@ -113,7 +110,8 @@ struct QuantizeDeviceRow {
       by = rule(largest);
       if (row.first_lane()) *factor = by;
     }
-    row.store(from, target(index), DeviceQuantizer<Out>(by, pass != QuantizePass::apply));
+    row.store(from, device_row_of(out, index),
+              DeviceQuantizer<Out>(by, pass != QuantizePass::apply));
   }
 };
 
@@ -127,9 +125,6 @@ struct DequantizeDeviceRow {
   Rows<Out> out;
   Rows<float const> scale;
 
-  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
-    return device_row_of(out, index);
-  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
@@ -138,7 +133,7 @@ struct DequantizeDeviceRow {
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     float const by = *device_row_of(scale, index).data;
-    row.store(from, target(index), [=](float v) { return v * by; });
+    row.store(from, device_row_of(out, index), [=](float v) { return v * by; });
   }
 };
 
@@ -191,7 +186,7 @@ bool quantize_device_rows(Exec const& exec, char const* operation, TensorRef<X c
           constexpr int width = neighbors<X, Out>;
           launch_device_rows(exec, operation,
                              QuantizeDeviceRow<X, Out>{from, to, scale, rule, pass}, from.count(),
-                             from.size, unshifted_access<width>(from, to));
+                             from.size, common_access<width>(from, to));
         });
   }
 }
@@ -209,7 +204,7 @@ bool dequantize_device_rows(Exec const& exec, TensorRef<X const, 3> const& x,
       Rows<float const> const read{scale.data,         scale.outer,        scale.inner, scale.size,
                                    scale.outer_stride, scale.inner_stride, scale.stride};
       launch_device_rows(exec, "dequantize", DequantizeDeviceRow<X, Out>{from, to, read},
-                         from.count(), from.size, unshifted_access<width>(from, to));
+                         from.count(), from.size, common_access<width>(from, to));
     });
   }
 }

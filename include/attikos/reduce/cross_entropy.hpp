@@ -140,7 +140,7 @@ void cross_entropy(Exec const& exec, X const& logits, Labels const& labels, Loss
     detail::CrossEntropyDeviceRow<Acc, element_t<X>, Label, element_t<Loss>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<X>>;
     detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
-                               detail::unshifted_access<width>(rows));
+                               detail::common_access<width>(rows));
   }
 }
 

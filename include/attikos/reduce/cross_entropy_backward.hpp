@@ -77,9 +77,6 @@ struct CrossEntropyBackwardDeviceRow {
 
   CrossEntropyBackwardRow<Acc, X, Label, Dloss, Dx> op;
 
-  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
-    return device_row_of(op.dlogits, index);
-  }
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(op.logits, index);
   }
@@ -87,7 +84,7 @@ struct CrossEntropyBackwardDeviceRow {
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(op.logits, index);
-    auto const to = target(index);
+    auto const to = device_row_of(op.dlogits, index);
     auto const t = op.target(index);
     row.store_indexed(from, to, [=](std::int64_t j, Acc x) {
       Acc const d = Kokkos::exp(x - t.lse) - t.everywhere - (j == t.label ? t.on_label : Acc(0));
@@ -152,7 +149,7 @@ void cross_entropy_backward(Exec const& exec, X const& logits, Labels const& lab
                                           element_t<Dx>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<Dx>>;
     detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
-                               detail::unshifted_access<width>(rows, op.dlogits));
+                               detail::common_access<width>(rows, op.dlogits));
   }
 }
 

@@ -68,9 +68,6 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
   KOKKOS_INLINE_FUNCTION static std::int64_t width(abi::AttentionArgs const& g) {
     return of_value ? g.head_dim_v : g.head_dim;
   }
-  KOKKOS_INLINE_FUNCTION static std::int64_t slices(abi::AttentionArgs const& g) {
-    return (width(g) + Shape::features - 1) / Shape::features;
-  }
 
   /// Computes what the team has to, of `parts` slices of features. walk(w, col0, out) sums up what
   /// the rows of a head get.

@@ -76,12 +76,6 @@ Access common_access(T const&... tensors) {
   return std::max({access_to<Count>(tensors)...});
 }
 
-/// The same for operations whose rows are not shifted.
-template <int Count, class... T>
-Access unshifted_access(T const&... tensors) {
-  return common_access<Count>(tensors...) == Access::aligned ? Access::aligned : Access::single;
-}
-
 /// Elements that a lane takes of a row at least.
 inline constexpr int few_items = 8;
 
@@ -287,18 +281,15 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   Acc values_[chunks][Width];
 };
 
-/// How far the row that `op` stores, or if it stores none the one that it reads, starts behind a
-/// boundary of packs.
+/// How far the row that `op` stores starts behind a boundary of packs.
 template <int Width, class Op>
 KOKKOS_INLINE_FUNCTION int ahead_of_row(Op const& op, std::int64_t index) {
-  if constexpr (requires { op.target(index); })
-    return elements_past_boundary<typename Op::Out, Width>(op.target(index).data);
-  else
-    return elements_past_boundary<typename Op::X, Width>(op.source(index).data);
+  return elements_past_boundary<typename Op::Out, Width>(op.target(index).data);
 }
 
 /// Kernel body. `Op` has the types X, Out and Acc, `source(index)`, the row that is held,
-/// `target(index)`, the one that is stored, if any, and `device_row(row, index)`.
+/// `device_row(row, index)`, and, if its rows may be shifted, `target(index)`, the one that is
+/// stored.
 template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts>
 struct DeviceRowKernel {
   // Few elements to a lane leave room for 1024 lanes; many need more than 64 registers.
@@ -320,7 +311,9 @@ struct DeviceRowKernel {
       index = index * team.team_size() + team.team_rank();
       if (index >= shape.rows) return;
     }
-    Held row(team, shape, Shifts ? ahead_of_row<Width>(op, index) : 0);
+    int ahead = 0;
+    if constexpr (Shifts) ahead = ahead_of_row<Width>(op, index);
+    Held row(team, shape, ahead);
     row.load(op.source(index), index + 1 == shape.rows);
     op.device_row(row, index);
   }
@@ -385,7 +378,7 @@ void launch_device_rows(Exec const& exec, char const* operation, Op const& op, s
   check_row_counts(operation, rows, size);
   constexpr int width = neighbors<typename Op::X, typename Op::Out>;
   // Single elements of 64 bits fill a warp's accesses.
-  if constexpr (!std::is_same_v<typename Op::Acc, double>) {
+  if constexpr (!std::is_same_v<typename Op::Acc, double> && requires { op.target(rows); }) {
     if (access == Access::shifted) {
       constexpr int many = 4 * few_items;
       if (fills_device(exec, rows, size) && size + width <= many * 512)
