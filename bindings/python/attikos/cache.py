@@ -174,6 +174,14 @@ def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any 
     return call.finish()
 
 
+def merge_into(out: Any, lse: Any, more_out: Any, more_lse: Any) -> None:
+    """merge_states() of (out, lse) and (more_out, more_lse), written over the former."""
+    call = Call("merge_states", out_a=out, lse_a=lse, out_b=more_out, lse_b=more_lse)
+    out_a, lse_a = call.written("out_a"), call.written("lse_a")
+    call.run("attikos_merge_states", out_a, lse_a, call["out_b"], call["lse_b"], out_a, lse_a)
+    call.finish()
+
+
 def merge_split_states(outs: Any, lses: Any, out_dtype: Any = None) -> Any:
     """merge_states() of any number of sets along dimension 0: outs [splits, batch, heads, seqlen, dv], lses
     [splits, batch, heads, seqlen]."""

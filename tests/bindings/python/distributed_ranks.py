@@ -2,6 +2,7 @@
 """attikos.distributed on the ranks of a group, for test_distributed.py:
 
   distributed_ranks.py torch RANKS    processes of torch.multiprocessing and Gloo
+  distributed_ranks.py nccl RANKS     the same with a GPU each, and NCCL
   mpiexec … distributed_ranks.py mpi  communicators of mpi4py
 
 Outputs are compared with the oracle of attention over whole sequences, within its bound for merged results, and
@@ -73,11 +74,11 @@ def rows_of(x, shards, rank):
     return x[:, :, shards.positions(rank)]
 
 
-def check_forward(ranks, dtype, heads, both, options, strategy, what):
+def check_forward(ranks, dtype, heads, both, options, strategy, what, batch=2):
     """One call of arrays of NumPy; `ranks` has rank, group and a function that makes its arrays of NumPy's."""
     of_q, of_kv = both if isinstance(both, tuple) else (both, both)
     q, k, v = (
-        random((2, h, s.total, d), dtype, seed)
+        random((batch, h, s.total, d), dtype, seed)
         for seed, (h, s, d) in enumerate(((heads[0], of_q, 16), (heads[1], of_kv, 16), (heads[1], of_kv, 8)))
     )
     arguments = [rows_of(x, s, ranks.rank) for x, s in ((q, of_q), (k, of_kv), (v, of_kv))]
@@ -102,6 +103,26 @@ def forward(ranks):
     for name, both in descriptions(ranks.size).items():
         for strategy, options in itertools.product(STRATEGIES, OPTIONS):
             check_forward(ranks, np.float32, (4, 2), both, options, strategy, f"{name} {strategy} {options}")
+
+
+def packed_descriptions(n):
+    """Sequences of which ranks have two pieces, one, or none."""
+    lengths = [0, 40, 41, 41, 60, 67, 150]
+    return {
+        "zigzag": Shards.packed(lengths, n), "granules": Shards.packed(lengths, n, granularity=16),
+        "contiguous": Shards.packed(lengths, n, "contiguous"),
+        "unlike": (Shards.packed(lengths, n), Shards.packed([0, 30, 50, 50, 60, 100, 140], n)),
+    }  # fmt: skip
+
+
+@case
+def forward_of_packed_calls(ranks):
+    """Of one batch entry, sequences are calls together."""
+    for name, both in packed_descriptions(ranks.size).items():
+        for strategy, options in itertools.product(STRATEGIES, OPTIONS):
+            for heads in ((4, 2), (3, 1)):
+                what = f"packed {name} {strategy} {options} {heads}"
+                check_forward(ranks, np.float32, heads, both, options, strategy, what, batch=1)
 
 
 @case
@@ -234,12 +255,12 @@ def plain(q, k, v, keep, scale=None, softcap=0.0):
     return torch.where(keep, weights, 0.0) @ v
 
 
-def check_gradients(ranks, dtype, heads, both, options, strategy, what):
+def check_gradients(ranks, dtype, heads, both, options, strategy, what, batch=2):
     import torch
 
     of_q, of_kv = both if isinstance(both, tuple) else (both, both)
     q, k, v, dout = (
-        torch.from_numpy(random((2, h, s.total, d), np.float64, seed)).to(dtype)
+        torch.from_numpy(random((batch, h, s.total, d), np.float64, seed)).to(dtype)
         for seed, (h, s, d) in enumerate(
             ((heads[0], of_q, 16), (heads[1], of_kv, 16), (heads[1], of_kv, 8), (heads[0], of_q, 8))
         )
@@ -250,12 +271,14 @@ def check_gradients(ranks, dtype, heads, both, options, strategy, what):
     plain(*exact, keep, **numbers).backward(dout.double())
     alone = [x.clone().requires_grad_() for x in (q, k, v)]
     attikos.attention(*alone, mask=torch.from_numpy(keep), **numbers).backward(dout)
-    mine = [rows_of(x, s, ranks.rank).requires_grad_() for x, s in ((q, of_q), (k, of_kv), (v, of_kv))]
+    mine = [
+        rows_of(x, s, ranks.rank).to(ranks.device).requires_grad_() for x, s in ((q, of_q), (k, of_kv), (v, of_kv))
+    ]
     out = distributed.attention(*mine, both, ranks.group, strategy=strategy, **options)
-    out.backward(rows_of(dout, of_q, ranks.rank))
+    out.backward(rows_of(dout, of_q, ranks.rank).to(ranks.device))
     for name, x, s, y, z in zip("qkv", mine, (of_q, of_kv, of_kv), exact, alone):
         found = distributed.gather(x.grad, s, ranks.group)
-        error, expected = ((g.double() - y.grad).norm().item() for g in (found, z.grad))
+        error, expected = ((g.cpu().double() - y.grad).norm().item() for g in (found, z.grad))
         unit = torch.finfo(dtype).eps / 2
         assert x.grad.dtype == dtype
         assert error <= 2 * expected + unit * y.grad.norm().item(), f"{what} d{name}: {error} {expected}"
@@ -270,6 +293,10 @@ def gradients(ranks):
     for name, both in descriptions(ranks.size).items():
         for strategy, options in itertools.product(STRATEGIES, OPTIONS[:4]):
             check_gradients(ranks, torch.float32, (4, 2), both, options, strategy, f"{name} {strategy} {options}")
+    for name, both in packed_descriptions(ranks.size).items():
+        for strategy, options in itertools.product(STRATEGIES, OPTIONS[:4]):
+            what = f"packed {name} {strategy} {options}"
+            check_gradients(ranks, torch.float32, (4, 2), both, options, strategy, what, batch=1)
     for dtype, heads in itertools.product((torch.float64, torch.bfloat16, torch.float16), ((3, 1), (6, 2))):
         for strategy in STRATEGIES:
             shards, what = Shards.zigzag(37, ranks.size), f"{dtype} {heads} {strategy}"
@@ -285,7 +312,7 @@ def strides(ranks):
 
     shards = Shards.zigzag(20, ranks.size)
     made = [torch.from_numpy(random((2, 4, 20, 16), np.float32, s)) for s in range(3)]
-    dense = [x[:, :, shards.positions(ranks.rank)] for x in made]
+    dense = [x[:, :, shards.positions(ranks.rank)].to(ranks.device) for x in made]
     swapped = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in dense]
     for strategy in STRATEGIES:
         a, b = (distributed.attention(*x, shards, ranks.group, strategy=strategy) for x in (dense, swapped))
@@ -301,11 +328,11 @@ def model_in_a_context(ranks):
     import torch.distributed
     from torch.distributed.device_mesh import init_device_mesh
 
-    mesh = init_device_mesh("cpu", (ranks.size,))
+    mesh = init_device_mesh(torch.device(ranks.device).type, (ranks.size,))
     torch.manual_seed(7)
-    layer = torch.nn.TransformerEncoderLayer(32, 4, 48, dropout=0.0, batch_first=True).double()
-    x = torch.randn(2, 27, 32, dtype=torch.float64)
-    direction = torch.randn(2, 27, 32, dtype=torch.float64)
+    layer = torch.nn.TransformerEncoderLayer(32, 4, 48, dropout=0.0, batch_first=True).double().to(ranks.device)
+    x = torch.randn(2, 27, 32, dtype=torch.float64).to(ranks.device)
+    direction = torch.randn(2, 27, 32, dtype=torch.float64).to(ranks.device)
 
     def attend(x):
         heads = torch.nn.functional.linear(x, layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias)
@@ -324,7 +351,7 @@ def model_in_a_context(ranks):
         found.backward(direction)
         whole = distributed.gather(found, shards, mesh, dim=1)
         for refused, words in ((dict(attn_mask=torch.ones(1)), "attn_mask"), (dict(dropout_p=0.5), "dropout_p")):
-            q = torch.zeros(1, 2, shards.rows(ranks.rank), 8)
+            q = torch.zeros(1, 2, shards.rows(ranks.rank), 8, device=ranks.device)
             try:
                 torch.nn.functional.scaled_dot_product_attention(q, q, q, **refused)
             except attikos.UnsupportedError as problem:
@@ -373,21 +400,30 @@ def run_all(ranks):
         print("cases", len(CASES), "ranks", ranks.size, flush=True)
 
 
-def with_torch(rank, size, port):
+def with_torch(rank, size, port, backend):
     import torch
     import torch.distributed as dist
 
+    device = "cpu" if backend == "gloo" else f"cuda:{rank}"
+
     def make(x):
         if x.dtype == ml_dtypes.bfloat16:
-            return torch.from_numpy(np.ascontiguousarray(x).view(np.int16)).view(torch.bfloat16)
-        return torch.from_numpy(np.ascontiguousarray(x))
+            return torch.from_numpy(np.ascontiguousarray(x).view(np.int16)).view(torch.bfloat16).to(device)
+        return torch.from_numpy(np.ascontiguousarray(x)).to(device)
 
     def back(x):
+        x = x.cpu()
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
-    run_all(types.SimpleNamespace(rank=rank, size=size, group=None, make=make, back=back, double=lambda x: x.double()))
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    run_all(
+        types.SimpleNamespace(
+            rank=rank, size=size, group=None, make=make, back=back, double=lambda x: x.double(), device=device
+        )
+    )
     dist.destroy_process_group()
 
 
@@ -421,4 +457,5 @@ if __name__ == "__main__":
     else:
         import torch.multiprocessing
 
-        torch.multiprocessing.spawn(with_torch, (int(sys.argv[2]), free_port()), nprocs=int(sys.argv[2]))
+        backend = "gloo" if sys.argv[1] == "torch" else sys.argv[1]
+        torch.multiprocessing.spawn(with_torch, (int(sys.argv[2]), free_port(), backend), nprocs=int(sys.argv[2]))

@@ -80,6 +80,41 @@ class Descriptions(unittest.TestCase):
             expected &= (window[1] < 0) | (j <= i + offset + window[1])
             np.testing.assert_array_equal(found, expected, f"{nq} {nk} {window} {offset} {cuts}")
 
+    def test_joined_products_see_the_same(self):
+        """However rows are dealt out, and each pair once."""
+        draw = np.random.default_rng(6)
+        for _ in range(300):
+            ranks = int(draw.integers(1, 4))
+            make = (Shards.zigzag, Shards.contiguous)[int(draw.integers(2))]
+            of_q = make(int(draw.integers(1, 40)), ranks)
+            of_kv = of_q if draw.integers(2) else make(int(draw.integers(1, 40)), ranks)
+            window = tuple(int(x) for x in draw.integers(-1, 9, 2)) if draw.integers(2) else (-1, 0)
+            offset = int(draw.integers(-4, 5)) if draw.integers(2) else 0
+            for rank, owner in itertools.product(range(ranks), repeat=2):
+                found, expected = (np.zeros((of_q.rows(rank), of_kv.rows(owner)), int) for _ in range(2))
+                products = [
+                    schedule.product_of(q, kv, window, offset)
+                    for q in of_q.pieces(rank) for kv in of_kv.pieces(owner)
+                ]  # fmt: skip
+                for into, some in ((expected, products), (found, schedule.joined(filter(None, products)))):
+                    for p in filter(None, some):
+                        i, j = np.ogrid[: p.q_rows, : p.kv_rows]
+                        into[p.q, p.kv] += ((p.left < 0) | (j >= i - p.left)) & ((p.right < 0) | (j <= i + p.right))
+                np.testing.assert_array_equal(found, expected, f"{of_q} {of_kv} {window} {offset} {rank} {owner}")
+                self.assertTrue((found <= 1).all())
+
+    def test_a_block_of_zigzag_shards_is_one_product(self):
+        for ranks in (1, 2, 4):
+            shards = Shards.zigzag(64 * ranks, ranks)
+            for rank, owner in itertools.product(range(ranks), repeat=2):
+                pieces = itertools.product(shards.pieces(rank), shards.pieces(owner))
+                products = schedule.joined(filter(None, (schedule.product_of(*both, (-1, 0), 0) for both in pieces)))
+                expected = {
+                    "own": schedule.Product(0, 64, 0, 64, -1, 0), "earlier": schedule.Product(0, 64, 0, 32),
+                    "later": schedule.Product(32, 32, 0, 64),
+                }["own" if rank == owner else "earlier" if owner < rank else "later"]  # fmt: skip
+                self.assertEqual(products, [expected])
+
     def test_heads_are_dealt_out_once(self):
         for kv, group, ranks in itertools.product(range(1, 6), range(1, 6), range(1, 9)):
             dealt = [schedule.heads_of(r, ranks, kv * group, kv) for r in range(ranks)]
@@ -100,6 +135,14 @@ def launched(command):
     return done.returncode, done.stdout + done.stderr
 
 
+def several_gpus():
+    if not (attikos.has_cuda() and importlib.util.find_spec("torch")):
+        return False
+    import torch
+
+    return torch.cuda.device_count() > 1
+
+
 class Ranks(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
     def test_process_groups(self):
@@ -107,6 +150,12 @@ class Ranks(unittest.TestCase):
             code, said = launched([sys.executable, str(PROGRAM), "torch", str(ranks)])
             self.assertEqual(code, 0, said)
             self.assertIn(f"ranks {ranks}", said)
+
+    @unittest.skipUnless(several_gpus(), "there are not two GPUs, or the build has no CUDA")
+    def test_gpus(self):
+        code, said = launched([sys.executable, str(PROGRAM), "nccl", "2"])
+        self.assertEqual(code, 0, said)
+        self.assertIn("ranks 2", said)
 
     @unittest.skipUnless(
         importlib.util.find_spec("mpi4py") and shutil.which("mpiexec.openmpi"), "mpi4py or Open MPI is not installed"

@@ -249,6 +249,47 @@ def product_of(q: Piece, kv: Piece, window: tuple[int, int], offset: int) -> Pro
     )  # fmt: skip
 
 
+def _beside(first: Product, second: Product) -> Product | None:
+    """One product of the same queries over the keys of both, of which the second's lie behind the first's, or None."""
+    if (first.q_row, first.q_rows, first.kv_row + first.kv_rows) != (second.q_row, second.q_rows, second.kv_row):
+        return None
+    if first.right >= 0 or second.left >= 0:
+        return None
+    right = -1 if second.right < 0 else second.right + first.kv_rows
+    return dataclasses.replace(first, kv_rows=first.kv_rows + second.kv_rows, right=right)
+
+
+def _below(first: Product, second: Product) -> Product | None:
+    """One product of the queries of both, of which the second's lie behind the first's, over keys that begin alike, or
+    None: where the same mask, in the second moved down by the first's queries, shows each of them what it saw."""
+    if (first.q_row + first.q_rows, first.kv_row) != (second.q_row, second.kv_row):
+        return None
+    if first.left >= 0 or second.left >= 0:
+        return None
+    joined = dataclasses.replace(first, q_rows=first.q_rows + second.q_rows, kv_rows=second.kv_rows)
+    if first.right < 0 and second.right < 0:
+        return joined if first.kv_rows == second.kv_rows else None
+    hidden = first.q_rows - 1 + first.right < first.kv_rows  # what is behind the first's keys, of the first's queries
+    if first.right < 0 or second.right != first.right + first.q_rows or not hidden or second.kv_rows < first.kv_rows:
+        return None
+    return joined
+
+
+def joined(products: Iterable[Product]) -> list[Product]:
+    """The same pairs of queries and keys in fewer products. `products`: those of pieces, queries by queries, keys in
+    the order of their rows. Rows that a causal mask shows a prefix of one another's keys become one product, so that a
+    block of zigzag shards is one: the whole causal one of its own keys, and a rectangle of any other's."""
+    rows: list[Product] = []
+    for product in products:
+        wider = _beside(rows[-1], product) if rows else None
+        rows[len(rows) - (wider is not None) :] = [product if wider is None else wider]
+    found: list[Product] = []
+    for product in rows:
+        taller = _below(found[-1], product) if found else None
+        found[len(found) - (taller is not None) :] = [product if taller is None else taller]
+    return found
+
+
 @dataclasses.dataclass(frozen=True)
 class HeadRun:
     """Neighboring query heads and the key heads that serve them, both counted from what a rank has."""

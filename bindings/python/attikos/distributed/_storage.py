@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import sys
 from typing import Any, Sequence
@@ -42,6 +43,15 @@ class NumpyStorage:
     def dense(x: Any) -> Any:
         return np.ascontiguousarray(x)
 
+    @staticmethod
+    def place_of(like: Any) -> Any:
+        return "host"
+
+    @staticmethod
+    def numbers(values: np.ndarray, like: Any) -> Any:
+        """Whole numbers where an array lies."""
+        return values
+
 
 class TorchStorage:
     """Tensors of the host or a device."""
@@ -71,6 +81,13 @@ class TorchStorage:
     def dense(x: Any) -> Any:
         return x.contiguous()
 
+    @staticmethod
+    def place_of(like: Any) -> Any:
+        return like.device
+
+    def numbers(self, values: np.ndarray, like: Any) -> Any:
+        return self._torch.from_numpy(values).to(like.device)
+
 
 def storage_of(operation: str, name: str, x: Any) -> NumpyStorage | TorchStorage:
     torch = sys.modules.get("torch")
@@ -84,17 +101,21 @@ def storage_of(operation: str, name: str, x: Any) -> NumpyStorage | TorchStorage
     )
 
 
+@dataclasses.dataclass
 class Pairs:
-    """Two arrays with the same first three extents but for heads and rows that fit, dense and one behind the other in
-    memory, so that they travel as one message: keys and values, or the sums of their gradients."""
+    """Two arrays whose first three extents are the same: keys and values, or the sums of their gradients. Both are
+    dense, so that they are messages."""
 
-    def __init__(self, storage: Any, memory: Any, shapes: Sequence[Sequence[int]]) -> None:
-        sizes = [math.prod(shape) for shape in shapes]
-        self.message = memory[: sum(sizes)]
-        self.first = self.message[: sizes[0]].reshape(tuple(shapes[0]))
-        self.second = self.message[sizes[0] :].reshape(tuple(shapes[1]))
+    first: Any
+    second: Any
 
-    def fill(self, first: Any, second: Any) -> Pairs:
+    @classmethod
+    def within(cls, memory: Any, shapes: Sequence[Sequence[int]]) -> Pairs:
+        """One behind the other in an array of one dimension."""
+        size, more = (math.prod(shape) for shape in shapes)
+        first, second = memory[:size], memory[size : size + more]
+        return cls(first.reshape(tuple(shapes[0])), second.reshape(tuple(shapes[1])))
+
+    def fill(self, first: Any, second: Any) -> None:
         self.first[...] = first
         self.second[...] = second
-        return self

@@ -7,14 +7,19 @@ keys join by merge_states(), in the order of the schedule and never of arrival."
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Sequence
 
 from ..attention import attention, attention_backward
-from ..cache import merge_states
+from ..cache import merge_into
 from ._groups import MpiGroup, TorchGroup
-from ._shards import HeadRun, Heads, Piece, Product, Shards, heads_of, product_of
+from ._plan import Plan, Rows, Step, plan_of
+from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Pairs
+
+# Rows of keys, the key heads they are of, and gradients of both.
+Found = tuple[Rows, slice, Any, Any]
 
 
 @dataclasses.dataclass
@@ -36,21 +41,32 @@ class Call:
     heads_q: int
     heads_kv: int
 
-    def pairs_of(self, queries: Sequence[Piece], keys: Sequence[Piece]) -> Iterator[Product]:
-        """The products of a rank's pieces of queries with pieces of keys."""
-        for q in queries:
-            offset = 0 if self.top_left else self.kv_shards.length(q.sequence) - self.q_shards.length(q.sequence)
-            for kv in keys:
-                product = product_of(q, kv, self.window, offset)
-                if product is not None:
-                    yield product
+    def plan(self, q: Any, owners: Sequence[int]) -> Plan:
+        """Of this rank's queries and the keys of these ranks. Packed calls are of one batch entry."""
+        return plan_of(
+            self.q_shards, self.kv_shards, self.group.rank, tuple(owners), self.window, self.top_left, q.shape[0] == 1
+        )
 
-    def options(self, product: Product, backward: bool = False) -> dict[str, Any]:
-        causal = product.right == 0  # what kernels know best
+    def plan_of_whole(self, q: Any) -> Plan:
+        """Of all queries and all keys."""
+        whole = _whole(self.q_shards), _whole(self.kv_shards)
+        return plan_of(*whole, 0, (0,), self.window, self.top_left, q.shape[0] == 1)
+
+    def options(self, step: Step, backward: bool = False) -> dict[str, Any]:
+        causal = step.right == 0  # what kernels know best
         return {
             "scale": self.scale, "softcap": self.softcap, "compute": self.compute, "top_left": True, "causal": causal,
-            "window": (product.left, -1 if causal else product.right), **({} if backward else {"kernel": self.kernel}),
+            "window": (step.left, -1 if causal else step.right), **({} if backward else {"kernel": self.kernel}),
         }  # fmt: skip
+
+    def offsets(self, step: Step, like: Any) -> dict[str, Any]:
+        q, kv = (rows.offsets(self.storage, like) for rows in (step.q, step.kv))
+        return {"cu_seqlens_q": q, "cu_seqlens_kv": kv, "check": False}
+
+
+@functools.lru_cache(maxsize=256)
+def _whole(shards: Shards) -> Shards:
+    return shards.whole()
 
 
 class Failure:
@@ -59,12 +75,14 @@ class Failure:
     def __init__(self) -> None:
         self._first: Exception | None = None
 
-    def unless_failed(self, work: Callable[[], Any]) -> None:
+    def unless_failed(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or None."""
         if self._first is None:
             try:
-                work()
+                return work()
             except Exception as problem:
                 self._first = problem
+        return None
 
     def throw(self) -> None:
         if self._first is not None:
@@ -74,63 +92,121 @@ class Failure:
 class Forward:
     """Attention of some queries, over blocks of keys as they come."""
 
-    def __init__(self, call: Call, q: Any, dv: int, queries: Sequence[Piece], runs: Sequence[HeadRun]) -> None:
-        self.call, self.q, self.queries, self.runs = call, q, queries, runs
-        wide = call.storage.wide(q)
-        self.out = call.storage.full((*q.shape[:-1], dv), 0.0, q, wide)
-        self.lse = call.storage.full(q.shape[:-1], -math.inf, q, wide)
-        self._seen: set[tuple[int, int]] = set()  # rows, by where they begin, and the heads of queries with a state
+    def __init__(self, call: Call, q: Any, dv: int, plan: Plan, runs: Sequence[HeadRun]) -> None:
+        self.call, self.q, self.dv, self.plan, self.runs = call, q, dv, plan, runs
+        self._wide = call.storage.wide(q)
+        # What is merged once is rounded once as well; what is merged more often stays wide until then.
+        self._type = self._wide if plan.merges > 1 else q.dtype
+        self._out: Any = None
+        self._lse: Any = None
 
-    def add(self, k: Any, v: Any, keys: Sequence[Piece]) -> None:
-        starts = {piece.local: piece.rows for piece in self.queries}
-        for product in self.call.pairs_of(self.queries, keys):
+    def add(self, block: int, k: Any, v: Any) -> None:
+        for step in self.plan.steps[block]:
             for run in self.runs:
-                at = (slice(None), run.q, product.q)
-                of = (slice(None), run.kv, product.kv)
-                part, lse = attention(self.q[at], k[of], v[of], return_lse=True, **self.call.options(product))
-                part = self.call.storage.to(part, self.out.dtype)
-                piece = max(start for start in starts if start <= product.q_row)
-                key = piece, run.q.start
-                if key in self._seen:
-                    part, lse = merge_states(self.out[at], self.lse[at], part, lse)
-                self._seen.add(key)
-                self.out[at], self.lse[at] = part, lse
+                part, lse = self._attend(step, run, k, v)
+                if self._out is None and step.q.all and len(self.runs) == 1:
+                    self._out, self._lse = part, lse
+                else:
+                    self._join(step, run, part, lse)
+
+    def _attend(self, step: Step, run: HeadRun, k: Any, v: Any) -> tuple[Any, Any]:
+        call, storage = self.call, self.call.storage
+        at, of = step.q.index(storage, k), step.kv.index(storage, k)
+        options = call.options(step)
+        if not step.packed:
+            q, k, v = self.q[:, run.q, at], k[:, run.kv, of], v[:, run.kv, of]
+            return attention(q, k, v, return_lse=True, **options)
+        q, k, v = self.q[0, run.q][:, at], k[0, run.kv][:, of], v[0, run.kv][:, of]
+        out, lse = attention(q, k, v, return_lse=True, **options, **call.offsets(step, q))
+        return out[None], lse[None]
+
+    def _join(self, step: Step, run: HeadRun, part: Any, lse: Any) -> None:
+        storage = self.call.storage
+        if self._out is None:  # queries that see no key stay as they are here
+            self._out = storage.full((*self.q.shape[:-1], self.dv), 0.0, self.q, self._type)
+            self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
+        elif self._out.dtype != self._type:
+            self._out = storage.to(self._out, self._type)
+        out, sums, at = self._out[:, run.q], self._lse[:, run.q], step.q.index(storage, self.q)
+        part = storage.to(part, self._type)
+        if not step.merges:
+            out[:, :, at], sums[:, :, at] = part, lse
+        elif step.q.slice is not None:
+            merge_into(out[:, :, at], sums[:, :, at], part, lse)
+        else:
+            before, of_before = out[:, :, at], sums[:, :, at]
+            merge_into(before, of_before, part, lse)
+            out[:, :, at], sums[:, :, at] = before, of_before
 
     def finish(self) -> tuple[Any, Any]:
-        return self.call.storage.to(self.out, self.q.dtype), self.lse
+        storage = self.call.storage
+        if self._out is None:
+            self._out = storage.full((*self.q.shape[:-1], self.dv), 0.0, self.q, self._type)
+            self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
+        return storage.to(self._out, self.q.dtype), self._lse
 
 
 class Backward:
     """Gradients of some queries, and of blocks of keys as they come."""
 
     def __init__(
-        self, call: Call, q: Any, out: Any, lse: Any, dout: Any, queries: Sequence[Piece], runs: Sequence[HeadRun]
+        self, call: Call, q: Any, out: Any, lse: Any, dout: Any, plan: Plan, runs: Sequence[HeadRun]
     ) -> None:
-        self.call, self.queries, self.runs = call, queries, runs
+        self.call, self.plan, self.runs = call, plan, runs
         self.wide = call.storage.wide(q)
         # On hosts products are computed from float32 copies, so that gradients of 16-bit arrays are rounded once.
         self._widen = call.storage.narrow_results and call.storage.size_of(q) < 4
         self.type = q.dtype
         self.q, self.out, self.dout, self.lse = self.like(q), self.like(out), self.like(dout), lse
-        self.dq = call.storage.full(q.shape, 0.0, q, self.wide)
+        self._dq: Any = None
 
     def like(self, x: Any) -> Any:
         return self.call.storage.to(x, self.wide) if self._widen else x
 
-    def add(self, k: Any, v: Any, keys: Sequence[Piece], sums: Pairs) -> None:
-        """The gradients of this block join `sums`."""
+    def add(self, block: int, k: Any, v: Any) -> list[Found]:
+        """The gradients of this block's keys and values."""
         k, v = self.like(k), self.like(v)
-        for product in self.call.pairs_of(self.queries, keys):
+        found = []
+        for step in self.plan.steps[block]:
             for run in self.runs:
-                at = (slice(None), run.q, product.q)
-                of = (slice(None), run.kv, product.kv)
-                dq, dk, dv = attention_backward(
-                    self.q[at], k[of], v[of], self.out[at], self.lse[at], self.dout[at],
-                    **self.call.options(product, backward=True),
-                )  # fmt: skip
-                self.dq[at] += dq
-                sums.first[of] += dk
-                sums.second[of] += dv
+                dq, dk, dv = self._gradients(step, run, k, v)
+                found.append((step.kv, run.kv, dk, dv))
+                if self._dq is None and step.q.all and len(self.runs) == 1:
+                    self._dq = self.call.storage.to(dq, self.wide) if self.plan.merges else dq
+                else:
+                    self.dq[:, run.q][:, :, step.q.index(self.call.storage, dq)] += dq
+        return found
+
+    def _gradients(self, step: Step, run: HeadRun, k: Any, v: Any) -> Sequence[Any]:
+        call, storage = self.call, self.call.storage
+        at, of = step.q.index(storage, k), step.kv.index(storage, k)
+        options = call.options(step, backward=True)
+        if not step.packed:
+            q, out, lse, dout = (x[:, run.q, at] for x in (self.q, self.out, self.lse, self.dout))
+            return attention_backward(q, k[:, run.kv, of], v[:, run.kv, of], out, lse, dout, **options)
+        q, out, lse, dout = (x[0, run.q][:, at] for x in (self.q, self.out, self.lse, self.dout))
+        k, v = k[0, run.kv][:, of], v[0, run.kv][:, of]
+        gradients = attention_backward(q, k, v, out, lse, dout, **options, **call.offsets(step, q))
+        return [x[None] for x in gradients]
+
+    @property
+    def dq(self) -> Any:
+        """The sum so far."""
+        if self._dq is None:
+            self._dq = self.call.storage.full(self.q.shape, 0.0, self.q, self.wide)
+        return self._dq
+
+    def put(self, found: Sequence[Found], sums: Pairs, fresh: bool) -> None:
+        """Adds gradients of a block to `sums`, or, if those are fresh, writes them there."""
+        if fresh and len(found) == 1 and found[0][0].all and len(self.runs) == 1:
+            sums.fill(*found[0][2:])
+            return
+        if fresh:
+            sums.fill(0, 0)
+        for rows, heads, dk, dv in found:
+            of = rows.index(self.call.storage, dk)
+            sums.first[:, heads][:, :, of] += dk
+            sums.second[:, heads][:, :, of] += dv
 
     def finish(self) -> Any:
         return self.call.storage.to(self.dq, self.type)
@@ -156,79 +232,70 @@ class _Blocks:
         return self.call.storage.empty((math.prod(self.outer) * rows * sum(self.features),), self.like, self.dtype)
 
     def at(self, memory: Any, owner: int) -> Pairs:
-        return Pairs(self.call.storage, memory, self.shapes(self.call.kv_shards.rows(owner)))
+        return Pairs.within(memory, self.shapes(self.call.kv_shards.rows(owner)))
 
     def new(self, owner: int) -> Pairs:
         return self.at(self.memory(self.call.kv_shards.rows(owner)), owner)
 
-    def zeros(self, owner: int) -> Pairs:
-        pairs = self.new(owner)
-        pairs.message[...] = 0
-        return pairs
+
+def _messages(rank: int, pairs: Pairs) -> list[tuple[int, Any]]:
+    return [(rank, pairs.first), (rank, pairs.second)]
 
 
 # --- ring: a block of keys and values goes round, the next one behind this one's products ---------------------------
 
 
-def _round(
-    call: Call, k: Any, v: Any, work: Callable[[Pairs, int, Any], None], sums: _Blocks | None, failure: Failure
-) -> Any:
-    """work(block, owner, gradients) for the blocks of all ranks, one's own first. With `sums`, what ranks add to the
-    gradients of a block travels one step behind it and comes home with a last message: those of one's own block."""
-    group, most = call.group, call.kv_shards.max_rows
+def _owners(call: Call) -> list[int]:
+    """Whose block is here at each step."""
+    return [(call.group.rank - step) % call.group.size for step in range(call.group.size)]
+
+
+def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failure: Failure, put: Any = None) -> Any:
+    """work(step, block) for the blocks of all ranks, one's own first. With put(found, sums, fresh), what ranks find for
+    the gradients of a block travels one step behind it and comes home with a last message: those of one's own block."""
+    group = call.group
     to, source = (group.rank + 1) % group.size, (group.rank - 1) % group.size
-    blocks = _Blocks(call, k, v)
-    memory = [blocks.memory(most) for _ in range(min(2, group.size))]
-    here = blocks.at(memory[0], group.rank).fill(k, v)
+    blocks, sums = _Blocks(call, k, v), _Blocks(call, k, v, call.storage.wide(k))
+    memory = [blocks.memory(call.kv_shards.max_rows) for _ in range(min(2, group.size - 1))]
+    here = Pairs(call.storage.dense(k), call.storage.dense(v))
     gradients: Any = None
-    before: Any = None
-    for step in range(group.size):
-        owner = (group.rank - step) % group.size
-        sends, receives, ahead = [], [], here
-        if sums is not None and step > 0:
+    for step, owner in enumerate(_owners(call)):
+        sends, receives, ahead, before = [], [], here, None
+        if put is not None and step > 0:
             before = sums.new(owner)
-            sends.append((to, gradients.message))
-            receives.append((source, before.message))
+            sends += _messages(to, gradients)
+            receives += _messages(source, before)
         if step + 1 < group.size:
-            ahead = blocks.at(memory[(step + 1) % 2], (owner - 1) % group.size)
-            sends.append((to, here.message))
-            receives.append((source, ahead.message))
+            ahead = blocks.at(memory[step % 2], (owner - 1) % group.size)
+            sends += _messages(to, here)
+            receives += _messages(source, ahead)
         begun = group.begin(call.operation, sends, receives)
-        mine: Any = None if sums is None else sums.zeros(owner)
-        failure.unless_failed(lambda: work(here, owner, mine))
+        found = failure.unless_failed(lambda: work(step, here))
         group.finish(call.operation, begun)
-        if before is not None:
-            before.message[...] += mine.message
-            mine = before
-        gradients, here = mine, ahead
-    if sums is not None and group.size > 1:
+        if put is not None:
+            gradients = sums.new(owner) if before is None else before
+            put(found or [], gradients, before is None)
+        here = ahead
+    if put is not None and group.size > 1:
         home = sums.new(group.rank)
-        sent = [(to, gradients.message)]
-        group.finish(call.operation, group.begin(call.operation, sent, [(source, home.message)]))
+        begun = group.begin(call.operation, _messages(to, gradients), _messages(source, home))
+        group.finish(call.operation, begun)
         gradients = home
     return gradients
 
 
 def _ring_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     failure = Failure()
-    state = Forward(call, q, v.shape[-1], call.q_shards.pieces(call.group.rank), _all_heads(call))
-
-    def work(block: Pairs, owner: int, _: None) -> None:
-        state.add(block.first, block.second, call.kv_shards.pieces(owner))
-
-    _round(call, k, v, work, None, failure)
+    state = Forward(call, q, v.shape[-1], call.plan(q, _owners(call)), _all_heads(call))
+    _round(call, k, v, lambda step, block: state.add(step, block.first, block.second), failure)
     failure.throw()
     return state.finish()
 
 
 def _ring_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> tuple[Any, Any, Any]:
     failure = Failure()
-    state = Backward(call, q, out, lse, dout, call.q_shards.pieces(call.group.rank), _all_heads(call))
-
-    def work(block: Pairs, owner: int, gradients: Pairs) -> None:
-        state.add(block.first, block.second, call.kv_shards.pieces(owner), gradients)
-
-    home: Any = _round(call, k, v, work, _Blocks(call, k, v, state.wide), failure)
+    state = Backward(call, q, out, lse, dout, call.plan(q, _owners(call)), _all_heads(call))
+    home = _round(call, k, v, lambda step, block: state.add(step, block.first, block.second), failure, state.put)
     failure.throw()
     return state.finish(), call.storage.to(home.first, k.dtype), call.storage.to(home.second, v.dtype)
 
@@ -236,41 +303,47 @@ def _ring_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout:
 # --- all_gather: every rank gets all keys and values ----------------------------------------------------------------
 
 
-def _gather(call: Call, k: Any, v: Any) -> list[Pairs]:
-    group, blocks = call.group, _Blocks(call, k, v)
-    found = [blocks.new(owner) for owner in range(group.size)]
-    mine = found[group.rank].fill(k, v)
+def _to_all(call: Call, sent: Sequence[Pairs], found: Sequence[Pairs]) -> None:
+    """sent[r] goes to rank r, what comes from it to found[r]."""
+    group = call.group
     others = [(group.rank + i) % group.size for i in range(1, group.size)]
-    sends, receives = [(r, mine.message) for r in others], [(r, found[r].message) for r in reversed(others)]
+    sends = [message for r in others for message in _messages(r, sent[r])]
+    receives = [message for r in reversed(others) for message in _messages(r, found[r])]
     group.finish(call.operation, group.begin(call.operation, sends, receives))
+
+
+def _gather(call: Call, k: Any, v: Any) -> list[Pairs]:
+    blocks, mine = _Blocks(call, k, v), Pairs(call.storage.dense(k), call.storage.dense(v))
+    found = [mine if r == call.group.rank else blocks.new(r) for r in range(call.group.size)]
+    _to_all(call, [mine] * call.group.size, found)
     return found
 
 
 def _gather_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
-    state = Forward(call, q, v.shape[-1], call.q_shards.pieces(call.group.rank), _all_heads(call))
+    plan = call.plan(q, range(call.group.size))
+    state = Forward(call, q, v.shape[-1], plan, _all_heads(call))
     for owner, block in enumerate(_gather(call, k, v)):
-        state.add(block.first, block.second, call.kv_shards.pieces(owner))
+        state.add(owner, block.first, block.second)
     return state.finish()
 
 
 def _gather_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> tuple[Any, Any, Any]:
     """What ranks find for the keys of one go to that one, which sums them in the order of ranks."""
     group, failure = call.group, Failure()
-    state = Backward(call, q, out, lse, dout, call.q_shards.pieces(group.rank), _all_heads(call))
+    state = Backward(call, q, out, lse, dout, call.plan(q, range(group.size)), _all_heads(call))
     sums = _Blocks(call, k, v, state.wide)
-    found = [sums.zeros(owner) for owner in range(group.size)]
+    found = []
     for owner, block in enumerate(_gather(call, k, v)):
-        failure.unless_failed(
-            lambda: state.add(block.first, block.second, call.kv_shards.pieces(owner), found[owner])
-        )
-    parts = [found[group.rank] if r == group.rank else sums.new(group.rank) for r in range(group.size)]
-    others = [(group.rank + i) % group.size for i in range(1, group.size)]
-    sends, receives = [(r, found[r].message) for r in others], [(r, parts[r].message) for r in reversed(others)]
-    group.finish(call.operation, group.begin(call.operation, sends, receives))
+        of_block = failure.unless_failed(lambda: state.add(owner, block.first, block.second))
+        found.append(sums.new(owner))
+        state.put(of_block or [], found[-1], True)
+    parts = [found[r] if r == group.rank else sums.new(group.rank) for r in range(group.size)]
+    _to_all(call, found, parts)
     failure.throw()
-    total = sums.zeros(group.rank)
-    for part in parts:
-        total.message[...] += part.message
+    total = parts[0]
+    for part in parts[1:]:
+        total.first[...] += part.first
+        total.second[...] += part.second
     return state.finish(), call.storage.to(total.first, k.dtype), call.storage.to(total.second, v.dtype)
 
 
@@ -318,14 +391,19 @@ class _HeadExchange:
             parts.append(share)
         rows = shards.rows(group.rank)
         counts = [of(h).stop - of(h).start for h in self.heads]
+        shared = sum(counts) != heads
         found = [storage.empty((x.shape[0], count, rows, x.shape[-1]), x) for count in counts]
         found[group.rank] = parts[group.rank]
         sends = [(r, parts[r]) for r in self._others()]
         receives = [(r, found[r]) for r in reversed(self._others())]
         group.finish(call.operation, group.begin(call.operation, sends, receives))
-        result = storage.full((x.shape[0], heads, rows, x.shape[-1]), 0.0, x, wide)
+        shape = (x.shape[0], heads, rows, x.shape[-1])
+        result = storage.full(shape, 0.0, x, wide) if shared else storage.empty(shape, x)
         for r, part in enumerate(found):
-            result[:, of(self.heads[r])] += part
+            if shared:
+                result[:, of(self.heads[r])] += part
+            else:
+                result[:, of(self.heads[r])] = part
         return result
 
 
@@ -341,10 +419,10 @@ def _heads_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     exchange, failure = _HeadExchange(call), Failure()
     whole_q = exchange.to_heads(q, _of_q, call.q_shards)
     whole_k, whole_v = (exchange.to_heads(x, _of_kv, call.kv_shards) for x in (k, v))
-    state = Forward(call, whole_q, v.shape[-1], call.q_shards.whole().pieces(0), exchange.own.runs)
-    failure.unless_failed(lambda: state.add(whole_k, whole_v, call.kv_shards.whole().pieces(0)))
+    state = Forward(call, whole_q, v.shape[-1], call.plan_of_whole(q), exchange.own.runs)
+    failure.unless_failed(lambda: state.add(0, whole_k, whole_v))
     out, lse = state.finish()
-    wide = state.lse.dtype
+    wide = lse.dtype
     out = exchange.to_rows(out, _of_q, call.q_shards, call.heads_q, wide)
     lse = exchange.to_rows(lse[..., None], _of_q, call.q_shards, call.heads_q, wide)[..., 0]
     failure.throw()
@@ -356,11 +434,12 @@ def _heads_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout
     of_q = [exchange.to_heads(x, _of_q, call.q_shards) for x in (q, out, dout)]
     whole_k, whole_v = (exchange.to_heads(x, _of_kv, call.kv_shards) for x in (k, v))
     whole_lse = exchange.to_heads(lse[..., None], _of_q, call.q_shards)[..., 0]
-    pieces = call.q_shards.whole().pieces(0)
-    state = Backward(call, of_q[0], of_q[1], whole_lse, of_q[2], pieces, exchange.own.runs)
-    one = dataclasses.replace(call, kv_shards=call.kv_shards.whole())
-    sums = _Blocks(one, whole_k, whole_v, state.wide).zeros(0)
-    failure.unless_failed(lambda: state.add(whole_k, whole_v, one.kv_shards.pieces(0), sums))
+    state = Backward(
+        call, of_q[0], of_q[1], whole_lse, of_q[2], call.plan_of_whole(q), exchange.own.runs
+    )  # fmt: skip
+    one = dataclasses.replace(call, kv_shards=_whole(call.kv_shards))
+    sums = _Blocks(one, whole_k, whole_v, state.wide).new(0)
+    state.put(failure.unless_failed(lambda: state.add(0, whole_k, whole_v)) or [], sums, True)
     dq = exchange.to_rows(state.dq, _of_q, call.q_shards, call.heads_q, state.wide)
     dk, dv = (
         exchange.to_rows(x, _of_kv, call.kv_shards, call.heads_kv, state.wide) for x in (sums.first, sums.second)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Which calls a rank makes between two transfers: products of its queries with blocks of keys, and which of them are one
+call. It follows from shards and masks alone and is worked out once for the calls that have them in common."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Iterator, Sequence
+
+import numpy as np
+
+from ._shards import Piece, Product, Shards, joined, product_of
+
+
+class Rows:
+    """Some rows of an array, run by run, in the order in which a call takes them."""
+
+    def __init__(self, runs: Sequence[tuple[int, int]], of: int) -> None:
+        """runs: (begin, end) of each, ascending; of: how many rows the array has."""
+        self.runs = tuple(runs)
+        begin, end = self.runs[0][0], self.runs[-1][1]
+        neighbors = all(a[1] == b[0] for a, b in zip(self.runs, self.runs[1:]))
+        self.slice = slice(begin, end) if neighbors else None
+        self.all = self.slice == slice(0, of)
+        self._made: dict[Any, Any] = {}  # by device
+
+    def index(self, storage: Any, like: Any) -> Any:
+        """What an array like this one is indexed by to get them."""
+        if self.slice is not None:
+            return self.slice
+        return self._on("rows", storage, like, lambda: np.concatenate([np.arange(*run) for run in self.runs]))
+
+    def offsets(self, storage: Any, like: Any) -> Any:
+        """Where the runs begin among these rows, and the end: cu_seqlens."""
+        lengths = [end - begin for begin, end in self.runs]
+        return self._on("offsets", storage, like, lambda: np.cumsum([0, *lengths]).astype(np.int32))
+
+    def _on(self, what: str, storage: Any, like: Any, make: Any) -> Any:
+        key = what, storage.place_of(like)
+        if key not in self._made:
+            self._made[key] = storage.numbers(make(), like)
+        return self._made[key]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One call: products that share a mask, each of several a sequence of a packed call. merges: some of the queries
+    have a state already."""
+
+    q: Rows
+    kv: Rows
+    left: int
+    right: int
+    merges: bool
+
+    @property
+    def packed(self) -> bool:
+        return len(self.q.runs) > 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The calls for each block of keys, in the order in which blocks come. merges: how often the state of a query is
+    merged with another one, at most."""
+
+    steps: tuple[tuple[Step, ...], ...]
+    merges: int
+
+
+def _products(
+    queries: Sequence[Piece], keys: Sequence[Piece], window: tuple[int, int], offsets: Sequence[int]
+) -> Iterator[Product]:
+    for q in queries:
+        for kv in keys:
+            product = product_of(q, kv, window, offsets[q.sequence])
+            if product is not None:
+                yield product
+
+
+@dataclasses.dataclass
+class _Group:
+    """Products that become a call, and where the pieces of queries begin that they are of."""
+
+    products: list[Product]
+    pieces: set[int]
+    merges: bool
+
+
+def _group_for(product: Product, pieces: set[int], merges: bool, groups: Sequence[_Group]) -> _Group | None:
+    """The call that a product can join: of its mask, with rows in front of it, and not before one of its queries."""
+    for group in reversed(groups):
+        last = group.products[-1]
+        alike = (last.left, last.right, group.merges) == (product.left, product.right, merges)
+        behind = product.q_row >= last.q_row + last.q_rows and product.kv_row >= last.kv_row + last.kv_rows
+        if alike and behind and pieces.isdisjoint(group.pieces):
+            return group
+        if not pieces.isdisjoint(group.pieces):
+            return None
+    return None
+
+
+@functools.lru_cache(maxsize=256)
+def plan_of(
+    q_shards: Shards, kv_shards: Shards, rank: int, owners: tuple[int, ...], window: tuple[int, int], top_left: bool,
+    packs: bool,
+) -> Plan:  # fmt: skip
+    """The plan of a rank's queries and the blocks of these owners. packs: products of one mask may be one call."""
+    offsets = [
+        0 if top_left else kv_shards.length(s) - q_shards.length(s) for s in range(q_shards.sequences)
+    ]  # fmt: skip
+    queries, times = q_shards.pieces(rank), {}  # type: Sequence[Piece], dict[int, int]
+    blocks = []
+    for owner in owners:
+        calls: list[_Group] = []
+        for product in joined(_products(queries, kv_shards.pieces(owner), window, offsets)):
+            end = product.q_row + product.q_rows
+            touched = {x.local for x in queries if x.local < end and product.q_row < x.local + x.rows}
+            merges = any(x in times for x in touched)
+            for x in touched:
+                times[x] = times.get(x, -1) + 1
+            group = _group_for(product, touched, merges, calls) if packs else None
+            if group is None:
+                calls.append(_Group([product], touched, merges))
+            else:
+                group.products.append(product)
+                group.pieces |= touched
+        blocks.append(
+            tuple(
+                Step(
+                    Rows([(p.q_row, p.q_row + p.q_rows) for p in group.products], q_shards.rows(rank)),
+                    Rows([(p.kv_row, p.kv_row + p.kv_rows) for p in group.products], kv_shards.rows(owner)),
+                    group.products[0].left, group.products[0].right, group.merges,
+                )  # fmt: skip
+                for group in calls
+            )
+        )
+    return Plan(tuple(blocks), max(times.values(), default=0))
