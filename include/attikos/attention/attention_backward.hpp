@@ -4,8 +4,8 @@
 #pragma once
 
 #include <algorithm>
-#include <attikos/attention/attention_backward_cuda.hpp>
-#include <attikos/attention/attention_backward_portable.hpp>
+#include <attikos/attention/backward/cuda.hpp>
+#include <attikos/attention/backward/portable.hpp>
 #include <attikos/core/dispatch/dispatch.hpp>
 #include <attikos/core/explain.hpp>
 #include <attikos/core/workspace.hpp>

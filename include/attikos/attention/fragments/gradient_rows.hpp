@@ -7,7 +7,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
-#include <attikos/attention/attention_backward_pairs.hpp>
+#include <attikos/attention/backward/pairs.hpp>
 #include <attikos/attention/fragments/repair.hpp>
 #include <attikos/attention/fragments/scores.hpp>
 #include <attikos/core/fragments/row_stage.hpp>

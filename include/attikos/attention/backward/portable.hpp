@@ -6,10 +6,10 @@
 /// team.
 #pragma once
 
-#include <attikos/attention/attention_backward_arguments.hpp>
-#include <attikos/attention/attention_backward_dot.hpp>
-#include <attikos/attention/attention_backward_terms.hpp>
-#include <attikos/attention/attention_backward_tile.hpp>
+#include <attikos/attention/backward/arguments.hpp>
+#include <attikos/attention/backward/dot.hpp>
+#include <attikos/attention/backward/terms.hpp>
+#include <attikos/attention/backward/tile.hpp>
 #include <attikos/attention/fragments/gradients.hpp>
 #include <limits>
 #include <string>

@@ -3,7 +3,7 @@
 /// Gradients of what was added to attention's scores: the bias and the sinks.
 #pragma once
 
-#include <attikos/attention/attention_backward_tile.hpp>
+#include <attikos/attention/backward/tile.hpp>
 #include <attikos/core/rows/row.hpp>
 
 namespace attikos {

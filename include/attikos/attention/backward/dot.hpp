@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// A tile of pairs of attention's gradients on a host's dot-product instructions, in place of
-/// attention_backward_tile.hpp's. Weights and gradients of scores are rounded to bfloat16 for the
-/// products that they go into, as kernels for tensor cores do.
+/// tile.hpp's. Weights and gradients of scores are rounded to bfloat16 for the products that they
+/// go into, as kernels for tensor cores do.
 #pragma once
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <attikos/attention/attention_backward_tile.hpp>
 #include <attikos/attention/attention_dot_blocks.hpp>
+#include <attikos/attention/backward/tile.hpp>
 #include <new>
 
 namespace attikos {

@@ -6,7 +6,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <attikos/attention/attention_backward_pairs.hpp>
+#include <attikos/attention/backward/pairs.hpp>
 #include <attikos/core/launch.hpp>
 #include <attikos/core/tile.hpp>
 
