@@ -342,9 +342,13 @@ static void test_attention_backward(attikos_context* context) {
   o.determinism = 3;
   CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_INVALID_ARGUMENT);
   CHECK(strstr(attikos_last_error(), "determinism is 3; expected an attikos_determinism") != NULL);
-  o.determinism = ATTIKOS_RUN_TO_RUN, o.reserved = 1;
+  o.determinism = ATTIKOS_RUN_TO_RUN, o.sm_margin = -1;
   CHECK_STATUS(attikos_attention_backward(context, &tq, &tk, &tv, &to, &tl, &tdo, &g, &o), ATTIKOS_INVALID_ARGUMENT);
-  CHECK(strstr(attikos_last_error(), "reserved is 1; expected 0") != NULL);
+  CHECK(strstr(attikos_last_error(), "sm_margin is -1; expected a number of multiprocessors, 0 for none") != NULL);
+  CHECK_STATUS(attikos_attention(context, &tq, &tk, &tv, &to, &tl, &o), ATTIKOS_INVALID_ARGUMENT);
+  o.sm_margin = 4;
+  CHECK_STATUS(attikos_attention(context, &tq, &tk, &tv, &to, &tl, &o), ATTIKOS_SUCCESS);
+  o.sm_margin = -1;
   o.struct_size = offsetof(attikos_attention_options, determinism); /* callers who do not know either */
   o.determinism = 77;
   CHECK(dk[0] == -7);

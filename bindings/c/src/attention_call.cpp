@@ -39,13 +39,11 @@ AttentionSetup read_attention_options(char const* operation,
   if (o.compute < ATTIKOS_COMPUTE_IEEE || o.compute > ATTIKOS_COMPUTE_TF32X3)
     fail(ATTIKOS_INVALID_ARGUMENT, operation, ": compute is ", o.compute,
          "; expected an attikos_compute");
-  if (o.reserved != 0)
-    fail(ATTIKOS_INVALID_ARGUMENT, operation, ": reserved is ", o.reserved, "; expected 0");
   AttentionSetup s;
   auto& to = s.options;
   ATTIKOS_ATTENTION_OPTIONS(ATTIKOS_COPY_OPTION)
-  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_ATTENTION_OPTIONS, AttentionOptions) == 3,
-                "causal_top_left, check and reserved are read by hand");
+  static_assert(ATTIKOS_UNCOPIED(ATTIKOS_ATTENTION_OPTIONS, AttentionOptions) == 2,
+                "causal_top_left and check are read by hand");
   to.determinism = read_determinism(operation, o.determinism);
   to.causal_alignment =
       o.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;

@@ -361,7 +361,7 @@ def attention(
     q: Any, k: Any, v: Any, heads_last: bool, with_lse: Any, scale: Any, softcap: Any, window: Any, causal: Any,
     top_left: Any = False, compute: Any = "ieee", attention_chunk: Any = 0, check: Any = False, lengths_q: Any = None,
     lengths_kv: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None,
-    algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0, recorded: bool = False,
+    algorithm: Any = "flash", kernel: Any = "", dropout_p: Any = 0.0, sm_margin: Any = 0, recorded: bool = False,
 ) -> Any:  # fmt: skip
     """recorded: PyTorch is to record a call that is plain but for gradients of q, k and v."""
     way = _way(q, k, v)
@@ -379,12 +379,12 @@ def attention(
             out, lse = _outputs(way, q, v, heads_last, with_lse)
             done = _functions["attention"](
                 q, k, v, out, lse, heads_last, with_lse, scale, softcap, left, right, causal, top_left, number,
-                attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table,
+                attention_chunk, check, lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, sm_margin,
             )  # fmt: skip
             return _answer(done, with_lse, out, lse)
     except Exception:  # noqa: BLE001
         return None
-    if not alone or type(with_lse) is not bool:
+    if not alone or type(with_lse) is not bool or type(sm_margin) is not int or sm_margin != 0:
         return None
     numbers = (heads_last, scale, softcap, left, right, causal, top_left, number, attention_chunk)
     return _record(_recorded.Attention, q, k, v, with_lse, numbers)

@@ -212,7 +212,7 @@ _gradients(gemm, _backward_of_gemm, _saved_by_gemm)
 SETTINGS = (
     "mask", "alibi_slopes", "lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv", "page_table", "scale", "causal",
     "top_left", "window", "softcap", "attention_chunk", "algorithm", "compute", "kernel", "heads_last", "check",
-    "determinism",
+    "determinism", "sm_margin",
 )  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def attention(
     lengths_q: Optionally, lengths_kv: Optionally, cu_seqlens_q: Optionally, cu_seqlens_kv: Optionally,
     page_table: Optionally, scale: Optional[float], causal: bool, top_left: bool, window: List[int],
     softcap: float, attention_chunk: int, algorithm: str, compute: str, kernel: str, heads_last: bool, check: bool,
-    determinism: str,
+    determinism: str, sm_margin: int,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     """The result and the log-sum-exp."""
     return attention_forward("attention", q, k, v, settings_of_operator(locals()), True)
@@ -259,7 +259,7 @@ def attention_backward(
     dlse: Optionally, mask: Optionally, alibi_slopes: Optionally, lengths_q: Optionally, lengths_kv: Optionally,
     cu_seqlens_q: Optionally, cu_seqlens_kv: Optionally, page_table: Optionally, scale: Optional[float], causal: bool,
     top_left: bool, window: List[int], softcap: float, attention_chunk: int, algorithm: str, compute: str,
-    kernel: str, heads_last: bool, check: bool, determinism: str,
+    kernel: str, heads_last: bool, check: bool, determinism: str, sm_margin: int,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of q, k, v, bias and sinks, of which those that are absent have no elements."""
     settings = {**settings_of_operator(locals()), "kernel": "", "check": False}
@@ -277,10 +277,10 @@ def _saved_by_attention(inputs: Any, output: Any) -> Any:
 def _backward_of_attention(ctx: Any, dout: Any, dlse: Any) -> Any:
     saved = ctx.saved_tensors
     if dout is None and dlse is None:
-        return (None,) * 24
+        return (None,) * 25
     found = _now(attention_backward)(*saved[:7], dout, dlse, *saved[7:], *ctx.rest)
     given = [g if x is not None and yes else None for g, x, yes in zip(found, saved[:5], ctx.needs_input_grad)]
-    return (*given, *([None] * 19))
+    return (*given, *([None] * 20))
 
 
 _gradients(attention, _backward_of_attention, _saved_by_attention)

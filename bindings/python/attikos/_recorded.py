@@ -82,7 +82,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         try:
             out = _attention(
                 q, k, v, None, None, heads_last, True, scale, softcap, left, right, causal, top_left, compute, chunk,
-                False, None, None, None, None, None,
+                False, None, None, None, None, None, 0,
             )  # fmt: skip
             lse = _more(out)
         except Exception:  # noqa: BLE001

@@ -40,7 +40,7 @@ def _attention(q: Any, k: Any, v: Any, bias: Any, sinks: Any, *others: Any) -> A
         done = _border.attention(
             q, k, v, settings["heads_last"], True, *(settings[name] for name in often), check=settings["check_device"],
             **{name: settings[name] for name in indices}, algorithm=settings["algorithm"], kernel=settings["kernel"],
-            recorded=True,
+            sm_margin=settings["sm_margin"], recorded=True,
         )  # fmt: skip
     return differentiable_attention("attention", q, k, v, settings, True) if done is None else done
 

@@ -69,7 +69,7 @@ def _lengths(operation: str, name: str, lengths: Any, like: Operand, limit: int,
 
 # The options of attention and decode by their names in the library, and those that go by another name here.
 _OPTIONS = {x.name: x for operation in ("attention", "decode") for x in _library.describe_options(operation)[1]}
-_RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check", "reserved"}
+_RENAMED = {"struct_size", "softmax_scale", "window_left", "window_right", "causal_top_left", "check"}
 
 # Arrays that an option struct points at, by their names here and there.
 _TENSORS = tuple(name for name, option in _OPTIONS.items() if option.kind == "tensor")
@@ -189,6 +189,7 @@ def attention_forward(operation: str, q: Any, k: Any, v: Any, settings: dict[str
             q, k, v, settings["heads_last"], with_lse, *(settings[name] for name in _OFTEN),
             check=settings["check"] if settings["check_device"] or not getattr(q, "is_cuda", False) else False,
             **{name: settings[name] for name in _INDICES}, algorithm=settings["algorithm"], kernel=settings["kernel"],
+            sm_margin=settings["sm_margin"],
         )  # fmt: skip
         if done is not None:
             return done
@@ -206,7 +207,7 @@ def attention(
     cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, page_table: Any = None, descale_q: Any = None,
     descale_k: Any = None, descale_v: Any = None, out_dtype: Any = None, algorithm: str = "flash",
     compute: str = "ieee", kernel: str = "", return_lse: bool = False, check: bool = True, attention_chunk: int = 0,
-    determinism: str = "run_to_run",
+    determinism: str = "run_to_run", sm_margin: int = 0,
 ) -> Any:  # fmt: skip
     """softmax(s) * v over the keys, s = scale * q * k^T, then softcap, bias, ALiBi and masks; dtype of q.
 
@@ -229,6 +230,7 @@ def attention(
     says so. return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp
     have gradients with respect to q, k, v, bias and sinks; float8, pages, alibi_slopes and descale factors that ask
     for one raise UnsupportedError. determinism "unordered" is for them: it leaves the order of their sums to the device.
+    sm_margin is a hint, with the same bits whatever it is.
     """
     if (
         bias is None and mask is None and alibi_slopes is None and sinks is None and descale_q is None
@@ -237,7 +239,8 @@ def attention(
     ):  # fmt: skip
         done = _border.attention(
             q, k, v, False, return_lse, scale, softcap, window, causal, top_left, compute, attention_chunk, check,
-            lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, algorithm, kernel, recorded=True,
+            lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv, page_table, algorithm, kernel, sm_margin=sm_margin,
+            recorded=True,
         )  # fmt: skip
         if done is not None:
             return done
@@ -246,7 +249,7 @@ def attention(
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,
         cu_seqlens_kv=cu_seqlens_kv, page_table=page_table, descale_q=descale_q, descale_k=descale_k,
         descale_v=descale_v, out_dtype=out_dtype, algorithm=algorithm, compute=compute, kernel=kernel, check=check,
-        attention_chunk=attention_chunk, determinism=determinism,
+        attention_chunk=attention_chunk, determinism=determinism, sm_margin=sm_margin,
     )  # fmt: skip
     return differentiable_attention("attention", q, k, v, settings, return_lse)
 

@@ -5,9 +5,9 @@ attikos.flash_attn, which says what tensors, lengths and `check` mean.
 Of what version 3 adds, q_descale, k_descale and v_descale (float32 [batch, heads_k], beside float8_e4m3 elements, whose
 result is bfloat16), attention_chunk, seqused_k, page_table and cu_seqlens_q over a cache compute. num_splits, pack_gqa and
 sm_margin are hints about how the kernels of that package work: they are checked, and followed where a kernel here has a
-choice, which num_splits of flash_attn_with_kvcache is. qv, rotary_seqlens and scheduler_metadata are refused, and so are
-new keys of flash_attn_with_kvcache beside offsets. return_attn_probs gives (out, softmax_lse), where version 2 gives a
-third.
+choice: num_splits of flash_attn_with_kvcache, and sm_margin of the other functions, which attention() gets. qv,
+rotary_seqlens and scheduler_metadata are refused, and so are new keys of flash_attn_with_kvcache beside offsets.
+return_attn_probs gives (out, softmax_lse), where version 2 gives a third.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CACHE = Caller(
 
 
 def _hints(operation: str, num_splits: Any, pack_gqa: Any, sm_margin: Any) -> None:
-    """What may be said about kernels, checked and no more."""
+    """What may be said about kernels, checked."""
     integer(operation, "num_splits", num_splits, 0)
     integer(operation, "sm_margin", sm_margin, 0)
     if pack_gqa is not None:
@@ -65,7 +65,7 @@ def flash_attn_func(
     if q_descale is None and k_descale is None and v_descale is None:
         done = _border.attention(
             q, k, v, True, return_attn_probs, softmax_scale, softcap, window_size, causal,
-            attention_chunk=attention_chunk,
+            attention_chunk=attention_chunk, sm_margin=sm_margin,
         )  # fmt: skip
         if done is not None:
             return done
@@ -76,7 +76,7 @@ def flash_attn_func(
         )
     settings = attention_settings_of(
         _FUNC, 0.0, softmax_scale, causal, window_size, softcap, None, attention_chunk=attention_chunk,
-        descale_q=q_descale, descale_k=k_descale, descale_v=v_descale,
+        descale_q=q_descale, descale_k=k_descale, descale_v=v_descale, sm_margin=sm_margin,
     )  # fmt: skip
     return differentiable_attention(_FUNC, q, k, v, settings, return_attn_probs)
 
@@ -130,7 +130,7 @@ def flash_attn_varlen_func(
     settings = attention_settings_of(
         _VARLEN, 0.0, softmax_scale, causal, window_size, softcap, None, attention_chunk=attention_chunk,
         descale_q=q_descale, descale_k=k_descale, descale_v=v_descale, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_k, check_device=flag(_VARLEN, "check", check),
+        cu_seqlens_kv=cu_seqlens_k, check_device=flag(_VARLEN, "check", check), sm_margin=sm_margin,
     )  # fmt: skip
     return differentiable_attention(_VARLEN, q, k, v, settings, return_attn_probs)
 

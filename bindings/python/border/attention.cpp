@@ -73,7 +73,7 @@ Any attention(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView
               AnyView with_lse, AnyView scale, AnyView softcap, AnyView left, AnyView right,
               AnyView causal, AnyView top_left, AnyView compute, AnyView attention_chunk,
               AnyView check, AnyView lengths_q, AnyView lengths_kv, AnyView cu_seqlens_q,
-              AnyView cu_seqlens_kv, AnyView page_table) {
+              AnyView cu_seqlens_kv, AnyView page_table, AnyView sm_margin) {
   return unless_declined([&] {
     bool const last = flag(heads_last) != 0;
     Heads const heads(q, k, v, last);
@@ -88,6 +88,9 @@ Any attention(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView
     options.causal_top_left = flag(top_left);
     options.compute = static_cast<std::int32_t>(integer(compute));
     options.attention_chunk = integer(attention_chunk);
+    std::int64_t const margin = integer(sm_margin);
+    options.sm_margin = static_cast<std::int32_t>(margin);
+    expect(options.sm_margin == margin);
     indices.into(options, heads.q, context, flag(check) != 0);
     Outputs const outputs(out, lse, heads, last, flag(with_lse) != 0);
     expect_success(attikos_attention(context, heads.q.get(), heads.k.get(), heads.v.get(),

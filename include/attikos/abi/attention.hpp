@@ -53,6 +53,9 @@ struct AttentionArgs {
   ATTIKOS_OPTION_WINDOW(ATTIKOS_CXX_OPTION_MEMBER)
   /// What the caller allows; a kernel may be more precise than that.
   ATTIKOS_OPTION_COMPUTE(ATTIKOS_CXX_OPTION_MEMBER)
+  /// Multiprocessors that other kernels use meanwhile: a hint on how to deal tiles. It has no row
+  /// below, since a kernel that does not look at it gives the same result.
+  std::int32_t sm_margin = 0;
 
   // Optional from here on.
 
@@ -135,13 +138,14 @@ constexpr AttentionOptionSet options_of(AttentionArgs const& args) noexcept {
   [[maybe_unused]] auto const& [q, k, v, out, lse, type, type_out, batch, heads_q, heads_kv,
                                 seqlen_q, seqlen_kv, head_dim, head_dim_v, q_stride, k_stride,
                                 v_stride, out_stride, lse_stride, softmax_scale, softcap, causal,
-                                causal_alignment, window_left, window_right, compute, lengths_q,
-                                lengths_kv, lengths_q_stride, lengths_kv_stride, cu_seqlens_q,
-                                cu_seqlens_kv, page_table, page_table_stride, page_size, num_pages,
-                                bias, type_bias, bias_stride, mask, mask_stride, block_mask,
-                                block_mask_stride, block_mask_extent, block_mask_tiles, block_size,
-                                alibi, alibi_stride, sinks, type_sinks, sinks_stride, descale_q,
-                                descale_k, descale_v, descale_q_stride, descale_k_stride,
+                                causal_alignment, window_left, window_right, compute, sm_margin,
+                                lengths_q, lengths_kv, lengths_q_stride, lengths_kv_stride,
+                                cu_seqlens_q, cu_seqlens_kv, page_table, page_table_stride,
+                                page_size, num_pages, bias, type_bias, bias_stride, mask,
+                                mask_stride, block_mask, block_mask_stride, block_mask_extent,
+                                block_mask_tiles, block_size, alibi, alibi_stride, sinks,
+                                type_sinks, sinks_stride, descale_q, descale_k, descale_v,
+                                descale_q_stride, descale_k_stride,
                                 descale_v_stride ATTIKOS_LATER_SCORE_OPTIONS(
                                     ATTIKOS_CXX_OPTION_NAME)] = args;
   using Option = AttentionOption;

@@ -37,14 +37,15 @@
   X(flag, causal, 0, "query i sees key j only if j <= i + offset, offset = len_kv - len_q")
 
 /* What came later, in the order in which it came, so that the next one is the last member of each struct. SCORE: of
- * both, which no compiled kernel takes before it says so. ATTENTION: of attention alone; `reserved` is the partner of a
- * row of 4 bytes until another one needs its place. */
+ * both, which no compiled kernel takes before it says so. ATTENTION: of attention alone. */
 #define ATTIKOS_LATER_OPTIONS(SCORE, ATTENTION)                                                                    \
   SCORE(integer, attention_chunk, 0, "c > 0: query i sees key j only if floor((i + offset) / c) = floor(j / c),"   \
                                      " keys of its own chunk of c positions; 0: all")                              \
   ATTENTION(choice, determinism, ATTIKOS_RUN_TO_RUN, "an attikos_determinism, of gradients: unordered leaves the"  \
                                                      " order of sums to the device; batch-invariant is refused")   \
-  ATTENTION(number, reserved, 0, "expected 0")
+  ATTENTION(number, sm_margin, 0, "multiprocessors of a device that other kernels use meanwhile, such as"          \
+                                  " transfers between GPUs: > 0 deals tiles to multiprocessors as they get free;"  \
+                                  " 0: each gets its share at once")
 #define ATTIKOS_LATER_SCORE_OPTIONS(X) ATTIKOS_LATER_OPTIONS(X, ATTIKOS_NO_OPTION)
 #define ATTIKOS_NO_OPTION(kind, name, initial, meaning)
 

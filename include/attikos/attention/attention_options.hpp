@@ -56,6 +56,10 @@ struct AttentionOptions {
   /// devices; attention() repeats its bits from run to run whatever this says. `batch_invariant` is
   /// refused.
   Determinism determinism = Determinism::run_to_run;
+  /// Multiprocessors of a device that other kernels use meanwhile, such as transfers between GPUs:
+  /// > 0 deals tiles to multiprocessors as they get free, 0 gives each its share at once, which is
+  /// faster where nothing else runs. A hint to attention(), which has the same bits either way.
+  int sm_margin = 0;
 };
 
 /// Offsets of packed sequences. See cu_seqlens().

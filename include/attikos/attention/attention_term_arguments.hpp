@@ -76,6 +76,9 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
   if (from.attention_chunk < 0)
     raise<Error>(operation, ": attention_chunk is ", from.attention_chunk,
                  "; expected a number of positions, 0 for all");
+  if (from.sm_margin < 0)
+    raise<Error>(operation, ": sm_margin is ", from.sm_margin,
+                 "; expected a number of multiprocessors, 0 for none");
   if (from.determinism == Determinism::batch_invariant)
     raise<UnsupportedError>(operation,
                             ": determinism is batch_invariant; expected run_to_run or unordered");
@@ -84,6 +87,7 @@ inline void score_option_arguments(char const* operation, abi::AttentionArgs& to
   if (to.softmax_scale == 0)
     to.softmax_scale = to.head_dim > 0 ? 1.0 / std::sqrt(static_cast<double>(to.head_dim)) : 1.0;
   to.causal_alignment = from.causal_alignment;
+  to.sm_margin = from.sm_margin;
 }
 
 /// What enters the scores besides options; absent where it was not given.

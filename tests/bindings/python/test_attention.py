@@ -78,6 +78,21 @@ class Attention(unittest.TestCase):
                 function(q, k, v, attention_chunk=1.5)
             self.assertIn("attention_chunk: c > 0", function.__doc__)
 
+    def test_margin(self):
+        q, k, v = arrays(np.float32, (2, 4, 9, 24), (2, 2, 17, 24), (2, 2, 17, 24))
+        for options in ({}, dict(causal=True), dict(window=(3, 1), bias=np.ones((9, 17), np.float32))):
+            expected = attikos.attention(q, k, v, return_lse=True, **options)
+            found = attikos.attention(q, k, v, return_lse=True, sm_margin=4, **options)
+            for x, y in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(x, y)
+            with self.assertRaisesRegex(attikos.ArgumentError, "sm_margin is -1; expected a number of multiprocessors"):
+                attikos.attention(q, k, v, sm_margin=-1, **options)
+            with self.assertRaisesRegex(attikos.ArgumentError, "sm_margin is 1.5; expected an integer"):
+                attikos.attention(q, k, v, sm_margin=1.5, **options)
+            with self.assertRaisesRegex(attikos.ArgumentError, "sm_margin is 4294967296; expected"):
+                attikos.attention(q, k, v, sm_margin=2**32, **options)
+        self.assertIn("sm_margin: multiprocessors of a device", attikos.attention.__doc__)
+
     def test_order_and_precision_of_gradients(self):
         q, k, v = arrays(np.float32, (2, 4, 9, 24), (2, 2, 17, 24), (2, 2, 17, 24))
         out, lse = attikos.attention(q, k, v, return_lse=True)

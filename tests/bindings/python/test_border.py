@@ -78,7 +78,7 @@ def plain_calls(dtype, of):
         "attention": lambda: attikos.attention(q, k, v),
         "attention with options": lambda: attikos.attention(
             q, k, v, scale=0.3, causal=True, top_left=True, window=(3, 1), softcap=2.0, lengths_q=lengths,
-            lengths_kv=lengths, return_lse=True, attention_chunk=4,
+            lengths_kv=lengths, return_lse=True, attention_chunk=4, sm_margin=3,
         ),
         "attention, packed": lambda: attikos.attention(
             *packed, cu_seqlens_q=offsets_q, cu_seqlens_kv=offsets_kv, check=False, return_lse=True
@@ -282,6 +282,7 @@ class OfTorch(unittest.TestCase):
             ("attention, lse", lambda *t: attikos.attention(*t, causal=True, return_lse=True), (q, k, v)),
             ("attention, options", lambda *t: attikos.attention(
                 *t, scale=0.3, window=(3, 1), softcap=2.0, top_left=True, attention_chunk=4), (q, k, v)),
+            ("attention, margin", lambda *t: attikos.attention(*t, causal=True, sm_margin=3), (q, k, v)),
             ("attention, lengths", lambda *t: attikos.attention(*t, lengths_kv=lengths), (q, k, v)),
             ("flash_attn_func", lambda *t: fa.flash_attn_func(*t, 0.0, 0.3, True, (4, 0)), last),
         ):  # fmt: skip
@@ -347,7 +348,7 @@ class OfTorch(unittest.TestCase):
         q = torch.randn(1, 1, 4, 8)
         attikos.attention(q, q, q)
         attention, more = _border._functions["attention"], _border._functions["more"]
-        rest = (False, True, None, 0.0, -1, -1, False, False, 0, 0, False, None, None, None, None, None)
+        rest = (False, True, None, 0.0, -1, -1, False, False, 0, 0, False, None, None, None, None, None, 0)
         first, second = attention(q, q, q, None, None, *rest), attention(q, q, 2 * q, None, None, *rest)
         self.assertIsNone(more(first))
         self.assertEqual(more(second).shape, (1, 1, 4))

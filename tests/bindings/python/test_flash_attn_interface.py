@@ -157,6 +157,15 @@ class Interface(unittest.TestCase):
         for name, value in (("num_splits", -1), ("sm_margin", 0.5), ("pack_gqa", "yes"), ("attention_chunk", -2)):
             with self.subTest(name), self.assertRaisesRegex(attikos.ArgumentError, f"{name} is {value!r}"):
                 three.flash_attn_func(q, k, k, **{name: value})
+        for name, call in {  # what only attention() refuses has got there
+            "flash_attn_func": lambda x: three.flash_attn_func(q, k, k, sm_margin=x),
+            "flash_attn_varlen_func": lambda x: three.flash_attn_varlen_func(
+                packed, packed, packed, offsets, offsets, 9, 9, sm_margin=x
+            ),
+        }.items():
+            call(8)
+            with self.subTest(name), self.assertRaisesRegex(attikos.ArgumentError, "sm_margin is 4294967296"):
+                call(2**32)
         with self.assertRaisesRegex(attikos.ArgumentError, "cu_seqlens_k is None"):
             three.flash_attn_varlen_func(packed, packed, packed, offsets, None, 9, 9)
 

@@ -72,7 +72,8 @@ def calls(more=0):
         "attention": (lambda q, k, v: attikos.attention(q, k, v, causal=True, return_lse=True), (q, k, v)),
         "attention of terms": (
             lambda q, k, v, bias, sinks: attikos.attention(
-                q, k, v, scale=0.3, window=(4, 2), softcap=3.0, bias=bias, sinks=sinks, mask=bias > -1.0
+                q, k, v, scale=0.3, window=(4, 2), softcap=3.0, bias=bias, sinks=sinks, mask=bias > -1.0,
+                sm_margin=2,
             ),
             (q, k, v, n(4, 5 + more, 7 + more), n(4)),
         ),

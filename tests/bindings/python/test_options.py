@@ -76,7 +76,7 @@ class Options(unittest.TestCase):
                 self.assertEqual(sum(m[2] for m in members), size)
 
     # Options that say how a result is found, or what is checked before: by rounding it may be the same.
-    MEANS = {"struct_size", "algorithm", "compute", "kernel", "check", "splits", "determinism", "reserved"}
+    MEANS = {"struct_size", "algorithm", "compute", "kernel", "check", "splits", "determinism", "sm_margin"}
 
     def test_results_follow_every_option(self):
         """Of attention and decode: with an option the portable kernels give something else than without."""

@@ -86,13 +86,16 @@ class AttentionProblem {
     return g;
   }
 
-  /// Runs for devices of all, 1 and 3 multiprocessors, whose bits must agree.
+  /// Runs for devices of all, 1 and 3 multiprocessors, alone and beside other kernels, whose bits
+  /// must agree.
   void run(Device const& real) {
     AttentionArgs g = arguments();
-    for (int sm_count : {real.sm_count, 1, 3}) {
-      SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
+    int const schedules[][2] = {{real.sm_count, 0}, {1, 0}, {3, 0}, {real.sm_count, 8}, {1, 8}};
+    for (auto const& [sm_count, sm_margin] : schedules) {
+      SCOPED_TRACE("multiprocessors " + std::to_string(sm_count) + " margin " +
+                   std::to_string(sm_margin));
       Device d = real;
-      d.sm_count = sm_count;
+      d.sm_count = sm_count, g.sm_margin = sm_margin;
       out.upload(), lse.upload();
       poison_shared_memory();
       g.out = out.begin(), g.lse = t.lse ? lse.begin() : nullptr;

@@ -36,6 +36,8 @@ TEST(AttentionTermErrors, Options) {
   expect_refused<Error>({op + "window_right is -7"}, {.window_right = -7});
   expect_refused<Error>({op + "attention_chunk is -4; expected a number of positions, 0 for all"},
                         {.attention_chunk = -4});
+  expect_refused<Error>({op + "sm_margin is -1; expected a number of multiprocessors, 0 for none"},
+                        {.sm_margin = -1});
   expect_refused<UnsupportedError>({op + "dropout_p is 0.1; expected 0, dropout is not offered"},
                                    {.dropout_p = 0.1});
 }
