@@ -212,6 +212,7 @@ template <class F>
 requires(F::lanes == 1) struct GemmShapes<F> {
   static constexpr int depth = F::depth > 16 ? F::depth : 16;
   using Large = GemmShape<F, 1, 1, 2, 2, depth>;
+  using LargeOfNeighbors = Large;
   using Small = GemmShape<F, 1, 1, 1, 1, depth>;
 };
 template <class F>
