@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <attikos/core/extras.hpp>
+#include <attikos/core/rows/device_elements.hpp>
 #include <attikos/core/rows/rows.hpp>
 #include <cstddef>
 
@@ -32,6 +33,15 @@ struct StateRow {
   L lse;
 };
 
+/// Whether rows consist of runs of `Width` neighbors that a device moves at once.
+template <int Width, class T, int Rank>
+bool tensor_moves_at_once(TensorRef<T, Rank> const& x) {
+  bool moves = moves_at_once<Width>(x.data, x.stride[Rank - 1]) && x.extent[Rank - 1] % Width == 0;
+  for (int r = 0; r + 1 < Rank; ++r)
+    moves = moves && (x.extent[r] <= 1 || x.stride[r] % pack_size<T, Width> == 0);
+  return moves;
+}
+
 /// Two parts in tensors of their own.
 template <class P_, class L_>
 struct TwoStates {
@@ -43,6 +53,10 @@ struct TwoStates {
   KOKKOS_INLINE_FUNCTION StateRow<P, L> operator()(std::int64_t s, std::int64_t b, std::int64_t h,
                                                    std::int64_t i) const {
     return {out[s].ptr(b, h, i, 0), out[s].stride[3], lse[s](b, h, i)};
+  }
+  template <int Width>
+  bool moves_at_once() const {
+    return tensor_moves_at_once<Width>(out[0]) && tensor_moves_at_once<Width>(out[1]);
   }
 };
 
@@ -57,6 +71,10 @@ struct SplitStates {
   KOKKOS_INLINE_FUNCTION StateRow<P, L> operator()(std::int64_t s, std::int64_t b, std::int64_t h,
                                                    std::int64_t i) const {
     return {out.ptr(s, b, h, i, 0), out.stride[4], lse(s, b, h, i)};
+  }
+  template <int Width>
+  bool moves_at_once() const {
+    return tensor_moves_at_once<Width>(out);
   }
 };
 
@@ -75,6 +93,12 @@ struct MergeStatesRow {
   TensorRef<Out, 4> out;
   TensorRef<Lse, 3> lse;  ///< data null: not wanted
   MergedSinks sinks = {};
+  /// Of a device: rows are runs of `width` neighbors that it moves at once.
+  bool by_neighbors = false;
+
+  using P = typename States::P;
+  static constexpr int width =
+      widest_access / static_cast<int>(sizeof(P) > sizeof(Out) ? sizeof(P) : sizeof(Out));
 
   struct Position {
     std::int64_t b, h, i;
@@ -145,6 +169,22 @@ struct MergeStatesRow {
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
     Position const p = position(index);
     Sum const total = sum(p);
+    if (by_neighbors) {
+      std::int64_t const runs = out.extent[3] / width;
+      Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, runs), [&](std::int64_t run) {
+        Acc acc[width] = {};
+        for (std::int64_t s = 0; s < states.count(); ++s) {
+          auto const state = states(s, p.b, p.h, p.i);
+          Acc const w = weight(total, static_cast<Acc>(state.lse));
+          if (w == Acc(0)) continue;  // what an empty part holds is not looked at
+          Loaded<P, width> part;
+          part.load(state.out + run * width);
+          for (int i = 0; i < width; ++i) acc[i] += w * part.template value<Acc>(i);
+        }
+        store_nearest(out.ptr(p.b, p.h, p.i, run * width), acc);
+      });
+      return put_lse(team, p, total);
+    }
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, out.extent[3]), [&](std::int64_t c) {
       Acc acc = 0;
       for (std::int64_t s = 0; s < states.count(); ++s) {
@@ -154,6 +194,11 @@ struct MergeStatesRow {
       }
       out(p.b, p.h, p.i, c) = static_cast<Out>(acc);
     });
+    put_lse(team, p, total);
+  }
+
+  template <class Team>
+  KOKKOS_INLINE_FUNCTION void put_lse(Team const& team, Position const& p, Sum const& total) const {
     if (lse.data != nullptr)
       Kokkos::single(Kokkos::PerThread(team),
                      [&] { lse(p.b, p.h, p.i) = static_cast<Lse>(total.lse); });
@@ -211,9 +256,13 @@ void merge_states_launch(Exec const& exec, States const& states, Out const& out,
                                std::is_same_v<O, double> || std::is_same_v<LseElement, double>,
                            double, float>;
     auto const out_ref = rank4(to_ref(out));
-    launch_rows(exec, "merge_states",
-                MergeStatesRow<Acc, States, O, LseElement>{states, out_ref, lse_ref},
-                out_ref.extent[0] * out_ref.extent[1] * out_ref.extent[2]);
+    using Row = MergeStatesRow<Acc, States, O, LseElement>;
+    Row row{states, out_ref, lse_ref};
+    row.by_neighbors = !is_host_space<Exec> && states.template moves_at_once<Row::width>() &&
+                       tensor_moves_at_once<Row::width>(out_ref);
+    // 16 lanes hold a row of 128 elements of 16 bits.
+    launch_rows<16>(exec, "merge_states", row,
+                    out_ref.extent[0] * out_ref.extent[1] * out_ref.extent[2]);
   };
   if constexpr (is_present<Lse>) {
     run(rank4(to_ref(lse)));
