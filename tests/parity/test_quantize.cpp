@@ -57,8 +57,10 @@ void check(std::int64_t batch, std::int64_t rows, std::int64_t cols, Blocks bloc
                            std::to_string(blocks.rows) + ", " + std::to_string(blocks.cols) + " " +
                            layout_name(layout) + " up to " + std::to_string(largest);
   Tensor<T, 3, Exec> x({batch, rows, cols}, layout);
+  bool const neighbors = layout == Layout::right || layout == Layout::padded;
   Tensor<Q, 3, Exec> out({batch, rows, cols}, layout == Layout::left ? Layout::strided
                                               : cols % 128 == 0      ? Layout::right
+                                              : neighbors            ? layout
                                                                      : Layout::left);
   Tensor<T, 3, Exec> back({batch, rows, cols}, layout), given_back({batch, rows, cols});
   Tensor<Q, 3, Exec> again({batch, rows, cols});
@@ -148,6 +150,20 @@ TYPED_TEST(Quantize, RowsOfNeighbors) {
   std::int64_t const many = is_host_space<Exec> ? 3 : 600;
   for (Blocks blocks : {Blocks{1, 1, 0}, Blocks{1, 1, 128}, Blocks{0, 0, 0}})
     check<Exec, T, float8_e4m3>(1, many, 4096, blocks, Layout::right, 3);
+}
+
+// And rows that begin and end between the places where neighbors are moved.
+TYPED_TEST(Quantize, RowsOfOddLength) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (Blocks blocks : {Blocks{1, 1, 0}, Blocks{1, 0, 0}, Blocks{0, 0, 0}}) {
+    for (std::int64_t cols : {1003, 4099, 17001}) {
+      check<Exec, T, float8_e4m3>(2, 3, cols, blocks, Layout::right, 3);
+      check<Exec, T, std::int8_t>(1, 5, cols, blocks, Layout::padded, 0.01);
+    }
+  }
+  std::int64_t const many = is_host_space<Exec> ? 3 : 600;
+  check<Exec, T, float8_e5m2>(1, many, 4093, {1, 1, 0}, Layout::right, 3);
 }
 
 TYPED_TEST(Quantize, EmptyExtents) {

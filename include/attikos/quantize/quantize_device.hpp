@@ -91,6 +91,9 @@ struct QuantizeDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(out, index);
+  }
 
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
@@ -110,8 +113,7 @@ struct QuantizeDeviceRow {
       by = rule(largest);
       if (row.first_lane()) *factor = by;
     }
-    row.store(from, device_row_of(out, index),
-              DeviceQuantizer<Out>(by, pass != QuantizePass::apply));
+    row.store(from, target(index), DeviceQuantizer<Out>(by, pass != QuantizePass::apply));
   }
 };
 
@@ -128,12 +130,15 @@ struct DequantizeDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(x, index);
   }
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(out, index);
+  }
 
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(x, index);
     float const by = *device_row_of(scale, index).data;
-    row.store(from, device_row_of(out, index), [=](float v) { return v * by; });
+    row.store(from, target(index), [=](float v) { return v * by; });
   }
 };
 

@@ -75,6 +75,8 @@ struct CrossEntropyDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(op.logits, index);
   }
+  /// Nothing is stored; what is read decides how rows are shifted.
+  KOKKOS_INLINE_FUNCTION Row<X const> target(std::int64_t index) const { return source(index); }
 
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {

@@ -80,13 +80,15 @@ struct CrossEntropyBackwardDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(op.logits, index);
   }
+  KOKKOS_INLINE_FUNCTION Row<Out> target(std::int64_t index) const {
+    return device_row_of(op.dlogits, index);
+  }
 
   template <class Held>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
     auto const from = device_row_of(op.logits, index);
-    auto const to = device_row_of(op.dlogits, index);
     auto const t = op.target(index);
-    row.store_indexed(from, to, [=](std::int64_t j, Acc x) {
+    row.store_indexed(from, target(index), [=](std::int64_t j, Acc x) {
       Acc const d = Kokkos::exp(x - t.lse) - t.everywhere - (j == t.label ? t.on_label : Acc(0));
       return t.counts ? t.factor * d : Acc(0);
     });
