@@ -18,6 +18,9 @@ from ._plan import Plan, Rows, Step, plan_of
 from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Pairs
 
+# Multiprocessors that transfers beside a call use, about: kernels deal out work as they find some free.
+BESIDE_TRANSFERS = 16
+
 # Rows of keys, the key heads they are of, and gradients of both.
 Found = tuple[Rows, slice, Any, Any]
 
@@ -100,24 +103,25 @@ class Forward:
         self._out: Any = None
         self._lse: Any = None
 
-    def add(self, block: int, k: Any, v: Any) -> None:
+    def add(self, block: int, k: Any, v: Any, beside_transfers: bool = False) -> None:
+        margin = BESIDE_TRANSFERS if beside_transfers else 0
         for step in self.plan.steps[block]:
             for run in self.runs:
-                part, lse = self._attend(step, run, k, v)
+                part, lse = self._attend(step, run, k, v, margin)
                 if self._out is None and step.q.all and len(self.runs) == 1:
                     self._out, self._lse = part, lse
                 else:
                     self._join(step, run, part, lse)
 
-    def _attend(self, step: Step, run: HeadRun, k: Any, v: Any) -> tuple[Any, Any]:
+    def _attend(self, step: Step, run: HeadRun, k: Any, v: Any, margin: int) -> tuple[Any, Any]:
         call, storage = self.call, self.call.storage
         at, of = step.q.index(storage, k), step.kv.index(storage, k)
         options = call.options(step)
         if not step.packed:
             q, k, v = self.q[:, run.q, at], k[:, run.kv, of], v[:, run.kv, of]
-            return attention(q, k, v, return_lse=True, **options)
+            return attention(q, k, v, return_lse=True, sm_margin=margin, **options)
         q, k, v = self.q[0, run.q][:, at], k[0, run.kv][:, of], v[0, run.kv][:, of]
-        out, lse = attention(q, k, v, return_lse=True, **options, **call.offsets(step, q))
+        out, lse = attention(q, k, v, return_lse=True, sm_margin=margin, **options, **call.offsets(step, q))
         return out[None], lse[None]
 
     def _join(self, step: Step, run: HeadRun, part: Any, lse: Any) -> None:
@@ -287,7 +291,11 @@ def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failur
 def _ring_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
     failure = Failure()
     state = Forward(call, q, v.shape[-1], call.plan(q, _owners(call)), _all_heads(call))
-    _round(call, k, v, lambda step, block: state.add(step, block.first, block.second), failure)
+
+    def work(step: int, block: Pairs) -> None:
+        state.add(step, block.first, block.second, beside_transfers=step + 1 < call.group.size)
+
+    _round(call, k, v, work, failure)
     failure.throw()
     return state.finish()
 
