@@ -1,0 +1,329 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Attention over several GPUs of one machine: attikos.distributed over NCCL beside PyTorch's context parallel, in the
+same processes.
+
+  multi_gpu_torch.py [--ranks N] [--out FILE] [--lengths 8192,32768,131072] [--seconds 300] [--check-only]
+
+One process a GPU (--ranks: all there are). Batch 1, 16 heads of 128 features, bfloat16, random normal data; lengths are
+those of whole sequences. First results and gradients of every strategy are compared with float64, beside those of one
+GPU, and calls are repeated: "error" is the norm of the difference over that of the exact result, "alone" the same of
+one GPU, "repeats" whether two calls gave the same bits. Then times: all calls of a case take turns, each a median of
+rounds, of which the slowest rank counts; a causal problem counts half the operations, gradients seven for two of the
+forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of the whole problem on one GPU in the same
+turn. PyTorch's calls are scaled_dot_product_attention() under torch.distributed.tensor.experimental.context_parallel()
+with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
+takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `packed`: 64
+sequences of random lengths as one call. No new case is begun after --seconds.
+"""
+
+import argparse
+import contextlib
+import json
+import random
+import socket
+import statistics
+import time
+
+import attikos
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+import torch.nn.functional as F
+from attikos import distributed, flash_attn
+from attikos.distributed import Shards
+from companion_torch import context
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HEADS, HEAD_DIM = 16, 128
+STRATEGIES = ("ring", "all_gather", "all_to_all")
+
+
+class Ranks:
+    def __init__(self, rank, size):
+        self.rank, self.size, self.report = rank, size, None
+
+    def put(self, kind, case):
+        if self.rank == 0:
+            self.report[kind].append(case)
+            print(*(f"{key} {value}" for key, value in case.items()), flush=True)
+
+    def agreed(self, numbers, how=dist.ReduceOp.MAX):
+        """Numbers of the slowest rank, or of the first."""
+        found = torch.tensor(numbers, dtype=torch.float64, device="cuda")
+        dist.all_reduce(found, how)
+        return found.tolist()
+
+    def times(self, calls, rounds=5, budget=0.02):
+        """{name: median seconds} of calls that take turns, and {name: what a call that failed said}."""
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+
+        def measure(call, count):
+            dist.barrier()
+            begin.record()
+            for _ in range(count):
+                call()
+            end.record()
+            end.synchronize()
+            return self.agreed([begin.elapsed_time(end) * 1e-3 / count])[0]
+
+        counts, refused = {}, {}
+        for name, call in calls.items():
+            try:
+                call()
+                counts[name] = max(1, min(20, int(budget / measure(call, 1))))
+            except Exception as problem:
+                refused[name] = str(problem).splitlines()[0][:160]
+        found = {name: [] for name in counts}
+        for _ in range(rounds):
+            for name, count in counts.items():
+                found[name].append(measure(calls[name], count))
+        return {name: statistics.median(x) for name, x in found.items()}, refused
+
+    def host(self, call, calls=5):
+        """Microseconds until a call returns, the device idle before."""
+        found = []
+        for _ in range(calls):
+            dist.barrier()
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            call()
+            found.append((time.perf_counter() - start) * 1e6)
+        torch.cuda.synchronize()
+        return round(self.agreed([statistics.median(found)])[0])
+
+
+def normal(seed, *shape, dtype=torch.bfloat16):
+    generator = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(shape, device="cuda", generator=generator).to(dtype)
+
+
+# --- correctness ----------------------------------------------------------------------------------------------------
+
+
+def exact(q, k, v, keep, dout):
+    """Attention in float64 with PyTorch's own gradients."""
+    wide = [x.double().requires_grad_() for x in (q, k, v)]
+    group = q.shape[1] // k.shape[1]
+    scores = wide[0] @ wide[1].repeat_interleave(group, 1).transpose(2, 3) * q.shape[-1] ** -0.5
+    weights = torch.where(keep, scores, -torch.inf).softmax(-1).nan_to_num()
+    out = weights @ wide[2].repeat_interleave(group, 1)
+    out.backward(dout.double())
+    return [out.detach(), *(x.grad for x in wide)]
+
+
+def positions_seen(shards, causal, window):
+    keep = torch.zeros(shards.total, shards.total, dtype=torch.bool, device="cuda")
+    for s in range(shards.sequences):
+        first, n = shards.offset(s), shards.length(s)
+        i, j = torch.arange(n, device="cuda")[:, None], torch.arange(n, device="cuda")[None]
+        seen = (j <= i) if causal else torch.ones(n, n, dtype=torch.bool, device="cuda")
+        keep[first : first + n, first : first + n] = seen & (j >= i - window[0]) if window[0] >= 0 else seen
+    return keep
+
+
+def check(ranks):
+    n = ranks.size
+    lengths = [0, 700, 701, 1500, 2048]
+    for name, shards, options in (
+        ("causal", Shards.zigzag(4096, n, 128), {"causal": True}), ("full", Shards.contiguous(4096, n), {}),
+        ("uneven", Shards.uneven([1000 + 17 * r for r in range(n)]), {"causal": True}),
+        ("window", Shards.zigzag(3001, n), {"causal": True, "window": (512, -1)}),
+        ("packed", Shards.packed(lengths, n), {"causal": True}),
+    ):  # fmt: skip
+        for dtype, heads, heads_kv in ((torch.bfloat16, 16, 16), (torch.bfloat16, 16, 2), (torch.float32, 4, 4)):
+            q, dout = (normal(s, 1, heads, shards.total, HEAD_DIM, dtype=dtype) for s in (1, 2))
+            k, v = (normal(s, 1, heads_kv, shards.total, HEAD_DIM, dtype=dtype) for s in (3, 4))
+            keep = positions_seen(shards, options.get("causal", False), options.get("window", (-1, -1)))
+            truth = exact(q, k, v, keep, dout)
+            alone = [x.clone().requires_grad_() for x in (q, k, v)]
+            if shards.sequences == 1:
+                out = attikos.attention(*alone, **options)
+            else:
+                out = attikos.attention(*alone, mask=keep)
+            out.backward(dout)
+            single = [out.detach(), *(x.grad for x in alone)]
+            rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
+            for strategy in STRATEGIES:
+                both = []
+                for _ in range(2):
+                    mine = [x[:, :, rows].requires_grad_() for x in (q, k, v)]
+                    part = distributed.attention(*mine, shards, strategy=strategy, **options)
+                    part.backward(dout[:, :, rows])
+                    both.append([part.detach(), *(x.grad for x in mine)])
+                whole = [distributed.gather(x, shards) for x in both[0]]
+                norms = [
+                    [float(f"{((x.double() - y).norm() / y.norm()).item():.2g}") for x, y in zip(some, truth)]
+                    for some in (whole, single)
+                ]
+                repeats = all(torch.equal(a, b) for a, b in zip(*both))
+                repeats = bool(ranks.agreed([float(repeats)], dist.ReduceOp.MIN)[0])
+                ranks.put("checks", {
+                    "case": name, "dtype": str(dtype).removeprefix("torch."), "heads": f"{heads}:{heads_kv}",
+                    "strategy": strategy, "error": norms[0], "alone": norms[1], "repeats": repeats,
+                })  # fmt: skip
+                # Results over different keys are rounded once more before they are joined.
+                assert repeats and all(a <= 2 * b + 1e-7 for a, b in zip(*norms)), (name, strategy, norms)
+
+
+# --- times ----------------------------------------------------------------------------------------------------------
+
+
+WHOLE_SDPA = F.scaled_dot_product_attention  # which PyTorch's context replaces
+
+
+@contextlib.contextmanager
+def parts_of_pytorch(ranks, causal, *buffers):
+    """Buffers become this rank's parts, and scaled_dot_product_attention() that of all ranks."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.experimental import _attention, context_parallel
+
+    _attention._cp_options.enable_load_balance = causal  # it refuses to balance a full mask
+    mesh = init_device_mesh("cuda", (ranks.size,))
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        with context_parallel(mesh, buffers=list(buffers), buffer_seq_dims=[2] * len(buffers)):
+            yield _attention.set_rotate_method
+
+
+def call_of(attend, backward, *qkv):
+    """A call of the forward pass, or of both."""
+    if not backward:
+        return lambda: attend(*qkv)
+    leaves = [x.detach().clone().requires_grad_() for x in qkv]
+    dout = torch.randn_like(leaves[0])
+
+    def both():
+        attend(*leaves).backward(dout)
+        for x in leaves:
+            x.grad = None
+
+    return both
+
+
+def time_case(ranks, length, causal, backward):
+    q, k, v = (normal(s, 1, HEADS, length, HEAD_DIM) for s in range(3))
+    shards = Shards.zigzag(length, ranks.size, 128) if causal else Shards.contiguous(length, ranks.size, 128)
+    rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
+    parts = [x[:, :, rows] for x in (q, k, v)]
+
+    def ours(strategy):
+        def attend(*x):
+            return distributed.attention(*x, shards, causal=causal, strategy=strategy, check=False)
+
+        return call_of(attend, backward, *parts)
+
+    calls = {"one GPU": call_of(lambda *x: attikos.attention(*x, causal=causal), backward, q, k, v)}
+    calls |= {strategy: ours(strategy) for strategy in STRATEGIES}
+    calls["cuDNN, one GPU"] = call_of(lambda *x: WHOLE_SDPA(*x, is_causal=causal), backward, q, k, v)
+    theirs = [x.clone() for x in (q, k, v)]
+    with parts_of_pytorch(ranks, causal, *theirs) as rotate_by:
+
+        def of_pytorch(method):
+            call = call_of(lambda *x: F.scaled_dot_product_attention(*x, is_causal=causal), backward, *theirs)
+
+            def rotated():
+                rotate_by(method)
+                call()
+
+            return rotated
+
+        calls |= {f"PyTorch, {method}": of_pytorch(method) for method in ("allgather", "alltoall")}
+        seconds, refused = ranks.times(calls)
+        host = {name: ranks.host(calls[name]) for name in ("one GPU", "ring") if name in seconds}
+    operations = 4 * HEADS * length * length * HEAD_DIM / (2 if causal else 1) * (3.5 if backward else 1)
+    rates = {
+        name: round(operations / x / (1 if "one GPU" in name else ranks.size) * 1e-12, 1) for name, x in seconds.items()
+    }
+    best = max((rates[name] for name in rates if name.startswith("PyTorch")), default=None)
+    ranks.put("times", {
+        "length": length, "causal": causal, "backward": backward, "TFLOP/s a GPU": rates,
+        "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
+        "ring over PyTorch": best and "ring" in rates and round(rates["ring"] / best, 3), "refused": refused, "host": host,
+    })  # fmt: skip
+
+
+def time_packed(ranks, backward, count=64, seed=7):
+    draw = random.Random(seed)
+    offsets = [0]
+    for _ in range(count):
+        offsets.append(offsets[-1] + draw.randint(32, 4096))
+    pairs = sum((b - a) ** 2 for a, b in zip(offsets, offsets[1:]))
+    shards = Shards.packed(offsets, ranks.size, granularity=16)
+    q, k, v = (normal(s, 1, HEADS, offsets[-1], HEAD_DIM) for s in range(3))
+    rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
+    starts = torch.tensor(offsets, dtype=torch.int32, device="cuda")
+    longest = max(b - a for a, b in zip(offsets, offsets[1:]))
+
+    def whole(q, k, v):
+        last = [x[0].transpose(0, 1) for x in (q, k, v)]
+        return flash_attn.flash_attn_varlen_func(*last, starts, starts, longest, longest, causal=True).transpose(0, 1)[None]
+
+    def ours(strategy):
+        def attend(*x):
+            return distributed.attention(*x, shards, causal=True, strategy=strategy, check=False)
+
+        return call_of(attend, backward, *(x[:, :, rows] for x in (q, k, v)))
+
+    calls = {"one GPU": call_of(whole, backward, q, k, v), **{strategy: ours(strategy) for strategy in STRATEGIES}}
+    seconds, refused = ranks.times(calls, rounds=3)
+    operations = 2 * HEADS * pairs * HEAD_DIM * (3.5 if backward else 1)
+    rates = {
+        name: round(operations / x / (1 if name == "one GPU" else ranks.size) * 1e-12, 1) for name, x in seconds.items()
+    }
+    ranks.put("packed", {
+        "sequences": count, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates, "refused": refused,
+        "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
+        "host": {name: ranks.host(calls[name]) for name in ("one GPU", "ring")},
+    })  # fmt: skip
+
+
+def run(rank, arguments, port):
+    begun = time.monotonic()
+    torch.cuda.set_device(rank)
+    dist.init_process_group(
+        "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=arguments.ranks,
+        device_id=torch.device("cuda", rank),
+    )  # fmt: skip
+    ranks = Ranks(rank, arguments.ranks)
+    if rank == 0:
+        ranks.report = {
+            **context(), "ranks": ranks.size, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+            "checks": [], "times": [], "packed": [],
+        }  # fmt: skip
+    check(ranks)
+    cases = []
+    if not arguments.check_only:
+        lengths = [int(x) for x in arguments.lengths.split(",")]
+        for backward in (False, True):
+            for length in lengths:
+                cases += [(time_case, length, causal, backward) for causal in (True, False)]
+            cases.append((time_packed, backward))
+    for function, *case in cases:
+        if ranks.agreed([time.monotonic() - begun])[0] > arguments.seconds:
+            if rank == 0:
+                print("not begun for want of time:", *case)
+            continue
+        function(ranks, *case)
+        torch.cuda.empty_cache()
+        if rank == 0 and arguments.out:
+            with open(arguments.out, "w", encoding="utf-8") as file:
+                json.dump(ranks.report, file, indent=1)
+                file.write("\n")
+    dist.destroy_process_group()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=torch.cuda.device_count())
+    parser.add_argument("--out")
+    parser.add_argument("--lengths", default="8192,32768,131072")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--check-only", action="store_true")
+    arguments = parser.parse_args()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    torch.multiprocessing.spawn(run, (arguments, port), nprocs=arguments.ranks)
+
+
+if __name__ == "__main__":
+    main()
