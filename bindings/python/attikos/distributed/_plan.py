@@ -13,22 +13,38 @@ import numpy as np
 from ._shards import Piece, Product, Shards, joined, product_of
 
 
+_FEW_RUNS = 4  # which slices move in less time than an index
+
+
 class Rows:
     """Some rows of an array, run by run, in the order in which a call takes them."""
 
     def __init__(self, runs: Sequence[tuple[int, int]], of: int) -> None:
-        """runs: (begin, end) of each, ascending; of: how many rows the array has."""
+        """runs: (begin, end) of each; of: how many rows the array has."""
         self.runs = tuple(runs)
-        begin, end = self.runs[0][0], self.runs[-1][1]
+        begin, end = (self.runs[0][0], self.runs[-1][1]) if self.runs else (0, 0)
         neighbors = all(a[1] == b[0] for a, b in zip(self.runs, self.runs[1:]))
         self.slice = slice(begin, end) if neighbors else None
         self.all = self.slice == slice(0, of)
         self._made: dict[Any, Any] = {}  # by device
 
-    def index(self, storage: Any, like: Any) -> Any:
-        """What an array like this one is indexed by to get them."""
+    def of(self, storage: Any, x: Any, dim: int = 2) -> Any:
+        """These rows of an array; a view where they lie one after the other."""
         if self.slice is not None:
-            return self.slice
+            return x[(slice(None),) * dim + (self.slice,)]
+        return storage.take(x, dim, self._index(storage, x))
+
+    def put(self, storage: Any, x: Any, rows: Any, dim: int = 2) -> None:
+        """Writes them."""
+        first = (slice(None),) * dim
+        if len(self.runs) > _FEW_RUNS:
+            return storage.put(x, dim, self._index(storage, x), rows)
+        at = 0
+        for begin, end in self.runs:
+            x[first + (slice(begin, end),)] = rows[first + (slice(at, at + end - begin),)]
+            at += end - begin
+
+    def _index(self, storage: Any, like: Any) -> Any:
         return self._on("rows", storage, like, lambda: np.concatenate([np.arange(*run) for run in self.runs]))
 
     def offsets(self, storage: Any, like: Any) -> Any:
@@ -41,6 +57,13 @@ class Rows:
         if key not in self._made:
             self._made[key] = storage.numbers(make(), like)
         return self._made[key]
+
+
+@functools.lru_cache(maxsize=256)
+def places_of(shards: Shards, rank: int) -> Rows:
+    """Where the rows of a rank lie when all sequences lie one after the other."""
+    starts = [(shards.offset(x.sequence) + x.begin, x.rows) for x in shards.pieces(rank)]
+    return Rows([(begin, begin + rows) for begin, rows in starts], shards.total)
 
 
 @dataclasses.dataclass(frozen=True)

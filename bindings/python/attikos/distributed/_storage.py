@@ -52,6 +52,15 @@ class NumpyStorage:
         """Whole numbers where an array lies."""
         return values
 
+    @staticmethod
+    def take(x: Any, dim: int, index: Any) -> Any:
+        """The rows along a dimension that have these numbers."""
+        return np.take(x, index, dim)
+
+    @staticmethod
+    def put(x: Any, dim: int, index: Any, rows: Any) -> None:
+        x[(slice(None),) * dim + (index,)] = rows
+
 
 class TorchStorage:
     """Tensors of the host or a device."""
@@ -87,6 +96,14 @@ class TorchStorage:
 
     def numbers(self, values: np.ndarray, like: Any) -> Any:
         return self._torch.from_numpy(values).to(like.device)
+
+    @staticmethod
+    def take(x: Any, dim: int, index: Any) -> Any:
+        return x.index_select(dim, index)
+
+    @staticmethod
+    def put(x: Any, dim: int, index: Any, rows: Any) -> None:
+        x.index_copy_(dim, index, rows)
 
 
 def storage_of(operation: str, name: str, x: Any) -> NumpyStorage | TorchStorage:

@@ -14,7 +14,7 @@ from typing import Any, Callable, Sequence
 from ..attention import attention, attention_backward
 from ..cache import merge_into
 from ._groups import MpiGroup, TorchGroup
-from ._plan import Plan, Rows, Step, plan_of
+from ._plan import Plan, Rows, Step, places_of, plan_of
 from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Pairs
 
@@ -115,13 +115,12 @@ class Forward:
 
     def _attend(self, step: Step, run: HeadRun, k: Any, v: Any, margin: int) -> tuple[Any, Any]:
         call, storage = self.call, self.call.storage
-        at, of = step.q.index(storage, k), step.kv.index(storage, k)
-        options = call.options(step)
+        q = step.q.of(storage, self.q[:, run.q])
+        k, v = (step.kv.of(storage, x[:, run.kv]) for x in (k, v))
         if not step.packed:
-            q, k, v = self.q[:, run.q, at], k[:, run.kv, of], v[:, run.kv, of]
-            return attention(q, k, v, return_lse=True, sm_margin=margin, **options)
-        q, k, v = self.q[0, run.q][:, at], k[0, run.kv][:, of], v[0, run.kv][:, of]
-        out, lse = attention(q, k, v, return_lse=True, sm_margin=margin, **options, **call.offsets(step, q))
+            return attention(q, k, v, return_lse=True, sm_margin=margin, **call.options(step))
+        offsets = call.offsets(step, q)
+        out, lse = attention(q[0], k[0], v[0], return_lse=True, sm_margin=margin, **call.options(step), **offsets)
         return out[None], lse[None]
 
     def _join(self, step: Step, run: HeadRun, part: Any, lse: Any) -> None:
@@ -131,16 +130,16 @@ class Forward:
             self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
         elif self._out.dtype != self._type:
             self._out = storage.to(self._out, self._type)
-        out, sums, at = self._out[:, run.q], self._lse[:, run.q], step.q.index(storage, self.q)
+        out, sums = self._out[:, run.q], self._lse[:, run.q]
         part = storage.to(part, self._type)
-        if not step.merges:
-            out[:, :, at], sums[:, :, at] = part, lse
-        elif step.q.slice is not None:
-            merge_into(out[:, :, at], sums[:, :, at], part, lse)
-        else:
-            before, of_before = out[:, :, at], sums[:, :, at]
+        if step.merges:
+            before, of_before = step.q.of(storage, out), step.q.of(storage, sums)
             merge_into(before, of_before, part, lse)
-            out[:, :, at], sums[:, :, at] = before, of_before
+            if step.q.slice is not None:
+                return
+            part, lse = before, of_before
+        step.q.put(storage, out, part)
+        step.q.put(storage, sums, lse)
 
     def finish(self) -> tuple[Any, Any]:
         storage = self.call.storage
@@ -178,19 +177,18 @@ class Backward:
                 if self._dq is None and step.q.all and len(self.runs) == 1:
                     self._dq = self.call.storage.to(dq, self.wide) if self.plan.merges else dq
                 else:
-                    self.dq[:, run.q][:, :, step.q.index(self.call.storage, dq)] += dq
+                    _add(self.call.storage, step.q, self.dq[:, run.q], dq)
         return found
 
     def _gradients(self, step: Step, run: HeadRun, k: Any, v: Any) -> Sequence[Any]:
         call, storage = self.call, self.call.storage
-        at, of = step.q.index(storage, k), step.kv.index(storage, k)
         options = call.options(step, backward=True)
+        q, out, lse, dout = (step.q.of(storage, x[:, run.q]) for x in (self.q, self.out, self.lse, self.dout))
+        k, v = (step.kv.of(storage, x[:, run.kv]) for x in (k, v))
         if not step.packed:
-            q, out, lse, dout = (x[:, run.q, at] for x in (self.q, self.out, self.lse, self.dout))
-            return attention_backward(q, k[:, run.kv, of], v[:, run.kv, of], out, lse, dout, **options)
-        q, out, lse, dout = (x[0, run.q][:, at] for x in (self.q, self.out, self.lse, self.dout))
-        k, v = k[0, run.kv][:, of], v[0, run.kv][:, of]
-        gradients = attention_backward(q, k, v, out, lse, dout, **options, **call.offsets(step, q))
+            return attention_backward(q, k, v, out, lse, dout, **options)
+        arrays = (x[0] for x in (q, k, v, out, lse, dout))
+        gradients = attention_backward(*arrays, **options, **call.offsets(step, q))
         return [x[None] for x in gradients]
 
     @property
@@ -208,12 +206,19 @@ class Backward:
         if fresh:
             sums.fill(0, 0)
         for rows, heads, dk, dv in found:
-            of = rows.index(self.call.storage, dk)
-            sums.first[:, heads][:, :, of] += dk
-            sums.second[:, heads][:, :, of] += dv
+            _add(self.call.storage, rows, sums.first[:, heads], dk)
+            _add(self.call.storage, rows, sums.second[:, heads], dv)
 
     def finish(self) -> Any:
         return self.call.storage.to(self.dq, self.type)
+
+
+def _add(storage: Any, rows: Rows, to: Any, more: Any) -> None:
+    """Adds to these rows of an array."""
+    before = rows.of(storage, to)
+    before += more
+    if rows.slice is None:
+        rows.put(storage, to, before)
 
 
 def _all_heads(call: Call) -> tuple[HeadRun, ...]:
@@ -382,21 +387,13 @@ class _HeadExchange:
         group.finish(call.operation, group.begin(call.operation, sends, receives))
         whole = storage.empty((x.shape[0], count, shards.total, x.shape[-1]), x)
         for r, part in enumerate(parts):
-            for piece in shards.pieces(r):
-                at = shards.offset(piece.sequence) + piece.begin
-                whole[:, :, at : at + piece.rows] = part[:, :, piece.local : piece.local + piece.rows]
+            places_of(shards, r).put(storage, whole, part)
         return whole
 
     def to_rows(self, x: Any, of: Callable[[Heads], slice], shards: Shards, heads: int, wide: Any) -> Any:
         """The reverse; heads that several ranks have worked on are summed in the order of ranks, in the type `wide`."""
         call, group, storage = self.call, self.call.group, self.call.storage
-        parts = []
-        for r in range(group.size):
-            share = storage.empty((x.shape[0], x.shape[1], shards.rows(r), x.shape[-1]), x)
-            for piece in shards.pieces(r):
-                at = shards.offset(piece.sequence) + piece.begin
-                share[:, :, piece.local : piece.local + piece.rows] = x[:, :, at : at + piece.rows]
-            parts.append(share)
+        parts = [storage.dense(places_of(shards, r).of(storage, x)) for r in range(group.size)]
         rows = shards.rows(group.rank)
         counts = [of(h).stop - of(h).start for h in self.heads]
         shared = sum(counts) != heads
