@@ -13,7 +13,9 @@ forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of
 turn. PyTorch's calls are scaled_dot_product_attention() under torch.distributed.tensor.experimental.context_parallel()
 with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
 takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `packed`: 64
-sequences of random lengths as one call. No new case is begun after --seconds.
+sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192 and 28672 features in all, beside
+PyTorch's functional collectives, all-gather, products and reduce-scatter one after the other. No new case is begun after
+--seconds.
 """
 
 import argparse
@@ -27,6 +29,7 @@ import time
 import attikos
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import torch.multiprocessing
 import torch.nn.functional as F
 from attikos import distributed, flash_attn
@@ -276,6 +279,37 @@ def time_packed(ranks, backward, count=64, seed=7):
     })  # fmt: skip
 
 
+def time_mlp(ranks, rows, hidden=8192, features=28672):
+    own, n = features // ranks.size, ranks.size
+    shards = Shards.contiguous(rows, n)
+    x = normal(1, rows, hidden)[torch.from_numpy(shards.positions(ranks.rank)).cuda()]
+    gate, up = (normal(s, own, hidden) * hidden**-0.5 for s in (2, 3))
+    down = normal(4, hidden, own) * features**-0.5
+
+    def theirs():
+        whole = funcol.all_gather_tensor(x, 0, dist.group.WORLD)
+        inner = F.silu(F.linear(whole, gate)) * F.linear(whole, up)
+        return funcol.wait_tensor(funcol.reduce_scatter_tensor(F.linear(inner, down), "sum", 0, dist.group.WORLD))
+
+    def ours():
+        return distributed.gated_mlp(x, gate, up, down, shards, check=False)
+
+    calls = {"ours": ours}
+    if rows % n == 0:
+        calls["PyTorch"] = theirs
+    seconds, refused = ranks.times(calls)
+    difference = None
+    if not refused and "PyTorch" in calls:
+        a, b = ours().float(), theirs().float()
+        difference = float(f"{((a - b).norm() / b.norm()).item():.2g}")
+    operations = 6 * rows * hidden * features
+    ranks.put("mlp", {
+        "rows": rows, "TFLOP/s a GPU": {name: round(operations / n / x * 1e-12, 1) for name, x in seconds.items()},
+        "ratio": round(seconds["PyTorch"] / seconds["ours"], 3) if len(seconds) == 2 else None,
+        "difference": difference, "refused": refused, "host": ranks.host(ours),
+    })  # fmt: skip
+
+
 def run(rank, arguments, port):
     begun = time.monotonic()
     torch.cuda.set_device(rank)
@@ -287,7 +321,7 @@ def run(rank, arguments, port):
     if rank == 0:
         ranks.report = {
             **context(), "ranks": ranks.size, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-            "checks": [], "times": [], "packed": [],
+            "checks": [], "times": [], "packed": [], "mlp": [],
         }  # fmt: skip
     check(ranks)
     cases = []
@@ -297,6 +331,7 @@ def run(rank, arguments, port):
             for length in lengths:
                 cases += [(time_case, length, causal, backward) for causal in (True, False)]
             cases.append((time_packed, backward))
+        cases += [(time_mlp, rows) for rows in (1024, 4096, 16384)]
     for function, *case in cases:
         if ranks.agreed([time.monotonic() - begun])[0] > arguments.seconds:
             if rank == 0:

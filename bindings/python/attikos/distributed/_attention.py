@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import struct
 import sys
 from typing import Any, Iterator, Sequence
 
@@ -15,6 +14,7 @@ from .._arguments import window as read_window
 from .._arrays import operand_of
 from ..errors import ArgumentError, Error, ShapeMismatchError, UnsupportedDtypeError
 from . import _strategies
+from ._agreement import agree, bits_of, number_of
 from ._groups import MpiGroup, TorchGroup, group_of
 from ._shards import Shards
 from ._storage import storage_of
@@ -64,7 +64,7 @@ def attention(
     except Error as wrong:
         problem = wrong
     if flag(_OPERATION, "check", check):
-        _agree(ranks, problem, None if call is None else _described(call, q, k, v))
+        agree(ranks, _OPERATION, problem, None if call is None else _described(call, q, k, v), _FIELDS, _spelled)
     elif problem is not None:
         raise problem
     assert call is not None
@@ -161,10 +161,6 @@ def _both(shards: Any) -> tuple[Shards, Shards]:
     )
 
 
-def _bits(number: float) -> int:
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
-
-
 def _described(call: _strategies.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
     """What has to be the same on all ranks, as whole numbers."""
     kernel = int.from_bytes(call.kernel.encode()[:7].ljust(7, b"\0"), "little")
@@ -173,36 +169,14 @@ def _described(call: _strategies.Call, q: Any, k: Any, v: Any) -> dict[str, int]
         "head_dim_v": v.shape[3], "dtype": _TYPES.index(operand_of(_OPERATION, "q", q).dtype.name),
         "shards of queries": call.q_shards.fingerprint, "shards of keys": call.kv_shards.fingerprint,
         "strategy": _strategies.STRATEGIES.index(call.strategy), "window[0]": call.window[0],
-        "window[1] or causal": call.window[1], "top_left": int(call.top_left), "scale": _bits(call.scale),
-        "softcap": _bits(call.softcap), "compute": _COMPUTE[call.compute], "kernel": kernel,
+        "window[1] or causal": call.window[1], "top_left": int(call.top_left), "scale": bits_of(call.scale),
+        "softcap": bits_of(call.softcap), "compute": _COMPUTE[call.compute], "kernel": kernel,
         "requires_grad": int(_recorded(q, k, v)),
     }  # fmt: skip
 
 
-# Numbers of a rank whose own arguments are wrong: as many as of one that can go on.
+# Numbers of a rank: those of _described(), of a rank whose own arguments are wrong as well.
 _FIELDS = 17
-
-
-def _agree(group: TorchGroup | MpiGroup, problem: Error | None, mine: dict[str, int] | None) -> None:
-    """One exchange of some numbers. Raises the same on all ranks unless all ask for the same."""
-    numbers = [1, *mine.values()] if mine is not None else [0] * (_FIELDS + 1)
-    found = group.gather_numbers(_OPERATION, numbers)
-    if any(theirs[0] == 0 for theirs in found):
-        texts = group.gather_objects(_OPERATION, None if problem is None else str(problem))
-        first = next(rank for rank, said in enumerate(texts) if said is not None)
-        if problem is not None:
-            raise problem
-        raise ShapeMismatchError(
-            f"attikos.{_OPERATION}: rank {first} of {group.size} cannot go on: {texts[first]}"
-        )
-    names = list(mine or {})
-    for rank, theirs in enumerate(found):
-        for i, name in enumerate(names):
-            if theirs[i + 1] != found[0][i + 1]:
-                raise ShapeMismatchError(
-                    f"attikos.{_OPERATION}: rank {rank} has {name} {_spelled(name, theirs[i + 1])} where rank 0 has "
-                    f"{_spelled(name, found[0][i + 1])}; expected the same on all ranks"
-                )
 
 
 def _spelled(name: str, number: int) -> str:
@@ -213,7 +187,7 @@ def _spelled(name: str, number: int) -> str:
     if name == "compute":
         return list(_COMPUTE)[number]
     if name in ("scale", "softcap"):
-        return repr(struct.unpack("<d", struct.pack("<q", number))[0])
+        return repr(number_of(number))
     if name in ("top_left", "requires_grad"):
         return str(bool(number))
     if name == "kernel":

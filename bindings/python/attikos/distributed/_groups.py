@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from typing import Any, Iterator, Sequence, Tuple
+from typing import Any, Callable, Iterator, Sequence, Tuple
 
 from ..errors import ArgumentError, CommunicationError
 
@@ -14,6 +14,26 @@ Messages = Sequence[Tuple[int, Any]]
 
 # Messages that may be under way in both directions at once have tags of their own.
 TAG = 7301
+
+
+class Failure:
+    """The first failure of a rank, which goes on sending what others wait for and throws at the end."""
+
+    def __init__(self) -> None:
+        self._first: Exception | None = None
+
+    def unless_failed(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or None."""
+        if self._first is None:
+            try:
+                return work()
+            except Exception as problem:
+                self._first = problem
+        return None
+
+    def throw(self) -> None:
+        if self._first is not None:
+            raise self._first
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from typing import Any, Callable, Sequence
 
 from ..attention import attention, attention_backward
 from ..cache import merge_into
-from ._groups import MpiGroup, TorchGroup
+from ._groups import Failure, MpiGroup, TorchGroup
 from ._plan import Plan, Rows, Step, places_of, plan_of
 from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Pairs
@@ -70,26 +70,6 @@ class Call:
 @functools.lru_cache(maxsize=256)
 def _whole(shards: Shards) -> Shards:
     return shards.whole()
-
-
-class Failure:
-    """The first failure of a rank, which goes on sending what others wait for and throws at the end."""
-
-    def __init__(self) -> None:
-        self._first: Exception | None = None
-
-    def unless_failed(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives, or None."""
-        if self._first is None:
-            try:
-                return work()
-            except Exception as problem:
-                self._first = problem
-        return None
-
-    def throw(self) -> None:
-        if self._first is not None:
-            raise self._first
 
 
 class Forward:
