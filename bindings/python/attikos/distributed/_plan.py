@@ -12,7 +12,6 @@ import numpy as np
 
 from ._shards import Piece, Product, Shards, joined, product_of
 
-
 _FEW_RUNS = 4  # which slices move in less time than an index
 
 
