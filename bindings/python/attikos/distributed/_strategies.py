@@ -105,9 +105,8 @@ class Forward:
 
     def _join(self, step: Step, run: HeadRun, part: Any, lse: Any) -> None:
         storage = self.call.storage
-        if self._out is None:  # queries that see no key stay as they are here
-            self._out = storage.full((*self.q.shape[:-1], self.dv), 0.0, self.q, self._type)
-            self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
+        if self._out is None:
+            self._begin()
         elif self._out.dtype != self._type:
             self._out = storage.to(self._out, self._type)
         out, sums = self._out[:, run.q], self._lse[:, run.q]
@@ -121,12 +120,16 @@ class Forward:
         step.q.put(storage, out, part)
         step.q.put(storage, sums, lse)
 
-    def finish(self) -> tuple[Any, Any]:
+    def _begin(self) -> None:
+        """The state of queries that have seen no key."""
         storage = self.call.storage
+        self._out = storage.full((*self.q.shape[:-1], self.dv), 0.0, self.q, self._type)
+        self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
+
+    def finish(self) -> tuple[Any, Any]:
         if self._out is None:
-            self._out = storage.full((*self.q.shape[:-1], self.dv), 0.0, self.q, self._type)
-            self._lse = storage.full(self.q.shape[:-1], -math.inf, self.q, self._wide)
-        return storage.to(self._out, self.q.dtype), self._lse
+            self._begin()
+        return self.call.storage.to(self._out, self.q.dtype), self._lse
 
 
 class Backward:
