@@ -82,6 +82,12 @@ class Ranks:
                 found[name].append(measure(calls[name], count))
         return {name: statistics.median(x) for name, x in found.items()}, refused
 
+    def rates(self, operations, seconds):
+        """TFLOP/s a GPU; "one GPU" has all operations to itself."""
+        return {
+            name: round(operations / x / (1 if "one GPU" in name else self.size) * 1e-12, 1) for name, x in seconds.items()
+        }
+
     def host(self, call, calls=5):
         """Microseconds until a call returns, the device idle before."""
         found = []
@@ -233,9 +239,7 @@ def time_case(ranks, length, causal, backward):
         seconds, refused = ranks.times(calls)
         host = {name: ranks.host(calls[name]) for name in ("one GPU", "ring") if name in seconds}
     operations = 4 * HEADS * length * length * HEAD_DIM / (2 if causal else 1) * (3.5 if backward else 1)
-    rates = {
-        name: round(operations / x / (1 if "one GPU" in name else ranks.size) * 1e-12, 1) for name, x in seconds.items()
-    }
+    rates = ranks.rates(operations, seconds)
     best = max((rates[name] for name in rates if name.startswith("PyTorch")), default=None)
     ranks.put("times", {
         "length": length, "causal": causal, "backward": backward, "TFLOP/s a GPU": rates,
@@ -269,9 +273,7 @@ def time_packed(ranks, backward, count=64, seed=7):
     calls = {"one GPU": call_of(whole, backward, q, k, v), **{strategy: ours(strategy) for strategy in STRATEGIES}}
     seconds, refused = ranks.times(calls, rounds=3)
     operations = 2 * HEADS * pairs * HEAD_DIM * (3.5 if backward else 1)
-    rates = {
-        name: round(operations / x / (1 if name == "one GPU" else ranks.size) * 1e-12, 1) for name, x in seconds.items()
-    }
+    rates = ranks.rates(operations, seconds)
     ranks.put("packed", {
         "sequences": count, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates, "refused": refused,
         "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
@@ -304,7 +306,7 @@ def time_mlp(ranks, rows, hidden=8192, features=28672):
         difference = float(f"{((a - b).norm() / b.norm()).item():.2g}")
     operations = 6 * rows * hidden * features
     ranks.put("mlp", {
-        "rows": rows, "TFLOP/s a GPU": {name: round(operations / n / x * 1e-12, 1) for name, x in seconds.items()},
+        "rows": rows, "TFLOP/s a GPU": ranks.rates(operations, seconds),
         "ratio": round(seconds["PyTorch"] / seconds["ours"], 3) if len(seconds) == 2 else None,
         "difference": difference, "refused": refused, "host": ranks.host(ours),
     })  # fmt: skip

@@ -13,5 +13,6 @@ from ._products import column_parallel_gemm, gated_mlp, row_parallel_gemm
 from ._shards import Piece, Shards
 
 __all__ = [
-    "Piece", "Shards", "attention", "column_parallel_gemm", "context_parallel", "gated_mlp", "gather", "row_parallel_gemm",
+    "Piece", "Shards", "attention", "column_parallel_gemm", "context_parallel", "gated_mlp", "gather",
+    "row_parallel_gemm",
 ]  # fmt: skip

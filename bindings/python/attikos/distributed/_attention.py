@@ -9,19 +9,17 @@ import sys
 from typing import Any, Iterator, Sequence
 
 from .. import _autograd
-from .._arguments import choice, flag, real, text
+from .._arguments import COMPUTE, choice, flag, real, text
 from .._arguments import window as read_window
 from .._arrays import operand_of
-from ..errors import ArgumentError, Error, ShapeMismatchError, UnsupportedDtypeError
+from ..errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
 from . import _strategies
-from ._agreement import agree, bits_of, number_of
+from ._agreement import TYPES, bits_of, read_alike
 from ._groups import MpiGroup, TorchGroup, group_of
 from ._shards import Shards
 from ._storage import storage_of
 
 _OPERATION = "distributed.attention"
-_TYPES = ("float64", "float32", "float16", "bfloat16")
-_COMPUTE = {"ieee": 0, "tf32": 1, "tf32x3": 2}
 
 
 def attention(
@@ -55,19 +53,11 @@ def attention(
     otherwise never waited for. A message that fails is a CommunicationError.
     """
     ranks = group_of(group)
-    problem: Error | None = None
-    call = None
-    try:
-        call = _read(
-            ranks, q, k, v, shards, scale, causal, top_left, window, softcap, compute, kernel, strategy
-        )
-    except Error as wrong:
-        problem = wrong
-    if flag(_OPERATION, "check", check):
-        agree(ranks, _OPERATION, problem, None if call is None else _described(call, q, k, v), _FIELDS, _spelled)
-    elif problem is not None:
-        raise problem
-    assert call is not None
+    call = read_alike(
+        ranks, _OPERATION, check,
+        lambda: _read(ranks, q, k, v, shards, scale, causal, top_left, window, softcap, compute, kernel, strategy),
+        lambda call: _described(call, q, k, v), _FIELDS, {"strategy": _strategies.STRATEGIES},
+    )  # fmt: skip
     with_lse = flag(_OPERATION, "return_lse", return_lse)
 
     def run(q: Any, k: Any, v: Any) -> Any:
@@ -117,9 +107,9 @@ def _read(
             raise ShapeMismatchError(
                 f"attikos.{name}: {n} is {x.describe()}; expected [batch, heads, rows, head_dim]"
             )
-        if x.dtype.name not in _TYPES or x.dtype is not oq.dtype:
+        if x.dtype.name not in TYPES or x.dtype is not oq.dtype:
             raise UnsupportedDtypeError(
-                f"attikos.{name}: {n} is {x.describe()}; expected one of {', '.join(_TYPES)}, as q has it"
+                f"attikos.{name}: {n} is {x.describe()}; expected one of {', '.join(TYPES)}, as q has it"
             )
         if x.shape[2] != rows.rows(group.rank):
             raise ShapeMismatchError(
@@ -133,7 +123,7 @@ def _read(
             "one head_dim of q and k, and heads of q a multiple of those of k and v"
         )
     choice(name, "strategy", strategy, dict.fromkeys(_strategies.STRATEGIES, 0))
-    choice(name, "compute", compute, _COMPUTE)
+    choice(name, "compute", compute, COMPUTE)
     text(name, "kernel", kernel)
     left, right = read_window(name, "window", window)
     if flag(name, "causal", causal):
@@ -163,35 +153,16 @@ def _both(shards: Any) -> tuple[Shards, Shards]:
 
 def _described(call: _strategies.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
     """What has to be the same on all ranks, as whole numbers."""
-    kernel = int.from_bytes(call.kernel.encode()[:7].ljust(7, b"\0"), "little")
     return {
         "batch": q.shape[0], "heads_q": call.heads_q, "heads_kv": call.heads_kv, "head_dim": q.shape[3],
-        "head_dim_v": v.shape[3], "dtype": _TYPES.index(operand_of(_OPERATION, "q", q).dtype.name),
+        "head_dim_v": v.shape[3], "dtype": TYPES.index(operand_of(_OPERATION, "q", q).dtype.name),
         "shards of queries": call.q_shards.fingerprint, "shards of keys": call.kv_shards.fingerprint,
         "strategy": _strategies.STRATEGIES.index(call.strategy), "window[0]": call.window[0],
         "window[1] or causal": call.window[1], "top_left": int(call.top_left), "scale": bits_of(call.scale),
-        "softcap": bits_of(call.softcap), "compute": _COMPUTE[call.compute], "kernel": kernel,
+        "softcap": bits_of(call.softcap), "compute": COMPUTE[call.compute], "kernel": bits_of(call.kernel),
         "requires_grad": int(_recorded(q, k, v)),
     }  # fmt: skip
 
 
 # Numbers of a rank: those of _described(), of a rank whose own arguments are wrong as well.
 _FIELDS = 17
-
-
-def _spelled(name: str, number: int) -> str:
-    if name == "dtype":
-        return _TYPES[number]
-    if name == "strategy":
-        return _strategies.STRATEGIES[number]
-    if name == "compute":
-        return list(_COMPUTE)[number]
-    if name in ("scale", "softcap"):
-        return repr(number_of(number))
-    if name in ("top_left", "requires_grad"):
-        return str(bool(number))
-    if name == "kernel":
-        return repr(number.to_bytes(7, "little").rstrip(b"\0").decode(errors="replace") + "…")
-    if name.startswith("shards"):
-        return f"number {number:x}"
-    return str(number)

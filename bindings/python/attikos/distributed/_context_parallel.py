@@ -8,7 +8,8 @@ from typing import Any, Iterator, Sequence
 
 from ..errors import ArgumentError, ShapeMismatchError, UnsupportedError
 from ._attention import attention
-from ._groups import group_of
+from ._groups import exchange, group_of
+from ._plan import places_of
 from ._shards import Shards
 from ._storage import storage_of
 
@@ -30,15 +31,10 @@ def gather(x: Any, shards: Shards, group: Any = None, dim: int = 2) -> Any:
     shape = list(x.shape)
     found = [storage.empty((*shape[:dim], shards.rows(r), *shape[dim + 1 :]), x) for r in range(ranks.size)]
     found[ranks.rank][...] = x
-    others = [(ranks.rank + i) % ranks.size for i in range(1, ranks.size)]
-    sends, receives = [(r, found[ranks.rank]) for r in others], [(r, found[r]) for r in reversed(others)]
-    ranks.finish(operation, ranks.begin(operation, sends, receives))
+    exchange(ranks, operation, [[found[ranks.rank]]] * ranks.size, [[part] for part in found])
     whole = storage.empty((*shape[:dim], shards.total, *shape[dim + 1 :]), x)
-    outer = (slice(None),) * dim
     for r, part in enumerate(found):
-        for piece in shards.pieces(r):
-            at = shards.offset(piece.sequence) + piece.begin
-            whole[(*outer, slice(at, at + piece.rows))] = part[(*outer, slice(piece.local, piece.local + piece.rows))]
+        places_of(shards, r).put(storage, whole, part, dim)
     return whole
 
 

@@ -156,3 +156,13 @@ def group_of(group: Any) -> TorchGroup | MpiGroup:
             )
         group = group.get_group()
     return TorchGroup(group)
+
+
+def exchange(
+    group: TorchGroup | MpiGroup, operation: str, sent: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]]
+) -> None:
+    """The arrays sent[r] go to rank r, those of found[r] come from it; what is this rank's own stays untouched."""
+    others = [(group.rank + i) % group.size for i in range(1, group.size)]
+    sends = [(r, x) for r in others for x in sent[r]]
+    receives = [(r, x) for r in reversed(others) for x in found[r]]
+    group.finish(operation, group.begin(operation, sends, receives))

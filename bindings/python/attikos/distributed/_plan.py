@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which calls a rank makes between two transfers: products of its queries with blocks of keys, and which of them are one
-call. It follows from shards and masks alone and is worked out once for the calls that have them in common."""
+"""Which calls a rank makes between two transfers: products of its queries with blocks of keys, and which of them are
+one call. It follows from shards and masks alone and is worked out once for the calls that have them in common."""
 
 from __future__ import annotations
 

@@ -8,28 +8,26 @@ from typing import Any, Callable
 from .. import _autograd
 from .._arguments import COMPUTE, choice, flag, text
 from .._arrays import operand_of
-from ..errors import Error, ShapeMismatchError, UnsupportedDtypeError
+from ..errors import ShapeMismatchError, UnsupportedDtypeError
 from ..fused import GATES, fused_gated_mlp, fused_gated_mlp_backward
 from ..matmul import gemm
-from ._agreement import agree
-from ._groups import Failure, MpiGroup, TorchGroup, group_of
+from ._agreement import TYPES, bits_of, read_alike
+from ._groups import Failure, MpiGroup, TorchGroup, exchange, group_of
 from ._plan import places_of
 from ._shards import Shards
 from ._storage import storage_of
 
-_TYPES = ("float64", "float32", "float16", "bfloat16")
-
 
 def column_parallel_gemm(
-    a: Any, b: Any, shards: Shards, group: Any = None, *, trans_b: bool = False, compute: str = "ieee", kernel: str = "",
-    check: bool = True,
+    a: Any, b: Any, shards: Shards, group: Any = None, *, trans_b: bool = False, compute: str = "ieee",
+    kernel: str = "", check: bool = True,
 ) -> Any:  # fmt: skip
-    """a * op(b) with the rows of a, and the columns of b and of the result, spread over the ranks of a group: all-gather,
-    then product, in pieces. Every rank calls it.
+    """a * op(b) with the rows of a, and the columns of b and of the result, spread over the ranks of a group:
+    all-gather, then product, in pieces. Every rank calls it.
 
     a [rows, k], the rows that `shards` (of one sequence) gives this rank; b [k, n] ([n, k] with trans_b), this rank's
-    columns, any number of them -> [m, n] with all rows, in the order of positions. float64, float32, float16 or bfloat16,
-    summed as gemm() sums. group, check: as for attention(); compute, kernel: as for gemm().
+    columns, any number of them -> [m, n] with all rows, in the order of positions. float64, float32, float16 or
+    bfloat16, summed as gemm() sums. group, check: as for attention(); compute, kernel: as for gemm().
 
     Rows of a go round a ring, the next block behind this block's product, so that no rank ever has more than two blocks
     of it. Where PyTorch records, a and b have gradients, for which every rank has to ask: that of a is a
@@ -42,19 +40,17 @@ def column_parallel_gemm(
         return call.all_rows(a, b, trans_b)
 
     def back(call: _Call, a: Any, b: Any, dout: Any) -> Any:
-        whole = call.gathered(a)
-        db = call.product(dout, whole, True, False) if trans_b else call.product(whole, dout, True, False)
-        return call.own_rows(dout, b, not trans_b), db
+        return call.own_rows(dout, b, not trans_b), call.gradient_of_b(call.gathered(a), dout, trans_b)
 
     return _called(name, shards, group, {"a": (a, True), "b": (b, False)}, trans_b, compute, kernel, check, run, back)
 
 
 def row_parallel_gemm(
-    a: Any, b: Any, shards: Shards, group: Any = None, *, trans_b: bool = False, compute: str = "ieee", kernel: str = "",
-    check: bool = True,
+    a: Any, b: Any, shards: Shards, group: Any = None, *, trans_b: bool = False, compute: str = "ieee",
+    kernel: str = "", check: bool = True,
 ) -> Any:  # fmt: skip
-    """a * op(b) with the columns of a and the rows of op(b) spread over the ranks of a group, and the rows of the result
-    with them: product, then reduce-scatter, in pieces.
+    """a * op(b) with the columns of a and the rows of op(b) spread over the ranks of a group, and the rows of the
+    result with them: product, then reduce-scatter, in pieces.
 
     a [m, k], all rows in the order of positions, this rank's columns, any number; b [k, n] ([n, k] with trans_b), the
     rows that go with them -> [rows, n], the rows that `shards` gives this rank. Everything else as for
@@ -72,8 +68,7 @@ def row_parallel_gemm(
 
     def back(call: _Call, a: Any, b: Any, dout: Any) -> Any:
         whole = call.gathered(dout)
-        db = call.product(whole, a, True, False) if trans_b else call.product(a, whole, True, False)
-        return call.product(whole, b, False, not trans_b), db
+        return call.product(whole, b, False, not trans_b), call.gradient_of_b(a, whole, trans_b)
 
     return _called(name, shards, group, {"a": (a, False), "b": (b, False)}, trans_b, compute, kernel, check, run, back)
 
@@ -85,12 +80,12 @@ def gated_mlp(
     """(activation(x * gate_weight^T) * (x * up_weight^T)) * down_weight^T with the rows of x and of the result, and the
     intermediate features, spread over the ranks of a group: the feed-forward block of a transformer.
 
-    x [rows, hidden], the rows that `shards` gives this rank; gate_weight and up_weight [intermediate, hidden], this rank's
-    part of the features, any number; down_weight [hidden_out, intermediate], the columns that go with them -> [rows,
-    hidden_out]. activation: as for fused_gated_mlp(). Everything else as for row_parallel_gemm().
+    x [rows, hidden], the rows that `shards` gives this rank; gate_weight and up_weight [intermediate, hidden], this
+    rank's part of the features, any number; down_weight [hidden_out, intermediate], the columns that go with them ->
+    [rows, hidden_out]. activation: as for fused_gated_mlp(). Everything else as for row_parallel_gemm().
 
-    Rows of x go round a ring; what a rank's features make of a block goes to the rank whose rows they are while the next
-    block is worked on. Gradients gather x and that of the result first, and exchange those of x last.
+    Rows of x go round a ring; what a rank's features make of a block goes to the rank whose rows they are while the
+    next block is worked on. Gradients gather x and that of the result first, and exchange those of x last.
     """
     name = "distributed.gated_mlp"
     choice(name, "activation", activation, GATES)
@@ -104,7 +99,7 @@ def gated_mlp(
     def back(call: _Call, x: Any, gate: Any, up: Any, down: Any, dout: Any) -> Any:
         whole, of_out = call.gathered(x), call.gathered(dout)
         hidden = fused_gated_mlp(whole, gate, up, activation)
-        d_down = call.product(of_out, hidden, True, False)
+        d_down = call.gradient_of_b(hidden, of_out, True)
         d_hidden = call.product(of_out, down, False, False)
         dx, d_gate, d_up = fused_gated_mlp_backward(whole, gate, up, d_hidden, activation)
         return call.summed(dx), d_gate, d_up, d_down
@@ -130,12 +125,13 @@ class _Call:
         more = {"out_dtype": self.storage.wide(a)} if wide and self.storage.size_of(a) < 4 else {}
         return gemm(a, b, trans_a=trans_a, trans_b=trans_b, compute=self.compute, kernel=self.kernel, **more)
 
+    def gradient_of_b(self, a: Any, dout: Any, trans_b: bool) -> Any:
+        """That of a product of these rows of a."""
+        return self.product(dout, a, True, False) if trans_b else self.product(a, dout, True, False)
+
     def _of(self, rank: int, x: Any) -> Any:
         """The rows of a rank among all of them."""
         return places_of(self.shards, rank).of(self.storage, x, 0)
-
-    def _others(self) -> list[int]:
-        return [(self.group.rank + i) % self.group.size for i in range(1, self.group.size)]
 
     def _ring(self, x: Any, work: Callable[[int, Any], None]) -> None:
         """work(owner, rows) for the rows of all ranks, one's own first; the next are on their way meanwhile."""
@@ -229,12 +225,10 @@ class _Call:
     def summed(self, x: Any) -> Any:
         """This rank's rows of the sum of what ranks have for all rows."""
         n, rank, wide = self.group.size, self.group.rank, self.storage.wide(x)
-        parts = [self.storage.to(self._of(r, x), wide) for r in range(n)]
+        parts = [self.storage.dense(self.storage.to(self._of(r, x), wide)) for r in range(n)]
         found = [self.storage.empty((self.shards.rows(rank), x.shape[1]), x, wide) for _ in range(n)]
         found[rank] = parts[rank]
-        sends = [(r, self.storage.dense(parts[r])) for r in self._others()]
-        receives = [(r, found[r]) for r in reversed(self._others())]
-        self.group.finish(self.operation, self.group.begin(self.operation, sends, receives))
+        exchange(self.group, self.operation, [[part] for part in parts], [[part] for part in found])
         return self._sum(found, x.dtype)
 
 
@@ -244,22 +238,15 @@ def _called(
 ) -> Any:  # fmt: skip
     """run(call, arrays...), of which back(call, arrays..., gradient) has the gradients, once all ranks agree. arrays:
     whether their rows are those of the rank."""
-    ranks, problem, call = group_of(group), None, None  # type: Any, Error | None, _Call | None
-    given = [x for x, _ in arrays.values()]
-    try:
-        call = _read(operation, ranks, shards, arrays, trans_b, compute, kernel)
-    except Error as wrong:
-        problem = wrong
-    if flag(operation, "check", check):
-        mine = None if call is None else _described(call, given, trans_b)
-        agree(ranks, operation, problem, mine, _FIELDS, _spelled)
-    elif problem is not None:
-        raise problem
-    done = call
-    assert done is not None
-    plain = _Call(operation, ranks, done.storage, done.shards, compute, "")  # a kernel by name is that of the forward pass
+    ranks, given = group_of(group), [x for x, _ in arrays.values()]
+    call = read_alike(
+        ranks, operation, check, lambda: _read(operation, ranks, shards, arrays, trans_b, compute, kernel),
+        lambda call: _described(call, given, trans_b), _FIELDS,
+    )  # fmt: skip
+    # A kernel by name is that of the forward pass.
+    plain = _Call(operation, ranks, call.storage, call.shards, compute, "")
     return _autograd.call(
-        lambda *x: run(done, *x), lambda given, outputs, gradient: back(plain, *given, gradient), *given
+        lambda *x: run(call, *x), lambda given, outputs, gradient: back(plain, *given, gradient), *given
     )
 
 
@@ -277,16 +264,17 @@ def _read(
     for name, operand in made.items():
         if operand.ndim != 2:
             raise ShapeMismatchError(f"attikos.{operation}: {name} is {operand.describe()}; expected a matrix")
-        if operand.dtype.name not in _TYPES or operand.dtype is not made[first].dtype:
+        if operand.dtype.name not in TYPES or operand.dtype is not made[first].dtype:
             raise UnsupportedDtypeError(
-                f"attikos.{operation}: {name} is {operand.describe()}; expected one of {', '.join(_TYPES)}, as {first} "
+                f"attikos.{operation}: {name} is {operand.describe()}; expected one of {', '.join(TYPES)}, as {first} "
                 "has it"
             )
 
     def expect(name: str, dimension: int, extent: int, why: str) -> None:
         if made[name].shape[dimension] != extent:
             raise ShapeMismatchError(
-                f"attikos.{operation}: {name} is {made[name].describe()}; expected {extent} in dimension {dimension}, {why}"
+                f"attikos.{operation}: {name} is {made[name].describe()}; expected {extent} in dimension {dimension}, "
+                f"{why}"
             )
 
     if "x" in made:
@@ -314,21 +302,9 @@ def _described(call: _Call, given: list[Any], trans_b: bool) -> dict[str, int]:
     shared = last.shape[0 if trans_b else 1] if call.operation != "distributed.column_parallel_gemm" else 0
     split = call.operation == "distributed.row_parallel_gemm"
     return {
-        "dtype": _TYPES.index(operand_of(call.operation, "a", first).dtype.name),
+        "dtype": TYPES.index(operand_of(call.operation, "a", first).dtype.name),
         "columns of the first array": 0 if split else first.shape[1], "columns of the result": shared,
         "shards": call.shards.fingerprint, "compute": COMPUTE[call.compute],
-        "kernel": int.from_bytes(call.kernel.encode()[:7].ljust(7, b"\0"), "little"),
+        "kernel": bits_of(call.kernel),
         "requires_grad": int(_autograd.wanted(*given)),
     }  # fmt: skip
-
-
-def _spelled(name: str, number: int) -> Any:
-    if name == "dtype":
-        return _TYPES[number]
-    if name == "compute":
-        return list(COMPUTE)[number]
-    if name == "kernel":
-        return repr(number.to_bytes(7, "little").rstrip(b"\0").decode(errors="replace") + "…")
-    if name == "requires_grad":
-        return str(bool(number))
-    return f"number {number:x}" if name == "shards" else number

@@ -13,7 +13,7 @@ from typing import Any, Callable, Sequence
 
 from ..attention import attention, attention_backward
 from ..cache import merge_into
-from ._groups import Failure, MpiGroup, TorchGroup
+from ._groups import Failure, MpiGroup, TorchGroup, exchange
 from ._plan import Plan, Rows, Step, places_of, plan_of
 from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Pairs
@@ -301,11 +301,7 @@ def _ring_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout:
 
 def _to_all(call: Call, sent: Sequence[Pairs], found: Sequence[Pairs]) -> None:
     """sent[r] goes to rank r, what comes from it to found[r]."""
-    group = call.group
-    others = [(group.rank + i) % group.size for i in range(1, group.size)]
-    sends = [message for r in others for message in _messages(r, sent[r])]
-    receives = [message for r in reversed(others) for message in _messages(r, found[r])]
-    group.finish(call.operation, group.begin(call.operation, sends, receives))
+    exchange(call.group, call.operation, *([(x.first, x.second) for x in pairs] for pairs in (sent, found)))
 
 
 def _gather(call: Call, k: Any, v: Any) -> list[Pairs]:
@@ -354,20 +350,14 @@ class _HeadExchange:
         self.heads = [heads_of(r, call.group.size, call.heads_q, call.heads_kv) for r in range(call.group.size)]
         self.own: Heads = self.heads[call.group.rank]
 
-    def _others(self) -> list[int]:
-        group = self.call.group
-        return [(group.rank + i) % group.size for i in range(1, group.size)]
-
     def to_heads(self, x: Any, of: Callable[[Heads], slice], shards: Shards) -> Any:
         """x [batch, heads, rows, features] -> [batch, own heads, total, features], in the order of the sequences."""
         call, group, storage = self.call, self.call.group, self.call.storage
-        own = of(self.own)
-        count = own.stop - own.start
+        count = of(self.own).stop - of(self.own).start
         parts = [storage.empty((x.shape[0], count, shards.rows(r), x.shape[-1]), x) for r in range(group.size)]
-        parts[group.rank][...] = x[:, own]
-        sends = [(r, storage.dense(x[:, of(self.heads[r])])) for r in self._others()]
-        receives = [(r, parts[r]) for r in reversed(self._others())]
-        group.finish(call.operation, group.begin(call.operation, sends, receives))
+        sent = [storage.dense(x[:, of(heads)]) for heads in self.heads]
+        parts[group.rank] = sent[group.rank]
+        exchange(group, call.operation, [[part] for part in sent], [[part] for part in parts])
         whole = storage.empty((x.shape[0], count, shards.total, x.shape[-1]), x)
         for r, part in enumerate(parts):
             places_of(shards, r).put(storage, whole, part)
@@ -382,9 +372,7 @@ class _HeadExchange:
         shared = sum(counts) != heads
         found = [storage.empty((x.shape[0], count, rows, x.shape[-1]), x) for count in counts]
         found[group.rank] = parts[group.rank]
-        sends = [(r, parts[r]) for r in self._others()]
-        receives = [(r, found[r]) for r in reversed(self._others())]
-        group.finish(call.operation, group.begin(call.operation, sends, receives))
+        exchange(group, call.operation, [[part] for part in parts], [[part] for part in found])
         shape = (x.shape[0], heads, rows, x.shape[-1])
         result = storage.full(shape, 0.0, x, wide) if shared else storage.empty(shape, x)
         for r, part in enumerate(found):
