@@ -45,7 +45,7 @@ def show(what, times):
 def main(arguments):
     log, since, *builds = arguments
     made = {}
-    for build in map(pathlib.Path, builds):
+    for build in filter(pathlib.Path.exists, map(pathlib.Path, builds)):
         times = steps(build, int(since))
         if times is None:
             print(f"--- no times of steps in {build.name}: not built by Ninja")

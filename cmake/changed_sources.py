@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The companion's sources that a change touches, for ATTIKOS_CUDA_WHOLE.
 
-  changed_sources.py BASE [--root DIRECTORY]
+  changed_sources.py BASE [--at-most COUNT] [--root DIRECTORY]
 
 Prints, as one CMake list, the names of the translation units of cuda_specializations/ that are other than at the git
 revision BASE, or include a file that is, at whatever depth: committed, uncommitted or new. What says how all of them
 are compiled and checked touches all of them.
+
+With --at-most, a change that reaches more than COUNT of them does not name all it reaches: changed files count from the
+one that touches fewest on, as long as together they touch no more than COUNT. A header that every kernel includes is
+compiled by a quick build in one type of each family anyway.
 """
 
 import argparse
@@ -65,24 +69,39 @@ def all_included(root, path, known):
     return seen
 
 
-def changed_sources(root, base):
-    changed = changed_files(root, base)
+def touched_by(root, changed):
+    """Names of the sources that each changed file touches."""
     known = {}
-    sources = sorted(path.relative_to(root).as_posix() for path in (root / SOURCES).rglob("*.cu"))
-    if changed & set(OF_ALL):
-        touched = sources
-    else:
-        touched = [source for source in sources if changed & all_included(root, source, known)]
     # What common/ compiles is no kernel's: it is always compiled, and for all of its architectures.
-    return [pathlib.PurePosixPath(source).stem for source in touched if not source.startswith(f"{SOURCES}/common/")]
+    sources = [path.relative_to(root).as_posix() for path in (root / SOURCES).rglob("*.cu")]
+    read = {source: all_included(root, source, known) for source in sources}
+    return {
+        file: {
+            pathlib.PurePosixPath(source).stem
+            for source in sources
+            if (file in OF_ALL or file in read[source]) and not source.startswith(f"{SOURCES}/common/")
+        }
+        for file in changed
+    }
+
+
+def changed_sources(root, base, at_most=None):
+    touched = touched_by(root, changed_files(root, base))
+    chosen = set()
+    for file in sorted(touched, key=lambda file: (len(touched[file]), file)):
+        together = chosen | touched[file]
+        if at_most is None or len(together) <= at_most:
+            chosen = together
+    return sorted(chosen)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", metavar="BASE")
+    parser.add_argument("--at-most", type=int, metavar="COUNT")
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parent.parent)
     options = parser.parse_args()
-    print(";".join(changed_sources(options.root.resolve(), options.base)))
+    print(";".join(changed_sources(options.root.resolve(), options.base, options.at_most)))
 
 
 if __name__ == "__main__":

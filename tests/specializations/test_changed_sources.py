@@ -35,9 +35,9 @@ def main(script):
             subprocess.run(["git", "-c", "user.name=test", "-c", "user.email=test@example.invalid", "-C", root, *command],
                            check=True, capture_output=True)  # fmt: skip
 
-        def touched():
-            done = subprocess.run([sys.executable, script, "HEAD", "--root", root], check=True, capture_output=True,
-                                  text=True)  # fmt: skip
+        def touched(*options):
+            done = subprocess.run([sys.executable, script, "HEAD", "--root", root, *options], check=True,
+                                  capture_output=True, text=True)  # fmt: skip
             return done.stdout.strip()
 
         git("init", "-q")
@@ -66,6 +66,13 @@ def main(script):
             git("add", ".")  # staged is as good
             assert touched() == expected, (name, touched(), expected)
             git("reset", "-q", "--hard")
+        # Of a change that reaches too many, the files that touch fewest.
+        for name in ("mlp/mlp.cu", "gemm/store.cuh", "gemm/gemm_a_part.cu"):
+            with open(root / "cuda_specializations" / name, "a") as changed:
+                changed.write("// changed\n")
+        for count, expected in {"3": everything, "2": "gemm_a_part;mlp", "1": "gemm_a_part", "0": ""}.items():
+            assert touched("--at-most", count) == expected, (count, touched("--at-most", count))
+        git("reset", "-q", "--hard")
         (root / "cuda_specializations/mlp/new.cu").write_text('#include "new.cuh"\n')
         assert touched() == "new", touched()
         # Against an older revision, what was committed since counts.
