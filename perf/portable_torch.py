@@ -12,7 +12,7 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
              along K
   attention  B 2, H 16: bfloat16 beside Flash, float32 beside the memory-efficient back end, float64 unfused
   gradients  the same
-  functors   a bias by distance in a score functor beside the call without
+  functors   a bias by distance in a score functor, of 64-bit and of 32-bit positions, beside the call without
   random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
   rows       norms, softmax and their gradients: given shapes and as many of a seed, of any length up to 16384 and, for
              gradients, half of them above 8192, some with padded rows or an odd base; beside PyTorch and a copy of 1 GiB
@@ -62,7 +62,7 @@ class Portable:
         run.operands = a, b, c
         return run
 
-    def attention(self, q, k, v, out, lse, *, dout=None, gradients=(), causal=False, functor=False):
+    def attention(self, q, k, v, out, lse, *, dout=None, gradients=(), causal=False, functor=0):
         """A function that attends, or, given dout and `gradients` dq, dk and dv, computes those."""
         tensors = [q, k, v, out, *([dout, *gradients] if gradients else [])]
         strides = (ctypes.c_int64 * (4 * len(tensors)))(*(s for t in tensors for s in t.stride()))
@@ -72,7 +72,7 @@ class Portable:
         def run():
             self._checked(
                 self.library.attikos_perf_portable_attention, TYPES[q.dtype], pointers,
-                ctypes.c_void_p(lse.data_ptr()), extents, strides, int(bool(gradients)), int(causal), int(functor),
+                ctypes.c_void_p(lse.data_ptr()), extents, strides, int(bool(gradients)), int(causal), functor,
             )  # fmt: skip
 
         run.operands = *tensors, lse
@@ -129,7 +129,7 @@ def product_case(ours, family, dtype, m, n, k, pad=0):
 
 
 def attention_case(
-    ours, family, dtype, length, head_dim, causal, *, backward=False, functor=False, shape=None, keys=None
+    ours, family, dtype, length, head_dim, causal, *, backward=False, functor=0, shape=None, keys=None
 ):
     batch, heads = shape or (BATCH, HEADS)
     keys = keys or length
@@ -144,6 +144,8 @@ def attention_case(
     pairs = length * keys / (2 if causal else 1)
     operations = (10 if backward else 4) * batch * heads * pairs * head_dim
     what = {"batch": batch, "heads": heads, "queries": length, "keys": keys, "head_dim": head_dim, "causal": causal}
+    if functor:
+        what["position_bits"] = functor
     with sdpa_kernel(back_end):
         if not backward:
             if functor:
@@ -233,7 +235,8 @@ def cases(ours, families, seed, count):
     if "functors" in families:
         for dtype in (torch.bfloat16, torch.float32):
             for backward in (False, True):
-                yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=True)
+                for bits in (64, 32):
+                    yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=bits)
     if "rows" in families:
         yield from row_cases(ours, seed, count)
     if "random" in families:

@@ -21,16 +21,15 @@ Strided<T****> tensor(void const* data, std::int64_t const* extents, std::int64_
       Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1]),
                            n(extents[2]), n(strides[2]), n(extents[3]), n(strides[3])));
 }
-/// A bias by distance that a functor computes.
+/// A bias by distance that a functor computes, with positions as it takes them.
+template <class Position>
 struct Distance {
   template <class A>
-  KOKKOS_INLINE_FUNCTION A operator()(A s, std::int64_t, std::int64_t, std::int64_t i,
-                                      std::int64_t j) const {
+  KOKKOS_INLINE_FUNCTION A operator()(A s, Position, Position, Position i, Position j) const {
     return s + A(0.01) * static_cast<A>(i - j);
   }
   template <class A>
-  KOKKOS_INLINE_FUNCTION A derivative(A, std::int64_t, std::int64_t, std::int64_t,
-                                      std::int64_t) const {
+  KOKKOS_INLINE_FUNCTION A derivative(A, Position, Position, Position, Position) const {
     return A(1);
   }
 };
@@ -85,8 +84,10 @@ extern "C" int attikos_perf_portable_attention(char const* type, void* const* te
           attention(exec, at(in, 0, of_q), at(in, 1, of_k), at(in, 2, of_k), at(to, 3, of_q), sums,
                     options, extras...);
       };
-      if (functor != 0)
-        run(score(Distance{}));
+      if (functor == 32)
+        run(score(Distance<int>{}));
+      else if (functor != 0)
+        run(score(Distance<std::int64_t>{}));
       else
         run();
     });
