@@ -111,7 +111,8 @@ atexit.register(_close)
 _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
     "rms_norm_backward", "layer_norm_backward", "l2_normalize_backward", "softmax_backward", "log_softmax_backward",
-    "gemm_backward", "attention_backward", "cross_entropy", "cross_entropy_backward", "more",
+    "gemm_backward", "attention_backward", "cross_entropy", "cross_entropy_backward", "merge_states", "gated_mlp",
+    "gated_mlp_backward", "more",
 )  # fmt: skip
 
 
@@ -307,9 +308,10 @@ def cross_entropy(logits: Any, labels: Any, smoothing: Any, ignored: Any, reduct
 def gemm(
     a: Any, b: Any, bias: Any, residual: Any, alpha: Any, beta: Any, scale: Any, trans_a: Any, trans_b: Any,
     activation: Any, compute: Any, accumulate: Any, kernel: Any, recorded: bool = False, packed: Any = None,
+    out_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """recorded: PyTorch is to record a call that is plain but for gradients of a and b. packed: the memory of a packed b,
-    of which b has type and extents alone."""
+    of which b has type and extents alone. out_dtype: float32 as a type of PyTorch or NumPy, of 16 bits alone."""
     way = _way(a, b)
     if way == LONG or not (recorded and packed is None or way != RECORDS) or _has_autocast():
         return None
@@ -321,16 +323,19 @@ def gemm(
         number = COMPUTE[compute]
         if way == RECORDS:
             plain = bias is None and residual is None and (activation is None or activation == "none")
+            plain = plain and out_dtype is None
         else:
-            out = None
+            out, wide = None, out_dtype is not None
+            if wide and str(out_dtype) not in ("torch.float32", "float32"):
+                return None
             if way == OF_NUMPY:
                 if a.ndim != 2 or b.ndim != 2:
                     return None
-                dtype = np.int32 if a.dtype == np.int8 else a.dtype
+                dtype = np.float32 if wide else np.int32 if a.dtype == np.int8 else a.dtype
                 out = np.empty((a.shape[1 if trans_a else 0], b.shape[0 if trans_b else 1]), dtype)
             done = _functions["gemm"](
                 a, b, out, bias, residual, alpha, scale, trans_a, trans_b,
-                ACTIVATIONS["none" if activation is None else activation], number, packed,
+                ACTIVATIONS["none" if activation is None else activation], number, packed, wide,
             )  # fmt: skip
             return out if done is True else done
     except Exception:  # noqa: BLE001
@@ -388,6 +393,56 @@ def attention(
         return None
     numbers = (heads_last, scale, softcap, left, right, causal, top_left, number, attention_chunk)
     return _record(_recorded.Attention, q, k, v, with_lse, numbers)
+
+
+def attention_backward(
+    arrays: tuple[Any, ...], scale: Any, softcap: Any, window: Any, causal: Any, top_left: Any, compute: Any,
+    attention_chunk: Any, check: Any, lengths_q: Any, lengths_kv: Any, cu_seqlens_q: Any, cu_seqlens_kv: Any,
+) -> Any:  # fmt: skip
+    """arrays: tensors q, k, v, out, lse and dout."""
+    if not _go_along(lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv):
+        return None
+    try:
+        left, right = window
+        numbers = (
+            False, scale, softcap, left, right, causal, top_left, COMPUTE[compute], attention_chunk, check, lengths_q,
+            lengths_kv, cu_seqlens_q, cu_seqlens_kv,
+        )  # fmt: skip
+    except Exception:  # noqa: BLE001: the long way says what it is
+        return None
+    return gradients("attention_backward", 3, arrays, numbers)
+
+
+def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, into: bool = False) -> Any:
+    """The merged state as a pair; with `into` True, and the first state is written over."""
+    way = _way(out_a, lse_a, out_b, lse_b)
+    if way == LONG or way == RECORDS or (into and type(lse_a) is not type(out_a)):
+        return None
+    try:
+        out = lse = None
+        if into:
+            if way == OF_NUMPY and not (out_a.flags.writeable and lse_a.flags.writeable):
+                return None
+            out, lse = out_a, lse_a
+        elif way == OF_NUMPY:
+            out = np.empty(out_a.shape, out_a.dtype)
+            lse = np.empty(out_a.shape[:-1], np.float64 if out_a.dtype == np.float64 else np.float32)
+        done = _functions["merge_states"](out_a, lse_a, out_b, lse_b, out, lse)
+        return done if into else _answer(done, True, out, lse)
+    except Exception:  # noqa: BLE001
+        return None
+
+
+def gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: int) -> Any:
+    way = _way(x, gate_weight, up_weight)
+    if way == LONG or way == RECORDS or _has_autocast():
+        return None
+    try:
+        out = np.empty((*x.shape[:-1], gate_weight.shape[0]), x.dtype) if way == OF_NUMPY else None
+        done = _functions["gated_mlp"](x, gate_weight, up_weight, out, activation)
+        return out if done is True else done
+    except Exception:  # noqa: BLE001
+        return None
 
 
 def decode(

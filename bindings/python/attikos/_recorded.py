@@ -45,7 +45,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
     def forward(context: Any, a: Any, b: Any, numbers: tuple[Any, ...]) -> Any:
         alpha, scale, trans_a, trans_b, compute = numbers
         try:
-            out = _product(a, b, None, None, None, alpha, scale, trans_a, trans_b, 0, compute, None)
+            out = _product(a, b, None, None, None, alpha, scale, trans_a, trans_b, 0, compute, None, False)
         except Exception:  # noqa: BLE001
             out = None
         if out is None:
@@ -110,7 +110,9 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
             )  # fmt: skip
             return gradients_of("attention", *saved, dout, dlse, settings, False, False)[:3]
 
-        numbers = (heads_last, scale, softcap, left, right, causal, top_left, compute, chunk)
+        numbers = (
+            heads_last, scale, softcap, left, right, causal, top_left, compute, chunk, False, None, None, None, None,
+        )  # fmt: skip
         if dlse is None:
             found = _gradients("attention_backward", 3, (*saved, dout), numbers, long_way)
         else:

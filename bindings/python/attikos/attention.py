@@ -366,6 +366,16 @@ def attention_backward(
     q, k, v and the options are those of the forward call, out and lse what it returned with return_lse. determinism
     "unordered" leaves the order of sums to the device, which is faster on some; "run_to_run" repeats the bits.
     """
+    if (
+        bias is None and mask is None and alibi_slopes is None and sinks is None and kernel == ""
+        and determinism == "run_to_run"
+    ):  # fmt: skip
+        done = _border.attention_backward(
+            (q, k, v, out, lse, dout), scale, softcap, window, causal, top_left, compute, attention_chunk, check,
+            lengths_q, lengths_kv, cu_seqlens_q, cu_seqlens_kv,
+        )  # fmt: skip
+        if done is not None:
+            return done
     settings = attention_settings(
         scale=scale, causal=causal, top_left=top_left, window=window, softcap=softcap, bias=bias, mask=mask,
         alibi_slopes=alibi_slopes, sinks=sinks, lengths_q=lengths_q, lengths_kv=lengths_kv, cu_seqlens_q=cu_seqlens_q,

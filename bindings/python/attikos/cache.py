@@ -168,6 +168,10 @@ def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any 
     the last one: what attention() and decode() return with return_lse. out_dtype is theirs unless float32
     states are to become float16 or bfloat16. There are no gradients, as for decode().
     """
+    if out_dtype is None:
+        done = _border.merge_states(out_a, lse_a, out_b, lse_b)
+        if done is not None:
+            return done
     call = Call("merge_states", out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b)
     out, lse = _merged(call, "out_a", call["out_a"].shape, out_dtype)
     call.run("attikos_merge_states", *(call[n] for n in ("out_a", "lse_a", "out_b", "lse_b")), out, lse)
@@ -176,6 +180,8 @@ def merge_states(out_a: Any, lse_a: Any, out_b: Any, lse_b: Any, out_dtype: Any 
 
 def merge_into(out: Any, lse: Any, more_out: Any, more_lse: Any) -> None:
     """merge_states() of (out, lse) and (more_out, more_lse), written over the former."""
+    if _border.merge_states(out, lse, more_out, more_lse, into=True) is not None:
+        return
     call = Call("merge_states", out_a=out, lse_a=lse, out_b=more_out, lse_b=more_lse)
     out_a, lse_a = call.written("out_a"), call.written("lse_a")
     call.run("attikos_merge_states", out_a, lse_a, call["out_b"], call["lse_b"], out_a, lse_a)

@@ -153,6 +153,9 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     if _border.dispatches(x, gate_weight, up_weight, casts=True):
         return _border.operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
+    done = _border.gated_mlp(x, gate_weight, up_weight, number)
+    if done is not None:
+        return done
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
     expect_floating(operation, "x", ox)
     if ox.ndim not in (2, 3) or gate.ndim != 2:
@@ -162,6 +165,9 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
         )
 
     def run(x: Any, gate_weight: Any, up_weight: Any) -> Any:
+        done = _border.gated_mlp(x, gate_weight, up_weight, number)  # of a call that is recorded
+        if done is not None:
+            return done
         call = Call(operation, x=x, gate_weight=gate_weight, up_weight=up_weight)
         out = call.result((*ox.shape[:-1], gate.shape[0]), ox.dtype)
         call.run("attikos_gated_mlp", call["x"], call["gate_weight"], call["up_weight"], out, number)
@@ -176,8 +182,11 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
 def fused_gated_mlp_backward(x: Any, gate_weight: Any, up_weight: Any, dout: Any, activation: str) -> Any:
     """(dx, dgate_weight, dup_weight) of fused_gated_mlp()."""
     operation, names = "fused_gated_mlp", ("x", "gate_weight", "up_weight")
+    number = choice(operation, "activation", activation, GATES)
+    done = _border.gradients("gated_mlp_backward", 3, (x, gate_weight, up_weight, dout), (number,))
+    if done is not None:
+        return done
     call = Call(operation, **dict(zip(names, (x, gate_weight, up_weight))), dout=dout)
     results = [call.result(call[name].shape, call[name].dtype) for name in names]
-    number = choice(operation, "activation", activation, GATES)
     call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
     return call.finish()

@@ -231,13 +231,13 @@ def gemm(
     more = _options.given(_LATER, {}) if _LATER else {}
     packed = isinstance(b, PackedB)
     if (
-        c is None and out_dtype is None and scale_a is None and scale_b is None and zero_point_a is None
-        and zero_point_b is None and scale_out is None and return_pre_activation is False and not more
+        c is None and scale_a is None and scale_b is None and zero_point_a is None and zero_point_b is None
+        and scale_out is None and return_pre_activation is False and not more
     ):  # fmt: skip
         right, memory = (b.beside(a), b.memory) if packed else (b, None)
         done = _border.gemm(
             a, right, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, accumulate, kernel,
-            True, memory,
+            True, memory, out_dtype,
         )  # fmt: skip
         if done is not None:
             return done

@@ -99,29 +99,35 @@ Any attention(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView
   });
 }
 
-/// dq, dk and dv of a call that has options alone.
+/// dq, dk and dv
 Any attention_backward(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse, AnyView dout,
                        AnyView heads_last, AnyView scale, AnyView softcap, AnyView left,
                        AnyView right, AnyView causal, AnyView top_left, AnyView compute,
-                       AnyView attention_chunk) {
+                       AnyView attention_chunk, AnyView check, AnyView lengths_q,
+                       AnyView lengths_kv, AnyView cu_seqlens_q, AnyView cu_seqlens_kv) {
   return unless_declined([&] {
     bool const last = flag(heads_last) != 0;
     Heads const heads(q, k, v, last);
     Array output(out);
     Array const sums(lse);
     Array given(dout);
+    Indices indices{
+        Array(lengths_q), Array(lengths_kv), Array(cu_seqlens_q), Array(cu_seqlens_kv), {}};
     expect_together(heads.q, heads.k, heads.v, output, sums, given);
+    expect(heads.k.rank() == heads.q.rank());
     expect(output.given() && given.given() && sums.given());
     expect(output.dtype() == heads.q.dtype() && given.dtype() == heads.q.dtype());
     if (last) {
       output.heads_first();
       given.heads_first();
     }
+    attikos_context* const context = context_of(heads.q.device());
     attikos_attention_options options = ATTIKOS_ATTENTION_OPTIONS_INIT;
     read_scores(options, scale, softcap, left, right, causal);
     options.causal_top_left = flag(top_left);
     options.compute = static_cast<std::int32_t>(integer(compute));
     options.attention_chunk = integer(attention_chunk);
+    indices.into(options, heads.q, context, flag(check) != 0);
     Dense dq(heads.q, last);
     Dense dk(heads.k, last);
     Dense dv(heads.v, last);
@@ -129,9 +135,9 @@ Any attention_backward(AnyView q, AnyView k, AnyView v, AnyView out, AnyView lse
     gradients.dq = dq.get();
     gradients.dk = dk.get();
     gradients.dv = dv.get();
-    expect_success(attikos_attention_backward(context_of(heads.q.device()), heads.q.get(),
-                                              heads.k.get(), heads.v.get(), output.get(),
-                                              sums.get(), given.get(), &gradients, &options));
+    expect_success(attikos_attention_backward(context, heads.q.get(), heads.k.get(), heads.v.get(),
+                                              output.get(), sums.get(), given.get(), &gradients,
+                                              &options));
     return dq.made().finish({&dk.made(), &dv.made()});
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Products of one floating type, or of int8 into int32; sizes, shapes and the result as in
-// matmul.py.
+// matmul.py. `wide`: of 16 bits into float32.
 #include <tvm/ffi/function.h>
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace {
 
 Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyView alpha,
          AnyView scale, AnyView trans_a, AnyView trans_b, AnyView activation, AnyView compute,
-         AnyView packed) {
+         AnyView packed, AnyView wide) {
   return unless_declined([&] {
     Array const x(a);
     Array const y(b);
@@ -45,7 +45,11 @@ Any gemm(AnyView a, AnyView b, AnyView out, AnyView bias, AnyView residual, AnyV
     std::int64_t const shape[] = {batch_x != 1 ? batch_x : batch_y, x.extent(ta ? -1 : -2),
                                   y.extent(tb ? -2 : -1)};
     int const rank = x.rank() == 3 || y.rank() == 3 ? 3 : 2;
-    DLDataType const type = exact ? DLDataType{kDLInt, 32, 1} : x.type();
+    bool const widened = flag(wide) != 0;
+    expect(!widened || x.type().bits == 16);
+    DLDataType const type = exact     ? DLDataType{kDLInt, 32, 1}
+                            : widened ? DLDataType{kDLFloat, 32, 1}
+                                      : x.type();
     Result result(out, x.device(), type, shape + 3 - rank, rank);
     expect_success(attikos_gemm(context_of(x.device()), x.get(), y.get(), result.get(), &options));
     return result.finish();

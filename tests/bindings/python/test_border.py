@@ -10,7 +10,7 @@ from unittest import mock
 
 import attikos
 import numpy as np
-from attikos import _arrays, _autograd, _border
+from attikos import _arrays, _autograd, _border, cache
 from attikos import flash_attn as fa
 from calls import examples, outputs
 
@@ -58,6 +58,11 @@ def plain_calls(dtype, of):
     packed = [of(normal(h, t, 8, seed=h, dtype=dtype)) for h, t in ((4, 7), (2, 9), (2, 9))]
     table = of(np.array([[0, 1], [3, 2]], np.int32))
     pages = [of(normal(6, 2, 4, d, seed=d, dtype=dtype)) for d in (8, 6)]
+    wide = np.float64 if dtype == np.float64 else np.float32
+    wider = of(np.zeros(1, np.float32)).dtype if dtype == np.float16 else None
+    of_state = ((2, 3, 5, 6), dtype), ((2, 3, 5), wide)
+    states = [of(normal(*shape, seed=s, dtype=t)) for s in (1, 2) for shape, t in of_state]
+    mlp = [of(normal(7, 16, seed=s, dtype=dtype)) for s in (5, 6)]
     return {
         "rms_norm": lambda: attikos.rms_norm(x, weight),
         "rms_norm of many dimensions": lambda: attikos.rms_norm(deep, weight, 1e-3),
@@ -75,6 +80,12 @@ def plain_calls(dtype, of):
         "gemm with an epilogue": lambda: attikos.gemm(
             b, a, 0.5, trans_a=True, trans_b=True, activation="silu", scale=2.0, compute="tf32", bias=a[:, 0], residual=c.T
         ),
+        "gemm into a wider type": lambda: attikos.gemm(a, b, out_dtype=wider),
+        "fused_gated_mlp": lambda: attikos.fused_gated_mlp(x, *mlp),
+        "fused_gated_mlp of tokens": lambda: attikos.fused_gated_mlp(x[0], *mlp, "gelu_tanh"),
+        "merge_states": lambda: attikos.merge_states(*states),
+        "merge_states, joined": lambda: attikos.merge_states(*(y.reshape(6, *y.shape[2:]) for y in states)),
+        "merge_into": lambda: merged_into(*states),
         "attention": lambda: attikos.attention(q, k, v),
         "attention with options": lambda: attikos.attention(
             q, k, v, scale=0.3, causal=True, top_left=True, window=(3, 1), softcap=2.0, lengths_q=lengths,
@@ -99,6 +110,13 @@ def in_place(function, x):
     out = function(x, out=x)
     assert out is x
     return out
+
+
+def merged_into(out, lse, more_out, more_lse):
+    """What cache.merge_into() writes over copies of the first state."""
+    state = [x.clone() if torch and isinstance(x, torch.Tensor) else x.copy() for x in (out, lse)]
+    cache.merge_into(*state, more_out, more_lse)
+    return tuple(state)
 
 
 def tensor(array):
@@ -155,6 +173,7 @@ class Short(unittest.TestCase):
         for kind, of in KINDS:
             x, i32 = of(normal(3, 4)), of(np.array([9, 9, 9], np.int32))
             q = of(normal(3, 2, 5, 8))
+            state = [of(normal(*shape)) for shape in ((2, 3, 4), (2, 3))]
             wrong = {
                 "extents": lambda: attikos.gemm(x, x),
                 "dimensions": lambda: attikos.attention(x, x, x),
@@ -180,6 +199,17 @@ class Short(unittest.TestCase):
                 "out over a weight": lambda: attikos.rms_norm(x, x[0], out=x),
                 "out over itself": lambda: attikos.softmax(x, out=over_itself(kind, x)),
                 "no array as out": lambda: attikos.softmax(x, out=[[0.0] * 4] * 3),
+                "extents of states": lambda: attikos.merge_states(*state, state[0][:1], state[1][:1]),
+                "dimensions of sums": lambda: attikos.merge_states(state[0], state[1][0], *state),
+                "types of states": lambda: attikos.merge_states(
+                    *state, of(normal(2, 3, 4, dtype=np.float16)), state[1]
+                ),
+                "a state over itself": lambda: cache.merge_into(over_itself(kind, x), x[:, 0], x, x[:, 0]),
+                "weights of an MLP": lambda: attikos.fused_gated_mlp(x, x[:, :3], x),
+                "activation of an MLP": lambda: attikos.fused_gated_mlp(x, x, x, "relu"),
+                "extents of gradients": lambda: attikos.attention_backward(q, q, q, q, q[..., 0], q[:2]),
+                "sums of gradients": lambda: attikos.attention_backward(q, q, q, q, q, q),
+                "a window of gradients": lambda: attikos.attention_backward(q, q, q, q, q[..., 0], q, window=(1, 2, 3)),
             }
             for what, call in wrong.items():
                 with self.subTest(kind=kind, what=what):
@@ -313,6 +343,7 @@ class OfTorch(unittest.TestCase):
             "softmax": (lambda x: attikos.softmax(x, 0.5), (x,)),
             "log_softmax": (attikos.log_softmax, (x[0, 0],)),
             "gemm": (lambda *t: attikos.gemm(*t, 0.5, trans_a=True), (a, torch.randn(5, 4))),
+            "fused_gated_mlp": (attikos.fused_gated_mlp, (a, torch.randn(4, 6), torch.randn(4, 6))),
             "attention": (lambda *t: attikos.attention(*t, causal=True), (q, k, v)),
             "attention, lse": (lambda *t: attikos.attention(*t, softcap=3.0, return_lse=True)[0], (q, k, v)),
             "flash_attn_func": (fa.flash_attn_func, [t.transpose(1, 2) for t in (q, k, v)]),
