@@ -124,6 +124,31 @@ def gradients_of_products(ranks):
 
 
 @case
+def gradients_of_16_bits(ranks):
+    """Partial results are float32 then, and a kernel by name goes another way: both have the gradients of others."""
+    if ranks.make is numpy_itself:
+        return
+    import torch
+
+    shards, k, n = Shards.zigzag(21, ranks.size), 12, 8
+    rows, of_n, of_k = shards.positions(ranks.rank), share(n, ranks.size, ranks.rank), share(k, ranks.size, ranks.rank)
+    a, b, dout = (torch.from_numpy(random(s, np.float64, i)) for i, s in enumerate(((21, k), (k, n), (21, n))))
+    da, db = dout @ b.T, a.T @ dout
+    for dtype, kernel in itertools.product((torch.float32, torch.bfloat16, torch.float16), ("", "portable")):
+        make = lambda x: x.to(dtype).to(ranks.device).clone().requires_grad_()  # noqa: B023, E731
+        unit = torch.finfo(dtype).eps
+        for name, call, parts, direction, expected in (
+            ("column", distributed.column_parallel_gemm, (a[rows], b[:, of_n]), dout[:, of_n], (da[rows], db[:, of_n])),
+            ("row", distributed.row_parallel_gemm, (a[:, of_k], b[of_k]), dout[rows], (da[:, of_k], db[of_k])),
+        ):
+            mine = [make(x) for x in parts]
+            call(*mine, shards, ranks.group, kernel=kernel).backward(direction.to(dtype).to(ranks.device))
+            for x, y in zip(mine, expected):
+                error, size = (x.grad.cpu().double() - y).norm(), y.norm()
+                assert error <= 4 * unit * size, (name, dtype, kernel, error, size)
+
+
+@case
 def products_that_differ(ranks):
     """All ranks raise, whoever is wrong."""
     n, last, mismatch = ranks.size, ranks.rank == ranks.size - 1, attikos.ShapeMismatchError

@@ -17,9 +17,10 @@ import attikos
 import ml_dtypes
 import numpy as np
 import oracles
+import distributed_host  # noqa: F401: its cases
 import distributed_products  # noqa: F401: its cases
 from attikos import distributed
-from attikos.distributed import Shards, _strategies
+from attikos.distributed import Shards, _calls, _strategies
 from distributed_cases import CASES, case, numpy_itself, random
 
 STRATEGIES = _strategies.STRATEGIES
@@ -210,7 +211,7 @@ def a_rank_that_fails(ranks):
         return
     shards = Shards.contiguous(24, ranks.size)
     q, k, v = (ranks.make(rows_of(random((1, 2, 24, 16), np.float32, s), shards, ranks.rank)) for s in range(3))
-    whole = _strategies.attention
+    whole = _calls.attention
     for strategy in STRATEGIES:
         calls = []
 
@@ -220,14 +221,14 @@ def a_rank_that_fails(ranks):
                 raise attikos.ResourceError("planted")
             return whole(*arguments, **options)
 
-        _strategies.attention = fail
+        _calls.attention = fail
         try:
             distributed.attention(q, k, v, shards, ranks.group, strategy=strategy)
             raised = False
         except attikos.ResourceError:
             raised = True
         finally:
-            _strategies.attention = whole
+            _calls.attention = whole
         assert raised == (ranks.rank == 1), strategy
         check_forward(ranks, np.float32, (4, 2), shards, {}, strategy, f"after a failure, {strategy}")
 
@@ -293,6 +294,9 @@ def gradients(ranks):
         for strategy in STRATEGIES:
             shards, what = Shards.zigzag(37, ranks.size), f"{dtype} {heads} {strategy}"
             check_gradients(ranks, dtype, heads, shards, {"causal": True}, strategy, what)
+    for strategy, batch in itertools.product(STRATEGIES, (1, 2)):  # a kernel by name goes another way
+        options, shards = {"causal": True, "kernel": "portable"}, Shards.packed([0, 5, 23, 40], ranks.size)
+        check_gradients(ranks, torch.float32, (4, 2), shards, options, strategy, f"kernel {strategy}", batch=batch)
 
 
 @case
@@ -309,6 +313,24 @@ def strides(ranks):
     for strategy in STRATEGIES:
         a, b = (distributed.attention(*x, shards, ranks.group, strategy=strategy) for x in (dense, swapped))
         assert torch.equal(a, b)
+
+
+@case
+def some_of_the_ranks(ranks):
+    """A group whose ranks have other numbers than the processes."""
+    if ranks.make is numpy_itself or ranks.size < 3:
+        return
+    import torch
+    import torch.distributed as dist
+
+    group = dist.new_group(list(range(1, ranks.size)))
+    if ranks.rank == 0:
+        return
+    part = types.SimpleNamespace(**{**vars(ranks), "rank": ranks.rank - 1, "size": ranks.size - 1, "group": group})
+    for strategy in STRATEGIES:
+        shards, options = Shards.zigzag(37, part.size), {"causal": True}
+        check_forward(part, np.float32, (4, 2), shards, options, strategy, f"some ranks, {strategy}")
+        check_gradients(part, torch.float32, (4, 2), shards, options, strategy, f"some ranks, {strategy}")
 
 
 @case

@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """attikos.distributed: descriptions of who holds what, and programs of several ranks (distributed_ranks.py)."""
 
+import copy
 import importlib.util
 import itertools
 import os
 import pathlib
+import pickle
 import shutil
 import subprocess
 import sys
+import types
 import unittest
+from unittest import mock
 
 import attikos
 import numpy as np
 from attikos.distributed import Shards
+from attikos.distributed import _groups
 from attikos.distributed import _shards as schedule
+from attikos.distributed._plan import places_of
 
 PROGRAM = pathlib.Path(__file__).with_name("distributed_ranks.py")
 
@@ -40,6 +46,15 @@ class Descriptions(unittest.TestCase):
         self.assertNotEqual(zigzag.fingerprint, Shards.contiguous(16, 2).fingerprint)
         self.assertNotEqual(Shards.uneven([3, 5]).fingerprint, Shards.uneven([3, 5, 0]).fingerprint)
         self.assertIn("[12, 16)", repr(zigzag))
+
+    def test_sent_to_other_processes(self):
+        """Without what a rank keeps beside it, which may lie on its device."""
+        shards = Shards.packed([0, 3, 17], 2)
+        for _ in range(2):
+            self.assertEqual(pickle.loads(pickle.dumps(shards)), shards)
+            self.assertEqual(pickle.loads(pickle.dumps(shards))._places, {})
+            places_of(shards, 1)
+        np.testing.assert_array_equal(copy.deepcopy(shards).positions(1), shards.positions(1))
 
     def test_wrong_ones(self):
         for make, words in (
@@ -127,6 +142,74 @@ class Descriptions(unittest.TestCase):
                     self.assertEqual(len(q) % len(served), 0)
                     size = len(q) // len(served)
                     self.assertEqual([h // group for h in q], [served[i // size] for i in range(len(q))])
+
+
+class Process:
+    """A process group that writes down what it is asked for, of rank 1 of 3."""
+
+    supports_coalescing = True
+
+    def __init__(self, fails=False):
+        self.asked, self.fails = [], fails
+
+    def _get_backend(self, device):
+        return self
+
+    def _start_coalescing(self, device):
+        self.asked.append("begin")
+
+    def _end_coalescing(self, device):
+        self.asked.append("end")
+        return types.SimpleNamespace(wait=lambda: self.asked.append("wait"))
+
+    def send(self, tensors, rank, tag):
+        self.asked.append(("to", rank, *(int(x[0]) for x in tensors)))
+        return types.SimpleNamespace(wait=lambda: self.asked.append("sent"))
+
+    def recv(self, tensors, rank, tag):
+        if self.fails:
+            raise RuntimeError("planted")
+        self.asked.append(("from", rank, *(int(x[0]) for x in tensors)))
+        return None
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed")
+class Messages(unittest.TestCase):
+    """What TorchGroup asks of a process group, NCCL's way and Gloo's."""
+
+    def group(self, **what):
+        import torch
+        from torch import distributed as dist
+
+        process = Process(**what)
+        answers = {"is_initialized": True, "get_rank": 1, "get_world_size": 3, "get_backend": "nccl"}
+        with mock.patch.multiple(dist, **{name: lambda *g, x=x: x for name, x in answers.items()}):
+            made = _groups.group_of(process)
+        arrays = [torch.full((2,), float(i)) for i in range(4)] + [torch.empty(0)]
+        return process, made, arrays
+
+    def test_one_launch(self):
+        process, group, (a, b, c, d, none) = self.group()
+        self.assertEqual((group.rank, group.size), (1, 3))
+        begun = group.begin("op", [(2, a), (2, none), (0, b)], [(0, c), (2, none), (2, d)])
+        expected = ["begin", ("to", 2, 0), ("to", 0, 1), ("from", 0, 2), ("from", 2, 3), "end"]
+        self.assertEqual(process.asked, expected)
+        group.finish("op", begun)
+        self.assertEqual(process.asked, [*expected, "wait"])
+        group.finish("op", group.begin("op", [(2, none)], []))
+        self.assertEqual(process.asked, [*expected, "wait"])
+
+    def test_one_after_the_other(self):
+        process, group, (a, b, *_) = self.group()
+        process.supports_coalescing = False
+        group.finish("op", group.begin("op", [(2, a)], [(0, b)]))
+        self.assertEqual(process.asked, [("to", 2, 0), ("from", 0, 1), "sent"])
+
+    def test_what_fails(self):
+        _, group, (a, b, *_) = self.group(fails=True)
+        with self.assertRaisesRegex(attikos.CommunicationError, "attikos.op: a message failed: planted") as raised:
+            group.begin("op", [(2, a)], [(0, b)])
+        self.assertIsInstance(raised.exception.__cause__, RuntimeError)
 
 
 def launched(command):

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
-from typing import Any, Iterator, Sequence
+from typing import Any, Sequence
 
 from .. import _autograd
 from .._arguments import COMPUTE, choice, flag, real, text
 from .._arguments import window as read_window
 from .._arrays import operand_of
 from ..errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
-from . import _strategies
-from ._agreement import TYPES, bits_of, read_alike
+from . import _calls, _strategies
+from ._agreement import TYPES, bits_of, read_alike, signature_of
 from ._groups import MpiGroup, TorchGroup, group_of
 from ._shards import Shards
 from ._storage import storage_of
@@ -52,23 +51,25 @@ def attention(
     wrong; without it, ranks that differ may wait for each other. Over NCCL the comparison waits for the device, which is
     otherwise never waited for. A message that fails is a CommunicationError.
     """
-    ranks = group_of(group)
+    ranks, recorded = group_of(group), _recorded(q, k, v)
+    both = tuple(shards) if type(shards) is list else shards
     call = read_alike(
         ranks, _OPERATION, check,
         lambda: _read(ranks, q, k, v, shards, scale, causal, top_left, window, softcap, compute, kernel, strategy),
-        lambda call: _described(call, q, k, v), _FIELDS, {"strategy": _strategies.STRATEGIES},
-    )  # fmt: skip
+        lambda call: _described(call, q, k, v), _FIELDS,
+        signature_of(q, k, v, both, scale, causal, top_left, window, softcap, compute, kernel, strategy, recorded),
+        {"strategy": _strategies.STRATEGIES},
+    ).on(ranks)  # fmt: skip
     with_lse = flag(_OPERATION, "return_lse", return_lse)
 
-    def run(q: Any, k: Any, v: Any) -> Any:
-        with _unrecorded():
-            return _strategies.forward(call, q, k, v)
+    def run(*arrays: Any) -> Any:  # parts of an array that asks for a gradient would ask for one
+        return _strategies.forward(call, *map(call.storage.plain, arrays))
 
     def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
         q, k, v = inputs
         return _strategies.backward(call, q, k, v, outputs[0], outputs[1], gradients[0])
 
-    found = _autograd.apply(run, back, (q, k, v)) if _recorded(q, k, v) else run(q, k, v)
+    found = _autograd.apply(run, back, (q, k, v)) if recorded else _strategies.forward(call, q, k, v)
     return found if with_lse else found[0]
 
 
@@ -77,17 +78,10 @@ def _recorded(*arrays: Any) -> bool:
     return _autograd.wanted(*arrays)
 
 
-@contextlib.contextmanager
-def _unrecorded() -> Iterator[None]:
-    torch = sys.modules.get("torch")
-    with torch.no_grad() if torch is not None else contextlib.nullcontext():
-        yield
-
-
 def _read(
     group: TorchGroup | MpiGroup, q: Any, k: Any, v: Any, shards: Any, scale: Any, causal: Any, top_left: Any,
     window: Any, softcap: Any, compute: Any, kernel: Any, strategy: Any,
-) -> _strategies.Call:  # fmt: skip
+) -> _calls.Call:  # fmt: skip
     """What this rank asks for; raises for what is wrong by itself."""
     name = _OPERATION
     of_q, of_kv = _both(shards)
@@ -134,10 +128,10 @@ def _read(
         raise ArgumentError(
             f"attikos.{name}: scale is {number}, softcap is {cap}; expected finite numbers, softcap 0 or more"
         )
-    return _strategies.Call(
-        operation=name, group=group, storage=storage, q_shards=of_q, kv_shards=of_kv, strategy=strategy,
+    return _calls.Call(
+        operation=name, storage=storage, q_shards=of_q, kv_shards=of_kv, strategy=strategy,
         window=(left, right), top_left=flag(name, "top_left", top_left), scale=number, softcap=cap, compute=compute,
-        kernel=kernel, heads_q=oq.shape[1], heads_kv=ok.shape[1],
+        kernel=kernel, heads_q=oq.shape[1], heads_kv=ok.shape[1], packs=oq.shape[0] == 1,
     )  # fmt: skip
 
 
@@ -151,7 +145,7 @@ def _both(shards: Any) -> tuple[Shards, Shards]:
     )
 
 
-def _described(call: _strategies.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
+def _described(call: _calls.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
     """What has to be the same on all ranks, as whole numbers."""
     return {
         "batch": q.shape[0], "heads_q": call.heads_q, "heads_kv": call.heads_kv, "head_dim": q.shape[3],

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from typing import Any, Callable, Iterator, Sequence, Tuple
+import weakref
+from typing import Any, Callable, Sequence, Tuple
 
 from ..errors import ArgumentError, CommunicationError
 
@@ -22,11 +22,11 @@ class Failure:
     def __init__(self) -> None:
         self._first: Exception | None = None
 
-    def unless_failed(self, work: Callable[[], Any]) -> Any:
+    def unless_failed(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """What `work` gives, or None."""
         if self._first is None:
             try:
-                return work()
+                return work(*arguments)
             except Exception as problem:
                 self._first = problem
         return None
@@ -36,67 +36,130 @@ class Failure:
             raise self._first
 
 
-@contextlib.contextmanager
-def _told(operation: str) -> Iterator[None]:
-    """What a transport raises, in the words of this package."""
-    try:
-        yield
-    except (RuntimeError, OSError, ValueError) as problem:
-        raise CommunicationError(f"attikos.{operation}: a message failed: {problem}") from problem
-    except Exception as problem:  # mpi4py.MPI.Exception is an Exception alone
-        if type(problem).__module__.startswith("mpi4py"):
-            raise CommunicationError(f"attikos.{operation}: a message failed: {problem}") from problem
-        raise
+def _in_own_words(operation: str, problem: Exception) -> Exception:
+    """What a transport raised, as a caller is to get it."""
+    # mpi4py.MPI.Exception is an Exception alone.
+    if isinstance(problem, (RuntimeError, OSError, ValueError)) or type(problem).__module__.startswith("mpi4py"):
+        told = CommunicationError(f"attikos.{operation}: a message failed: {problem}")
+        told.__cause__ = problem
+        return told
+    return problem
+
+
+class Numbers:
+    """Whole numbers of 64 bits that calls which ask for the same send: on a device once for all of them."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self.values = list(values)
+        self._on: dict[Any, Any] = {}
+
+    def on(self, torch: Any, device: Any) -> Any:
+        found = self._on.get(device)
+        if found is None:
+            found = self._on[device] = torch.tensor(self.values, dtype=torch.int64, device=device)
+        return found
+
+
+class _Facts:
+    """What stays of a process group as long as it lives."""
+
+    def __init__(self, dist: Any, group: Any) -> None:
+        self.size: int = dist.get_world_size(group)
+        self.on_cpu = "nccl" not in dist.get_backend(group)
+        self._coalesces: dict[Any, bool] = {}
+
+    def coalesces(self, group: Any, device: Any) -> bool:
+        """Whether messages of tensors of a device are one launch, as batch_isend_irecv() finds out."""
+        found = self._coalesces.get(device)
+        if found is None:
+            found = self._coalesces[device] = bool(getattr(group._get_backend(device), "supports_coalescing", False))
+        return found
+
+
+# By process group, which may come and go.
+_facts: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
 
 
 class TorchGroup:
-    """A process group: NCCL orders its transfers with the current stream, Gloo takes tensors of the CPU."""
+    """A process group: NCCL orders its transfers with the current stream, Gloo takes tensors of the CPU.
+
+    Messages are the group's own send() and recv(), between its own brackets where it launches several at once, which is
+    what batch_isend_irecv() comes to: that checks its arguments again and takes several times as long."""
 
     def __init__(self, group: Any) -> None:
         import torch
-        import torch.distributed
+        import torch.distributed as dist
 
         self._torch: Any = torch
-        self._dist: Any = torch.distributed
-        if not self._dist.is_available() or not self._dist.is_initialized():
+        self._dist: Any = dist
+        if not dist.is_available() or not dist.is_initialized():
             raise ArgumentError(
                 "attikos.distributed: torch.distributed has no process group; expected init_process_group() before, "
                 "or a communicator of mpi4py as group"
             )
-        self._group: Any = self._dist.group.WORLD if group is None else group
-        self.rank, self.size = self._dist.get_rank(self._group), self._dist.get_world_size(self._group)
+        self._group: Any = dist.group.WORLD if group is None else group
+        self.rank: int = dist.get_rank(self._group)
         if self.rank < 0:
             raise ArgumentError("attikos.distributed: this rank is not in the group")
-        self._global = [self._dist.get_global_rank(self._group, r) for r in range(self.size)]
-        self._on_cpu = "nccl" not in self._dist.get_backend(self._group)
+        facts = _facts.get(self._group)
+        if facts is None:
+            facts = _facts[self._group] = _Facts(dist, self._group)
+        self._of_group, self.size = facts, facts.size
 
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         """Begins messages of dense tensors to and from ranks of the group; empty ones are none. The tensors stay
         untouched until finish(). Between any two ranks messages keep their order."""
-        dist = self._dist
-        wanted = [dist.P2POp(dist.isend, x, self._global[r], self._group) for r, x in sends if x.numel()]
-        wanted += [dist.P2POp(dist.irecv, x, self._global[r], self._group) for r, x in receives if x.numel()]
-        with _told(operation):
-            return dist.batch_isend_irecv(wanted) if wanted else []
+        sends = [message for message in sends if message[1].numel()]
+        receives = [message for message in receives if message[1].numel()]
+        first = sends or receives
+        if not first:
+            return ()
+        group, device = self._group, first[0][1].device
+        try:
+            if self._of_group.coalesces(group, device):
+                group._start_coalescing(device)
+                for rank, x in sends:
+                    group.send([x], rank, 0)
+                for rank, x in receives:
+                    group.recv([x], rank, 0)
+                works = [group._end_coalescing(device)]
+            else:
+                works = [group.send([x], rank, 0) for rank, x in sends]
+                works += [group.recv([x], rank, 0) for rank, x in receives]
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
+        return [work for work in works if work is not None]
 
     def finish(self, operation: str, begun: Any) -> None:
-        with _told(operation):
+        try:
             for work in begun:
                 work.wait()
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
 
-    def gather_numbers(self, operation: str, numbers: Sequence[int]) -> list[list[int]]:
-        """Numbers of 64 bits of all ranks."""
-        device = "cpu" if self._on_cpu else "cuda"
-        mine = self._torch.tensor(numbers, dtype=self._torch.int64, device=device)
-        found = [self._torch.empty_like(mine) for _ in range(self.size)]
-        with _told(operation):
-            self._dist.all_gather(found, mine, group=self._group)
-        return [x.tolist() for x in found]
+    def gather_numbers(self, operation: str, numbers: Numbers) -> list[list[int]]:
+        """Those of all ranks, as many of each."""
+        torch, count = self._torch, len(numbers.values)
+        try:
+            if self._of_group.on_cpu:
+                mine = numbers.on(torch, "cpu")
+                parts = [torch.empty_like(mine) for _ in range(self.size)]
+                self._dist.all_gather(parts, mine, group=self._group)
+                return [x.tolist() for x in parts]
+            mine = numbers.on(torch, torch.device("cuda", torch.cuda.current_device()))
+            found = mine.new_empty(self.size * count)
+            self._dist.all_gather_into_tensor(found, mine, group=self._group)
+            every = found.tolist()  # waits for the device, once
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
+        return [every[r * count : (r + 1) * count] for r in range(self.size)]
 
     def gather_objects(self, operation: str, mine: Any) -> list[Any]:
         found: list[Any] = [None] * self.size
-        with _told(operation):
+        try:
             self._dist.all_gather_object(found, mine, group=self._group)
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
         return found
 
 
@@ -123,22 +186,28 @@ class MpiGroup:
 
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         """As TorchGroup.begin()."""
-        with _told(operation):
+        try:
             begun = [self._comm.Irecv(self._bytes(x), source=r, tag=TAG) for r, x in receives if _size(x)]
             begun += [self._comm.Isend(self._bytes(x), dest=r, tag=TAG) for r, x in sends if _size(x)]
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
         return begun, (sends, receives)  # arrays live until the messages are done
 
     def finish(self, operation: str, begun: Any) -> None:
-        with _told(operation):
+        try:
             for request in begun[0]:
                 request.Wait()
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
 
-    def gather_numbers(self, operation: str, numbers: Sequence[int]) -> list[list[int]]:
-        return self.gather_objects(operation, list(numbers))
+    def gather_numbers(self, operation: str, numbers: Numbers) -> list[list[int]]:
+        return self.gather_objects(operation, numbers.values)
 
     def gather_objects(self, operation: str, mine: Any) -> list[Any]:
-        with _told(operation):
+        try:
             return list(self._comm.allgather(mine))
+        except Exception as problem:
+            raise _in_own_words(operation, problem)
 
 
 def _size(x: Any) -> int:

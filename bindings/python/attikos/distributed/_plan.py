@@ -25,22 +25,29 @@ class Rows:
         neighbors = all(a[1] == b[0] for a, b in zip(self.runs, self.runs[1:]))
         self.slice = slice(begin, end) if neighbors else None
         self.all = self.slice == slice(0, of)
+        self._begin, self._end = begin, end
         self._made: dict[Any, Any] = {}  # by device
 
     def of(self, storage: Any, x: Any, dim: int = 2) -> Any:
-        """These rows of an array; a view where they lie one after the other."""
+        """These rows of an array; a view where they lie one after the other, itself where they are all."""
+        if self.all:
+            return x
         if self.slice is not None:
-            return x[(slice(None),) * dim + (self.slice,)]
+            return storage.part(x, dim, self._begin, self._end)
         return storage.take(x, dim, self._index(storage, x))
 
     def put(self, storage: Any, x: Any, rows: Any, dim: int = 2) -> None:
         """Writes them."""
-        first = (slice(None),) * dim
+        if self.all:
+            return storage.write(x, rows)
+        if self.slice is not None:
+            return storage.write(storage.part(x, dim, self._begin, self._end), rows)
         if len(self.runs) > _FEW_RUNS:
             return storage.put(x, dim, self._index(storage, x), rows)
         at = 0
         for begin, end in self.runs:
-            x[first + (slice(begin, end),)] = rows[first + (slice(at, at + end - begin),)]
+            more = storage.part(rows, dim, at, at + end - begin)
+            storage.write(storage.part(x, dim, begin, end), more)
             at += end - begin
 
     def _index(self, storage: Any, like: Any) -> Any:
@@ -58,11 +65,13 @@ class Rows:
         return self._made[key]
 
 
-@functools.lru_cache(maxsize=256)
 def places_of(shards: Shards, rank: int) -> Rows:
     """Where the rows of a rank lie when all sequences lie one after the other."""
-    starts = [(shards.offset(x.sequence) + x.begin, x.rows) for x in shards.pieces(rank)]
-    return Rows([(begin, begin + rows) for begin, rows in starts], shards.total)
+    found: Rows | None = shards._places.get(rank)
+    if found is None:
+        starts = [(shards.offset(x.sequence) + x.begin, x.rows) for x in shards.pieces(rank)]
+        found = shards._places[rank] = Rows([(begin, begin + rows) for begin, rows in starts], shards.total)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

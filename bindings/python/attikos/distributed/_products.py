@@ -11,7 +11,7 @@ from .._arrays import operand_of
 from ..errors import ShapeMismatchError, UnsupportedDtypeError
 from ..fused import GATES, fused_gated_mlp, fused_gated_mlp_backward
 from ..matmul import gemm
-from ._agreement import TYPES, bits_of, read_alike
+from ._agreement import TYPES, bits_of, read_alike, signature_of
 from ._groups import Failure, MpiGroup, TorchGroup, exchange, group_of
 from ._plan import places_of
 from ._shards import Shards
@@ -115,10 +115,14 @@ class _Call:
     """What a call of any of them has, and how rows travel."""
 
     def __init__(
-        self, operation: str, group: TorchGroup | MpiGroup, storage: Any, shards: Shards, compute: str, kernel: str
+        self, operation: str, storage: Any, shards: Shards, compute: str, kernel: str, group: Any = None
     ) -> None:
         self.operation, self.group, self.storage, self.shards = operation, group, storage, shards
         self.compute, self.kernel = compute, kernel
+
+    def on(self, group: TorchGroup | MpiGroup, kernel: str) -> _Call:
+        """The call of this group, of products by this kernel."""
+        return _Call(self.operation, self.storage, self.shards, self.compute, kernel, group)
 
     def product(self, a: Any, b: Any, trans_a: bool, trans_b: bool, wide: bool = False) -> Any:
         """A product of this rank; wide: as partial results are."""
@@ -242,11 +246,12 @@ def _called(
     call = read_alike(
         ranks, operation, check, lambda: _read(operation, ranks, shards, arrays, trans_b, compute, kernel),
         lambda call: _described(call, given, trans_b), _FIELDS,
+        signature_of(*given, shards, trans_b, compute, kernel, _autograd.wanted(*given)),
     )  # fmt: skip
-    # A kernel by name is that of the forward pass.
-    plain = _Call(operation, ranks, call.storage, call.shards, compute, "")
+    call, plain = call.on(ranks, kernel), call.on(ranks, "")  # a kernel by name is that of the forward pass
+    plain_of = call.storage.plain  # parts of an array that asks for a gradient would ask for one
     return _autograd.call(
-        lambda *x: run(call, *x), lambda given, outputs, gradient: back(plain, *given, gradient), *given
+        lambda *x: run(call, *map(plain_of, x)), lambda given, outputs, gradient: back(plain, *given, gradient), *given
     )
 
 
@@ -290,7 +295,7 @@ def _read(
     expect(first, 0, rows, "the rows that shards give this rank" if own else "all rows of the shards")
     choice(operation, "compute", compute, COMPUTE)
     text(operation, "kernel", kernel)
-    return _Call(operation, group, storage, shards, compute, kernel)
+    return _Call(operation, storage, shards, compute, kernel)
 
 
 # What ranks have to give alike.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from typing import Iterable, Sequence
+from typing import Any, Iterable, Sequence
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Shards:
                 local += piece.rows
             placed.append(tuple(rows))
         self._pieces = tuple(placed)
+        self._rows = tuple(sum(x.rows for x in rank) for rank in placed)
+        self._places: dict[int, Any] = {}  # what places_of() made of it
         self._expect_each_position_once()
         numbers = [*self._lengths, *((x.sequence, x.begin, x.end) for rank in placed for x in (*rank, Piece(-1, 0, 0)))]
         digest = hashlib.sha256(repr(numbers).encode()).digest()
@@ -168,12 +170,12 @@ class Shards:
 
     def rows(self, rank: int) -> int:
         """How many positions a rank holds."""
-        return sum(piece.rows for piece in self._pieces[rank])
+        return self._rows[rank]
 
     @property
     def max_rows(self) -> int:
         """The most positions that a rank holds."""
-        return max(self.rows(rank) for rank in range(self.ranks))
+        return max(self._rows)
 
     def positions(self, rank: int) -> np.ndarray:
         """The position of each row of a rank, where all sequences lie one after the other: x[:, :, positions] is what
@@ -184,6 +186,9 @@ class Shards:
     def whole(self) -> Shards:
         """The same sequences on one rank."""
         return Shards.packed(self._offsets, 1, "contiguous")
+
+    def __reduce__(self) -> Any:
+        return Shards, (self._lengths, self._pieces)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Shards) and (self._lengths, self._pieces) == (other._lengths, other._pieces)

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import sys
 from typing import Any, Sequence
 
 import numpy as np
 
+from .._dlpack import dense_strides
 from ..errors import UnsupportedError
 
 
@@ -44,6 +44,11 @@ class NumpyStorage:
         return np.ascontiguousarray(x)
 
     @staticmethod
+    def plain(x: Any) -> Any:
+        """The same memory, of which nothing is recorded."""
+        return x
+
+    @staticmethod
     def place_of(like: Any) -> Any:
         return "host"
 
@@ -51,6 +56,31 @@ class NumpyStorage:
     def numbers(values: np.ndarray, like: Any) -> Any:
         """Whole numbers where an array lies."""
         return values
+
+    @staticmethod
+    def part(x: Any, dim: int, begin: int, end: int) -> Any:
+        """The rows from begin to end along a dimension, as a view."""
+        return x[(slice(None),) * dim + (slice(begin, end),)]
+
+    @staticmethod
+    def seen(memory: Any, begin: int, shape: Sequence[int], strides: Sequence[int]) -> Any:
+        """Part of a new array of one dimension as a dense one."""
+        return memory[begin : begin + math.prod(shape)].reshape(shape)
+
+    @staticmethod
+    def only(x: Any) -> Any:
+        """The one entry of a batch."""
+        return x[0]
+
+    @staticmethod
+    def alone(x: Any) -> Any:
+        """A batch of one entry."""
+        return x[None]
+
+    @staticmethod
+    def write(to: Any, values: Any) -> None:
+        """Copies an array, or a number, into another one."""
+        to[...] = values
 
     @staticmethod
     def take(x: Any, dim: int, index: Any) -> Any:
@@ -77,18 +107,22 @@ class TorchStorage:
         return self._torch.float64 if like.dtype == self._torch.float64 else self._torch.float32
 
     def empty(self, shape: Sequence[int], like: Any, dtype: Any = None) -> Any:
-        return self._torch.empty(tuple(shape), dtype=like.dtype if dtype is None else dtype, device=like.device)
+        return like.new_empty(shape, dtype=dtype)
 
     def full(self, shape: Sequence[int], value: float, like: Any, dtype: Any) -> Any:
-        return self._torch.full(tuple(shape), value, dtype=dtype, device=like.device)
+        return like.new_full(shape, value, dtype=dtype)
 
     @staticmethod
     def to(x: Any, dtype: Any) -> Any:
-        return x.to(dtype)
+        return x if x.dtype == dtype else x.to(dtype)
 
     @staticmethod
     def dense(x: Any) -> Any:
-        return x.contiguous()
+        return x if x.is_contiguous() else x.contiguous()
+
+    @staticmethod
+    def plain(x: Any) -> Any:
+        return x.detach()
 
     @staticmethod
     def place_of(like: Any) -> Any:
@@ -96,6 +130,29 @@ class TorchStorage:
 
     def numbers(self, values: np.ndarray, like: Any) -> Any:
         return self._torch.from_numpy(values).to(like.device)
+
+    @staticmethod
+    def part(x: Any, dim: int, begin: int, end: int) -> Any:
+        return x.narrow(dim, begin, end - begin)
+
+    @staticmethod
+    def seen(memory: Any, begin: int, shape: Sequence[int], strides: Sequence[int]) -> Any:
+        return memory.as_strided(shape, strides, begin)
+
+    @staticmethod
+    def only(x: Any) -> Any:
+        return x.squeeze(0)
+
+    @staticmethod
+    def alone(x: Any) -> Any:
+        return x.unsqueeze(0)
+
+    @staticmethod
+    def write(to: Any, values: Any) -> None:
+        if isinstance(values, (int, float)):
+            to.fill_(values)
+        else:
+            to.copy_(values)
 
     @staticmethod
     def take(x: Any, dim: int, index: Any) -> Any:
@@ -106,10 +163,16 @@ class TorchStorage:
         x.index_copy_(dim, index, rows)
 
 
+_OF_TORCH: dict[bool, TorchStorage] = {}  # by whether tensors are the host's
+
+
 def storage_of(operation: str, name: str, x: Any) -> NumpyStorage | TorchStorage:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(x, torch.Tensor):
-        return TorchStorage(x.device.type == "cpu")
+        on_host = x.device.type == "cpu"
+        if on_host not in _OF_TORCH:
+            _OF_TORCH[on_host] = TorchStorage(on_host)
+        return _OF_TORCH[on_host]
     if isinstance(x, np.ndarray):
         return NumpyStorage()
     raise UnsupportedError(
@@ -118,21 +181,44 @@ def storage_of(operation: str, name: str, x: Any) -> NumpyStorage | TorchStorage
     )
 
 
-@dataclasses.dataclass
+class Layout:
+    """How two arrays lie one behind the other in one of one dimension."""
+
+    def __init__(self, *shapes: tuple[int, ...]) -> None:
+        self.shapes, self.strides = shapes, tuple(map(dense_strides, shapes))
+        self.begins = (0, math.prod(shapes[0]))
+        self.size = self.begins[1] + math.prod(shapes[1])
+
+
 class Pairs:
     """Two arrays whose first three extents are the same: keys and values, or the sums of their gradients. Both are
-    dense, so that they are messages."""
+    dense, so that they are messages: two, or, where they lie one behind the other in `memory`, one."""
 
-    first: Any
-    second: Any
+    __slots__ = ("first", "second", "messages", "_storage")
+
+    def __init__(self, storage: Any, first: Any, second: Any, memory: Any = None) -> None:
+        self.first, self.second, self._storage = first, second, storage
+        self.messages = (first, second) if memory is None else (memory,)
 
     @classmethod
-    def within(cls, memory: Any, shapes: Sequence[Sequence[int]]) -> Pairs:
-        """One behind the other in an array of one dimension."""
-        size, more = (math.prod(shape) for shape in shapes)
-        first, second = memory[:size], memory[size : size + more]
-        return cls(first.reshape(tuple(shapes[0])), second.reshape(tuple(shapes[1])))
+    def within(cls, storage: Any, memory: Any, layout: Layout, whole: bool) -> Pairs:
+        """Those of a new array of one dimension, which is longer unless they are the whole of it."""
+        first, second = map(storage.seen, (memory, memory), layout.begins, layout.shapes, layout.strides)
+        return cls(storage, first, second, memory if whole else storage.part(memory, 0, 0, layout.size))
+
+    def apart(self) -> Pairs:
+        """The same arrays as two messages."""
+        return Pairs(self._storage, self.first, self.second)
 
     def fill(self, first: Any, second: Any) -> None:
-        self.first[...] = first
-        self.second[...] = second
+        self._storage.write(self.first, first)
+        self._storage.write(self.second, second)
+
+    def clear(self) -> None:
+        for x in self.messages:
+            self._storage.write(x, 0)
+
+    def add(self, more: Pairs) -> None:
+        """Adds arrays that lie as these do."""
+        for to, x in zip(self.messages, more.messages):
+            to += x
