@@ -12,10 +12,12 @@ rounds, of which the slowest rank counts; a causal problem counts half the opera
 forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of the whole problem on one GPU in the same
 turn. PyTorch's calls are scaled_dot_product_attention() under torch.distributed.tensor.experimental.context_parallel()
 with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
-takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `packed`: 64
-sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192 and 28672 features in all, beside
-PyTorch's functional collectives, all-gather, products and reduce-scatter one after the other. No new case is begun after
---seconds.
+takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `enqueue`: the same
+of all calls of 8k positions, one behind the other and without waiting for the device in between, and of the messages of
+one step of the ring, by the process group's own calls and by batch_isend_irecv(); "ring, compared" has check=True, which
+waits for the device. `packed`: 64 sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192
+and 28672 features in all, beside PyTorch's functional collectives, all-gather, products and reduce-scatter one after the
+other. No new case is begun after --seconds.
 """
 
 import argparse
@@ -33,7 +35,7 @@ import torch.distributed._functional_collectives as funcol
 import torch.multiprocessing
 import torch.nn.functional as F
 from attikos import distributed, flash_attn
-from attikos.distributed import Shards
+from attikos.distributed import Shards, _groups
 from companion_torch import context
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -87,6 +89,19 @@ class Ranks:
         return {
             name: round(operations / x / (1 if "one GPU" in name else self.size) * 1e-12, 1) for name, x in seconds.items()
         }
+
+    def enqueue(self, call, calls=10):
+        """Microseconds until a call returns that comes behind others, the device at work: fewer launches than its queue
+        holds."""
+        found = []
+        dist.barrier()
+        torch.cuda.synchronize()
+        for _ in range(1 + calls):
+            start = time.perf_counter()
+            call()
+            found.append((time.perf_counter() - start) * 1e6)
+        torch.cuda.synchronize()
+        return round(self.agreed([statistics.median(found[1:])])[0])
 
     def host(self, call, calls=5):
         """Microseconds until a call returns, the device idle before."""
@@ -208,20 +223,24 @@ def call_of(attend, backward, *qkv):
     return both
 
 
-def time_case(ranks, length, causal, backward):
+@contextlib.contextmanager
+def calls_of(ranks, length, causal, backward, compared=False):
+    """{name: call} of a problem, ours and PyTorch's."""
     q, k, v = (normal(s, 1, HEADS, length, HEAD_DIM) for s in range(3))
     shards = Shards.zigzag(length, ranks.size, 128) if causal else Shards.contiguous(length, ranks.size, 128)
     rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
     parts = [x[:, :, rows] for x in (q, k, v)]
 
-    def ours(strategy):
+    def ours(strategy, check=False):
         def attend(*x):
-            return distributed.attention(*x, shards, causal=causal, strategy=strategy, check=False)
+            return distributed.attention(*x, shards, causal=causal, strategy=strategy, check=check)
 
         return call_of(attend, backward, *parts)
 
     calls = {"one GPU": call_of(lambda *x: attikos.attention(*x, causal=causal), backward, q, k, v)}
     calls |= {strategy: ours(strategy) for strategy in STRATEGIES}
+    if compared:
+        calls["ring, compared"] = ours("ring", True)
     calls["cuDNN, one GPU"] = call_of(lambda *x: WHOLE_SDPA(*x, is_causal=causal), backward, q, k, v)
     theirs = [x.clone() for x in (q, k, v)]
     with parts_of_pytorch(ranks, causal, *theirs) as rotate_by:
@@ -235,7 +254,11 @@ def time_case(ranks, length, causal, backward):
 
             return rotated
 
-        calls |= {f"PyTorch, {method}": of_pytorch(method) for method in ("allgather", "alltoall")}
+        yield calls | {f"PyTorch, {method}": of_pytorch(method) for method in ("allgather", "alltoall")}
+
+
+def time_case(ranks, length, causal, backward):
+    with calls_of(ranks, length, causal, backward) as calls:
         seconds, refused = ranks.times(calls)
         host = {name: ranks.host(calls[name]) for name in ("one GPU", "ring") if name in seconds}
     operations = 4 * HEADS * length * length * HEAD_DIM / (2 if causal else 1) * (3.5 if backward else 1)
@@ -248,7 +271,41 @@ def time_case(ranks, length, causal, backward):
     })  # fmt: skip
 
 
-def time_packed(ranks, backward, count=64, seed=7):
+def time_enqueue(ranks, causal, backward, length=8192):
+    with calls_of(ranks, length, causal, backward, compared=True) as calls:
+        found, refused = {}, {}
+        for name, call in calls.items():
+            try:
+                call()
+                found[name] = ranks.enqueue(call)
+            except Exception as problem:
+                refused[name] = str(problem).splitlines()[0][:160]
+    case = {"length": length, "causal": causal, "backward": backward, "microseconds": found, "refused": refused}
+    ranks.put("enqueue", case)
+
+
+def time_messages(ranks, length=8192):
+    """Those of a step of the ring: a block of keys and one of values in either direction."""
+    group = _groups.group_of(None)
+    to, source = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
+    sent, found = ([normal(s, 1, HEADS, length // ranks.size, HEAD_DIM) for s in some] for some in ((1, 2), (3, 4)))
+
+    def own():
+        group.finish("perf", group.begin("perf", [(to, x) for x in sent], [(source, x) for x in found]))
+
+    def batched():
+        wanted = [dist.P2POp(dist.isend, x, to) for x in sent] + [dist.P2POp(dist.irecv, x, source) for x in found]
+        for work in dist.batch_isend_irecv(wanted):
+            work.wait()
+
+    calls = {"the group's own calls": own, "batch_isend_irecv": batched}
+    for call in calls.values():
+        call()
+    ranks.put("enqueue", {"messages": 4, "microseconds": {name: ranks.enqueue(call) for name, call in calls.items()}})
+
+
+def calls_of_packed(ranks, backward, count=64, seed=7):
+    """{name: call} of random sequences, where they begin, and the pairs of positions that they have."""
     draw = random.Random(seed)
     offsets = [0]
     for _ in range(count):
@@ -271,11 +328,24 @@ def time_packed(ranks, backward, count=64, seed=7):
         return call_of(attend, backward, *(x[:, :, rows] for x in (q, k, v)))
 
     calls = {"one GPU": call_of(whole, backward, q, k, v), **{strategy: ours(strategy) for strategy in STRATEGIES}}
+    return calls, offsets, pairs
+
+
+def time_enqueue_packed(ranks, backward):
+    calls, offsets, _ = calls_of_packed(ranks, backward)
+    for call in calls.values():
+        call()
+    found = {name: ranks.enqueue(call) for name, call in calls.items()}
+    ranks.put("enqueue", {"sequences": len(offsets) - 1, "backward": backward, "microseconds": found})
+
+
+def time_packed(ranks, backward):
+    calls, offsets, pairs = calls_of_packed(ranks, backward)
     seconds, refused = ranks.times(calls, rounds=3)
     operations = 2 * HEADS * pairs * HEAD_DIM * (3.5 if backward else 1)
     rates = ranks.rates(operations, seconds)
     ranks.put("packed", {
-        "sequences": count, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates, "refused": refused,
+        "sequences": len(offsets) - 1, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates, "refused": refused,
         "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
         "host": {name: ranks.host(calls[name]) for name in ("one GPU", "ring")},
     })  # fmt: skip
@@ -323,12 +393,14 @@ def run(rank, arguments, port):
     if rank == 0:
         ranks.report = {
             **context(), "ranks": ranks.size, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
-            "checks": [], "times": [], "packed": [], "mlp": [],
+            "checks": [], "enqueue": [], "times": [], "packed": [], "mlp": [],
         }  # fmt: skip
     check(ranks)
     cases = []
     if not arguments.check_only:
         lengths = [int(x) for x in arguments.lengths.split(",")]
+        cases += [(time_enqueue, causal, backward) for backward in (False, True) for causal in (True, False)]
+        cases += [(time_enqueue_packed, backward) for backward in (False, True)] + [(time_messages,)]
         for backward in (False, True):
             for length in lengths:
                 cases += [(time_case, length, causal, backward) for causal in (True, False)]

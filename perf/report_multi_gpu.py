@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Table and plot of what multi_gpu_torch.py measured, and its forward passes as perf/plan/compare.py reads them.
+"""Tables and plot of what multi_gpu_torch.py measured, and its forward passes as perf/plan/compare.py reads them.
 
   report_multi_gpu.py FILE [--plot FILE] [--runs FILE [--from LENGTH]]
 """
@@ -35,6 +35,25 @@ def table(report):
         ours = [f"{rates[name]:.0f}" if name in rates else "" for name in ("one GPU", *OURS)]
         what = f"{case['sequences']} sequences, forward{' and backward' if case['backward'] else ''}"
         print(f"| {what} | {' | '.join(ours)} | | {case['efficiency']['ring']:.2f} | |")
+
+
+def host(report):
+    """What calls take the host, of reports that have it."""
+    cases = report.get("enqueue", [])
+    calls = [case for case in cases if "messages" not in case]
+    if not calls:
+        return
+    columns = [*dict.fromkeys(name for case in calls for name in case["microseconds"])]
+    print(f"\nMicroseconds until a call returns\n\n| | {' | '.join(columns)} |")
+    print("|---" * (1 + len(columns)) + "|")
+    for case in calls:
+        both = f"forward{' and backward' if case['backward'] else ''}"
+        name = name_of(case) if "length" in case else f"{case['sequences']} sequences, {both}"
+        print(f"| {name} | {' | '.join(str(case['microseconds'].get(column, '')) for column in columns)} |")
+    for case in cases:
+        if "messages" in case:
+            found = ", ".join(f"{microseconds} by {name}" for name, microseconds in case["microseconds"].items())
+            print(f"\n{case['messages']} messages of a step of the ring: {found}")
 
 
 def plot(report, path):
@@ -90,6 +109,7 @@ def main():
     with open(arguments.file, encoding="utf-8") as file:
         report = json.load(file)
     table(report)
+    host(report)
     if arguments.plot:
         plot(report, arguments.plot)
     if arguments.runs:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any, Sequence
 
 from .. import _autograd

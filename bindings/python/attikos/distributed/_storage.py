@@ -122,7 +122,7 @@ class TorchStorage:
 
     @staticmethod
     def plain(x: Any) -> Any:
-        return x.detach()
+        return x.detach() if x.requires_grad else x
 
     @staticmethod
     def place_of(like: Any) -> Any:

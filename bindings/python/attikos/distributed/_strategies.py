@@ -199,7 +199,7 @@ class _HeadExchange:
     def to_heads(self, *given: Spread) -> list[Any]:
         """Of each x [batch, heads, rows, features] [batch, own heads, total, features], in the order of the
         sequences."""
-        call, storage, rank = self.call, self.call.storage, self.call.group.rank
+        storage, rank = self.call.storage, self.call.group.rank
         sent: list[list[Any]] = [[] for _ in self.heads]
         found: list[list[Any]] = [[] for _ in self.heads]
         for x, of, shards in given:
