@@ -116,6 +116,13 @@ def _of_run(x: Any, heads: slice, runs: Sequence[HeadRun]) -> Any:
     return x if len(runs) == 1 else x[:, heads]
 
 
+def _part(storage: Any, rows: Rows, x: Any, heads: slice, runs: Sequence[HeadRun]) -> Any:
+    """These rows of them."""
+    if len(runs) > 1:
+        x = x[:, heads]
+    return x if rows.all else rows.of(storage, x)
+
+
 class Forward:
     """Attention of some queries, over blocks of keys as they come."""
 
@@ -139,9 +146,8 @@ class Forward:
 
     def _attend(self, task: Task, run: HeadRun, k: Any, v: Any, margin: int) -> tuple[Any, Any]:
         step, storage, runs = task.step, self.call.storage, self.runs
-        q = step.q.of(storage, _of_run(self.q, run.q, runs))
-        k = step.kv.of(storage, _of_run(k, run.kv, runs))
-        v = step.kv.of(storage, _of_run(v, run.kv, runs))
+        q = _part(storage, step.q, self.q, run.q, runs)
+        k, v = _part(storage, step.kv, k, run.kv, runs), _part(storage, step.kv, v, run.kv, runs)
         if not task.packed:
             out, lse = attention(q, k, v, sm_margin=margin, **task.options)
             return out, lse
@@ -212,8 +218,8 @@ class Backward:
     def _gradients(self, task: Task, run: HeadRun, k: Any, v: Any) -> Sequence[Any]:
         step, storage, runs = task.step, self.call.storage, self.runs
         of_queries = (self.q, self.out, self.lse, self.dout)
-        q, out, lse, dout = [step.q.of(storage, _of_run(x, run.q, runs)) for x in of_queries]
-        k, v = step.kv.of(storage, _of_run(k, run.kv, runs)), step.kv.of(storage, _of_run(v, run.kv, runs))
+        q, out, lse, dout = [_part(storage, step.q, x, run.q, runs) for x in of_queries]
+        k, v = _part(storage, step.kv, k, run.kv, runs), _part(storage, step.kv, v, run.kv, runs)
         if not task.packed:
             return attention_backward(q, k, v, out, lse, dout, **task.backward)
         task.place(storage, q)

@@ -109,8 +109,9 @@ class TorchGroup:
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         """Begins messages of dense tensors to and from ranks of the group; empty ones are none. The tensors stay
         untouched until finish(). Between any two ranks messages keep their order."""
-        sends = [message for message in sends if message[1].numel()]
-        receives = [message for message in receives if message[1].numel()]
+        if sends or receives:
+            sends = [message for message in sends if message[1].numel()]
+            receives = [message for message in receives if message[1].numel()]
         first = sends or receives
         if not first:
             return ()
