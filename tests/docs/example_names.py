@@ -6,7 +6,9 @@
 
 Examples are what a test compiles or runs: docs/examples, examples, and the ```python blocks of the README and of pages.
 A name counts as used where it stands as a word outside comments, a name of Python where the names of its modules stand
-in the same file or page, too.
+in the same file or page, too. A class template of C++ that a function of its own header returns, as
+`Alibi<T> alibi(T const& slopes)` does, counts where the function does: the call deduces its arguments, and who makes one
+writes no more than that.
 """
 
 import pathlib
@@ -35,6 +37,18 @@ def of_python(root: pathlib.Path) -> list[str]:
     return [*blocks, *sources(root, "py")]
 
 
+def factories(root: pathlib.Path) -> dict[str, set[str]]:
+    """Of each public class template the public functions of its header that return it."""
+    found: dict[str, set[str]] = {}
+    for header, public in check_site.cxx_names(root).items():
+        text = check_site.bare((root / "include" / header).read_text(encoding="utf-8"))
+        templates = set(re.findall(r"template <(?:[^<>]|<[^<>]*>)*>\s*(?:struct|class) (\w+) \{", text)) & public
+        for name, function in re.findall(r"\b(\w+)<(?:[^<>;{}()]|<[^<>]*>)*>\s+(\w+)\(", text):
+            if name in templates and function in public:
+                found.setdefault(name, set()).add(function)
+    return found
+
+
 def missing(root: pathlib.Path) -> list[str]:
     """`language name` of everything public that no example uses."""
     c_comment = r"//[^\n]*|/\*.*?\*/"
@@ -44,6 +58,7 @@ def missing(root: pathlib.Path) -> list[str]:
         "Fortran": [words("\n".join(sources(root, "f90")).lower(), r"![^\n]*")],
         "Python": [words(text, r"#[^\n]*") for text in of_python(root)],
     }
+    made_by = factories(root)
     public = {
         "C++": {name for names in check_site.cxx_names(root).values() for name in names},
         "C": check_site.c_names(root),
@@ -55,6 +70,7 @@ def missing(root: pathlib.Path) -> list[str]:
         for language, names in public.items()
         for name in sorted(names)
         if not any(set(name.split(".")) <= found for found in used[language])
+        and not (language == "C++" and made_by.get(name, set()) & used["C++"][0])
     ]
 
 
