@@ -12,60 +12,6 @@ using Matrix = Kokkos::View<float**>;
 using Vector = Kokkos::View<float*>;
 using Indices = Kokkos::View<int*>;
 
-void attention(Space const& exec) {
-  // [attention]
-  // Padded sequences, a window, the log-sum-exp, and
-  // their gradients.
-  View4 q("q", 2, 8, 100, 64), k("k", 2, 2, 100, 64),
-      v("v", 2, 2, 100, 64), out("out", 2, 8, 100, 64);
-  Kokkos::View<float***> lse("lse", 2, 8, 100);
-  Indices lengths("lengths", 2);
-  Kokkos::deep_copy(lengths, 90);
-  attikos::AttentionOptions const options{
-      .causal = true, .window_left = 32};
-  attikos::attention(exec, q, k, v, out, lse, options,
-                     attikos::lengths(lengths));
-
-  View4 dq("dq", 2, 8, 100, 64), dk("dk", 2, 2, 100, 64),
-      dv("dv", 2, 2, 100, 64);
-  attikos::attention_backward(exec, q, k, v, out, lse,
-                              out, dq, dk, dv, options,
-                              attikos::lengths(lengths));
-  // [attention]
-  exec.fence();
-}
-
-void decode(Space const& exec) {
-  constexpr int pages = 12, page_size = 16, heads = 2,
-                features = 64;
-  // [decode]
-  // A paged cache of three sequences: append a token to
-  // each, then attend to all.
-  View4 k_cache("k", pages, heads, page_size, features),
-      v_cache("v", pages, heads, page_size, features);
-  Kokkos::View<int**> table("table", 3,
-                            4);  // pages of each sequence
-  Kokkos::parallel_for(
-      Kokkos::RangePolicy<Space>(exec, 0, pages),
-      KOKKOS_LAMBDA(int i) { table(i / 4, i % 4) = i; });
-  Indices used("used", 3), after("after", 3);
-  Kokkos::deep_copy(used, 17);
-  Kokkos::deep_copy(after, 18);
-  View4 k_new("k_new", 3, heads, 1, features),
-      v_new("v_new", 3, heads, 1, features);
-  attikos::append_kv(exec, k_new, v_new, k_cache, v_cache,
-                     {}, attikos::cache_lengths(used),
-                     attikos::paged(table, page_size));
-
-  View4 q("q", 3, 8, 1, features),
-      out("out", 3, 8, 1, features);
-  attikos::decode(exec, q, k_cache, v_cache, out, {},
-                  attikos::paged(table, page_size),
-                  attikos::lengths(attikos::none, after));
-  // [decode]
-  exec.fence();
-}
-
 void gemm(Space const& exec) {
   // [gemm]
   // D = gelu(A·Bᵀ + bias) + residual, then the same with
@@ -161,8 +107,6 @@ void testing(Space const& exec) {
 int main(int argc, char** argv) {
   Kokkos::ScopeGuard const guard(argc, argv);
   Space const exec;
-  attention(exec);
-  decode(exec);
   gemm(exec);
   pack_b();
   rows(exec);
