@@ -61,20 +61,6 @@ void pack_b() {
   Host().fence();
 }
 
-void rows(Space const& exec) {
-  // [rows]
-  Matrix x("x", 128, 512), y("y", 128, 512);
-  Vector weight("weight", 512);
-  attikos::rms_norm(exec, x, weight, y, {.eps = 1e-6});
-  attikos::softmax(exec, y, y);  // in place
-
-  View4 q("q", 2, 8, 100, 64);
-  Matrix cos("cos", 100, 64), sin("sin", 100, 64);
-  attikos::rope(exec, q, cos, sin, q);
-  // [rows]
-  exec.fence();
-}
-
 void quantize(Space const& exec) {
   // [quantize]
   Matrix x("x", 256, 512),
@@ -109,7 +95,6 @@ int main(int argc, char** argv) {
   Space const exec;
   gemm(exec);
   pack_b();
-  rows(exec);
   quantize(exec);
   testing(exec);
   std::printf("all parts ran\n");
