@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// What each strategy of context-parallel attention is expected to take: plain arithmetic over the
-/// schedule, without MPI and without Kokkos.
+/// schedule, without MPI and without kernels. The options bring in Kokkos's headers.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,9 @@ struct ContextExtents {
   std::int64_t element_bytes = 4, accumulator_bytes = 4;
 };
 
-/// Pairs of positions of one head and batch entry that pieces of queries see of pieces of keys.
+/// About how many pairs of positions of one head and batch entry pieces of queries see of pieces of
+/// keys: an estimate from 16 rows of each product, which is what a cost needs. plan::pairs_of()
+/// counts.
 inline double visible_pairs(std::vector<Piece> const& queries, std::vector<Piece> const& keys,
                             Visible const& visible, Shards const& q, Shards const& kv,
                             CausalAlignment alignment) {
@@ -91,8 +93,8 @@ inline double visible_pairs(std::vector<Piece> const& queries, std::vector<Piece
   return pairs;
 }
 
-/// Expected costs of all strategies, and the one with the least. `wanted` other than automatic is
-/// taken as it is.
+/// Expected costs of all strategies, and the one with the least. A strategy of the options other
+/// than automatic is taken as it is.
 inline ContextPlan plan_context(ContextExtents const& e, Shards const& q, Shards const& kv,
                                 AttentionOptions const& options, MachineModel const& machine) {
   int const n = q.ranks();
