@@ -2,6 +2,7 @@
 // What guide/concepts.md and guide/dispatch.md show, part
 // by part; a test runs it.
 #include <attikos/attikos.hpp>
+#include <attikos/list_kernels.hpp>
 #include <cstdio>
 #include <cstdlib>
 
@@ -152,6 +153,17 @@ void explained(Space const& exec) {
   std::printf("%s\n", told.to_string().c_str());
   // [explain]
   expect(!told.kernel.empty(), "explain names no kernel");
+  bool listed = false;
+  // [list-kernels]
+  // All that attention() may run in this build.
+  for (attikos::KernelInfo const& kernel :
+       attikos::list_kernels(attikos::op::attention)) {
+    std::printf("%s: %s\n", kernel.name.c_str(),
+                kernel.description.c_str());
+    listed = listed || kernel.name == told.kernel;
+  }
+  // [list-kernels]
+  expect(listed, "list_kernels() lacks what is run");
   // [demand]
   // This kernel or an error:
   attikos::attention(exec, q, q, q, out,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// list_kernels(): every kernel that an operation may name in this build.
+/// list_kernels(): every kernel that an operation may name in this build. Not part of attikos.hpp.
 #pragma once
 
 #include <Kokkos_Core.hpp>
