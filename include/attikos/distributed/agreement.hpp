@@ -109,15 +109,26 @@ inline std::int64_t number_of(char const* text) {
 ///
 /// This is a message of the same size from every rank whatever it was asked to do, so that ranks
 /// that call different operations find out here, and not by waiting for one another.
+///
+/// Ranks that were told to (CommunicatorOptions::agree) leave the reduction out. They decide so by
+/// what they all have in common, never by what one of them alone sees.
 class Agreement {
  public:
   static constexpr int max_common = 40;
 
   template <class Prepare>
-  Agreement(distributed::Communicator& comm, DistributedOperation operation,
+  Agreement(QueueRef const& queue, distributed::Communicator& comm, DistributedOperation operation,
             Prepare const& prepare) {
+    using distributed::Agree;
     char const* const name = distributed_name(static_cast<std::int64_t>(operation));
     comm.check_alive(name);
+    Agree const when = comm.options().agree;
+    bool const recording = comm.transport().recording(queue);
+    if (recording && when == Agree::every_call)
+      raise<UnsupportedError>(
+          name,
+          ": the call is captured into a graph, and ranks that compare what they are asked for "
+          "wait for the device; expected a communicator with agree first_call_alike or never");
     std::vector<CommonArgument> common;
     RankFailure failure = RankFailure::none;
     std::string text;
@@ -126,6 +137,11 @@ class Agreement {
       text = what;
     };
     try {
+      if (comm.failed())
+        raise<Error>(name,
+                     ": this rank failed in the middle of an earlier call, whose outputs hold "
+                     "nothing of use");
+      comm.transport().check_queue(name, queue);
       prepare(common);
     } catch (ShapeError const& e) {
       failed(RankFailure::shape, e.what());
@@ -144,38 +160,60 @@ class Agreement {
     } catch (std::exception const& e) {
       failed(RankFailure::error, e.what());
     }
+    comm.failed() = false;
+    if (when == Agree::never) {
+      if (failure == RankFailure::none) return;
+      throw_failure(failure, text);
+    }
     // RankFailure, operation, arguments; the negated values give the largest by the same minimum.
     std::array<std::int64_t, max_common + 2> mine{};
     mine[0] = static_cast<std::int64_t>(failure);
     mine[1] = static_cast<std::int64_t>(operation);
     for (std::size_t i = 0; i < common.size() && i < max_common; ++i) mine[i + 2] = common[i].value;
+    std::uint64_t const fingerprint = fingerprint_of(mine);
+    if (when == Agree::first_call_alike && failure == RankFailure::none) {
+      if (comm.agreed().count(fingerprint) != 0) return;
+      if (recording)
+        raise<UnsupportedError>(
+            name,
+            ": the call is captured into a graph, and ranks have not agreed on one with these "
+            "arguments yet; expected the same call before the capture");
+    }
     std::array<std::int64_t, 2 * (max_common + 2)> both{}, least{};
     for (std::size_t i = 0; i < mine.size(); ++i) {
       both[2 * i] = mine[i];
       both[2 * i + 1] = ~mine[i];
     }
-    comm.check("MPI_Allreduce",
-               MPI_Allreduce(both.data(), least.data(), static_cast<int>(both.size()), MPI_INT64_T,
-                             MPI_MIN, comm.handle()));
+    comm.transport().minimum(both.data(), least.data(), static_cast<int>(both.size()));
     bool const alike = [&] {
       for (std::size_t i = 0; i < mine.size(); ++i)
         if (least[2 * i] != ~least[2 * i + 1]) return false;
       return true;
     }();
-    if (alike && failure == RankFailure::none) return;
+    if (alike && failure == RankFailure::none) {
+      if (when == Agree::first_call_alike) comm.agreed().insert(fingerprint);
+      return;
+    }
     explain_difference(comm, name, common, mine, text);
   }
 
  private:
+  static std::uint64_t fingerprint_of(std::array<std::int64_t, max_common + 2> const& numbers) {
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    for (std::int64_t number : numbers) {
+      hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x100000001b3u;
+      hash ^= hash >> 29;  // the product alone carries nothing down
+    }
+    return hash;
+  }
+
   /// Finds the rank, and throws on every rank.
   [[noreturn]] static void explain_difference(distributed::Communicator& comm, char const* name,
                                               std::vector<CommonArgument> const& common,
                                               std::array<std::int64_t, max_common + 2> const& mine,
                                               std::string const& text) {
     std::vector<std::int64_t> all(mine.size() * static_cast<std::size_t>(comm.size()));
-    int const count = static_cast<int>(mine.size());
-    comm.check("MPI_Allgather", MPI_Allgather(mine.data(), count, MPI_INT64_T, all.data(), count,
-                                              MPI_INT64_T, comm.handle()));
+    comm.transport().gather(mine.data(), all.data(), static_cast<int>(sizeof mine));
     auto const of = [&](int rank, std::size_t i) {
       return all[static_cast<std::size_t>(rank) * mine.size() + i];
     };
@@ -213,16 +251,16 @@ class Agreement {
       }
     }
     std::int64_t number = static_cast<std::int64_t>(kind);
-    comm.check("MPI_Bcast", MPI_Bcast(&number, 1, MPI_INT64_T, speaker, comm.handle()));
-    comm.check("MPI_Bcast", MPI_Bcast(message, sizeof message, MPI_CHAR, speaker, comm.handle()));
+    comm.transport().broadcast(&number, sizeof number, speaker);
+    comm.transport().broadcast(message, sizeof message, speaker);
     throw_failure(static_cast<RankFailure>(number), message);
   }
 };
 
-template <class Prepare>
-void agree(distributed::Communicator& comm, DistributedOperation operation,
+template <class Exec, class Prepare>
+void agree(Exec const& exec, distributed::Communicator& comm, DistributedOperation operation,
            Prepare const& prepare) {
-  static_cast<void>(Agreement(comm, operation, prepare));
+  static_cast<void>(Agreement(QueueRef(exec), comm, operation, prepare));
 }
 
 /// What a failure of one rank in the middle of a call comes to: it goes on sending what others wait
@@ -244,11 +282,20 @@ class CallFailure {
   void rethrow() const {
     if (failure_) std::rethrow_exception(failure_);
   }
-  /// Where others got results of this rank: all throw.
+  /// Where others got results of this rank: all throw. Where a call returns before messages are
+  /// there, they do so when they next agree; if they need not, nobody can go on with this rank.
   void throw_if_one_failed(char const* operation, distributed::Communicator& comm) const {
-    int const mine = failure_ ? comm.rank() : comm.size();
-    int first = 0;
-    comm.check("MPI_Allreduce", MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, comm.handle()));
+    if (comm.transport().asynchronous()) {
+      if (!failure_) return;
+      if (comm.options().agree == distributed::Agree::every_call)
+        comm.failed() = true;
+      else
+        comm.transport().abandon();
+      rethrow();
+    }
+    std::int64_t const mine = failure_ ? comm.rank() : comm.size();
+    std::int64_t first = 0;
+    comm.transport().minimum(&mine, &first, 1);
     rethrow();
     if (first != comm.size())
       raise<Error>(operation, ": rank ", first, " of ", comm.size(),

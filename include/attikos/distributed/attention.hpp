@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// distributed::attention(): attention over sequences whose positions are spread over the ranks of
-/// an MPI communicator.
+/// a communicator.
 #pragma once
 
 #include <attikos/distributed/context_arguments.hpp>
@@ -28,7 +28,7 @@ void context_attention(Exec const& exec, distributed::Communicator& comm,
   using Call = ContextCall<T, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  agree(comm, DistributedOperation::attention, [&](std::vector<CommonArgument>& common) {
+  agree(exec, comm, DistributedOperation::attention, [&](std::vector<CommonArgument>& common) {
     auto const sinks = find_extra<Sinks>(extras...);
     auto const given = find_extra<Lengths>(extras...);
     AttentionTensors const t = [&] {
@@ -59,9 +59,11 @@ namespace distributed {
 /// Scaled dot-product attention of sequences that no rank holds whole: what attikos::attention()
 /// computes of all positions, of which each rank brings its rows and gets its rows.
 ///
-/// \param exec    execution space instance; kernels are asynchronous on it. The call returns when
-///                messages have come and the last kernels are in the queue; it fences `exec` before
-///                memory goes to MPI, nothing else
+/// \param exec    execution space instance; kernels are asynchronous on it. Over MPI the call
+/// fences
+///                `exec` before memory is sent, nothing else, and returns when messages have come
+///                and the last kernels are in the queue; over NCCL it fences nothing, and returns
+///                when messages, too, are in queues
 /// \param comm    communicator; all ranks make the same calls in the same order
 /// \param shards  which rank holds which positions: one Shards, or ContextShards(q, kv)
 /// \param q       [batch, heads_q, rows, d] with the rows of this rank, or [heads_q, rows, d];
@@ -82,9 +84,9 @@ namespace distributed {
 /// on, and needs memory for two blocks of the largest rank. With a causal mask Placement::zigzag
 /// gives all ranks the same work. `all_gather` gives every rank all keys and values. `all_to_all`
 /// deals out heads instead of positions, key heads to as many ranks as their query heads are on.
-/// `automatic` takes what plan_context() expects to be done first with comm.machine(). Memory of
-/// devices goes through pinned memory of the host unless the communicator was told that MPI is
-/// aware of devices.
+/// `automatic` takes what plan_context() expects to be done first with comm.machine(). Over MPI
+/// memory of devices goes through pinned memory of the host unless the communicator was told that
+/// MPI is aware of devices.
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16, the same on all ranks; scores, sums
 /// and partial results in float (double for double), joined as merge_states() joins them and

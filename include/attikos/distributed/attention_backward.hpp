@@ -23,32 +23,34 @@ void context_attention_backward(Exec const& exec, distributed::Communicator& com
   using Call = GradientCall<element_t<Q>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  agree(comm, DistributedOperation::attention_backward, [&](std::vector<CommonArgument>& common) {
-    auto const sinks = find_extra<Sinks>(extras...);
-    auto const given = find_extra<Lengths>(extras...);
-    AttentionBackwardTensors const t = [&] {
-      if constexpr (is_present<decltype(sinks)>)
-        return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv, sinks);
-      else
-        return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv);
-    }();
-    ContextProblem unchecked;
-    unchecked.options = options;
-    attention_backward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
-    ContextProblem const problem =
-        context_problem(operation, comm, shards, t.forward, options, given);
-    if (problem.invariant())
-      raise<UnsupportedError>(operation,
-                              ": gradients depend on the number of ranks by the order of their "
-                              "sums; expected determinism run_to_run");
-    distributed::Strategy const strategy =
-        distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
-                                  comm.machine())
-            .strategy;
-    common_context_arguments(common, problem, shards, strategy);
-    call.emplace(exec, comm, shards, problem, t);
-    call->prepare(strategy);
-  });
+  agree(
+      exec, comm, DistributedOperation::attention_backward,
+      [&](std::vector<CommonArgument>& common) {
+        auto const sinks = find_extra<Sinks>(extras...);
+        auto const given = find_extra<Lengths>(extras...);
+        AttentionBackwardTensors const t = [&] {
+          if constexpr (is_present<decltype(sinks)>)
+            return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv, sinks);
+          else
+            return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv);
+        }();
+        ContextProblem unchecked;
+        unchecked.options = options;
+        attention_backward_arguments(operation, t, unchecked.product_options(unchecked.visible()));
+        ContextProblem const problem =
+            context_problem(operation, comm, shards, t.forward, options, given);
+        if (problem.invariant())
+          raise<UnsupportedError>(operation,
+                                  ": gradients depend on the number of ranks by the order of their "
+                                  "sums; expected determinism run_to_run");
+        distributed::Strategy const strategy =
+            distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
+                                      comm.machine())
+                .strategy;
+        common_context_arguments(common, problem, shards, strategy);
+        call.emplace(exec, comm, shards, problem, t);
+        call->prepare(strategy);
+      });
   call->run();
 }
 

@@ -1,91 +1,102 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Communicator: what distributed operations send through, made from the caller's MPI_Comm.
+/// Communicator: what distributed operations send through, made from the caller's MPI_Comm or
+/// ncclComm_t.
 #pragma once
-
-#include <mpi.h>
 
 #include <Kokkos_Core.hpp>
 #include <attikos/core/error.hpp>
-#include <attikos/distributed/machine_model.hpp>
+#include <attikos/distributed/communicator_options.hpp>
+#include <attikos/distributed/transport.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+// The CMake targets say which of them there are.
+#if defined(ATTIKOS_WITH_NCCL)
+#include <attikos/distributed/nccl_transport.hpp>
+#endif
+#if defined(ATTIKOS_WITH_MPI) || !defined(ATTIKOS_WITH_NCCL)
+#include <attikos/distributed/mpi_transport.hpp>
+#endif
+
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
-
-/// A message that could not be sent or received. What the outputs of the call hold is undefined,
-/// and the communicator is dead: each later call on it throws this error, too.
-class CommunicationError : public Error {
- public:
-  using Error::Error;
-};
-
 namespace distributed {
 
-/// What the caller knows of its MPI.
-struct CommunicatorOptions {
-  /// MPI takes pointers to the memory of devices. Never guessed: without it what lies on a device
-  /// is copied through pinned memory of the host.
-  bool gpu_aware = false;
-  /// What strategies are chosen by; the same on all ranks.
-  MachineModel machine = {};
-};
-
-/// A duplicate of the caller's communicator, with the memory that transfers need. Made once and
-/// used for many calls; the caller owns it and ends it before MPI_Finalize.
+/// What calls of one group of ranks send through, with the memory that transfers need. Made once
+/// and used for many calls.
 ///
-/// Making one is collective over `comm`. The duplicate reports errors by return codes
-/// (MPI_ERRORS_RETURN), which become CommunicationError; `comm` itself is left as it is. Calls on
-/// one communicator are made by one host thread at a time, by all ranks in the same order, and on
-/// execution space instances that are ordered among themselves. Buffers grow to what the largest
-/// call needed and stay until the end.
+/// Of an MPI_Comm (component `mpi`): a duplicate, which reports errors by return codes
+/// (MPI_ERRORS_RETURN) that become CommunicationError; the caller's is left as it is. Making one is
+/// collective; end it before MPI_Finalize.
+///
+/// Of an ncclComm_t (component `nccl`): the caller's own, used on a stream of this object's that
+/// is ordered with the execution space instance by CUDA events, never by the host. Calls return
+/// without waiting for the device, unless ranks agree (`CommunicatorOptions::agree`); fence()
+/// waits, and notices a rank that has gone. The instances are of the CUDA device that the
+/// ncclComm_t is for. End it before the ncclComm_t, after the instances' work.
+///
+/// Calls on one communicator are made by one host thread at a time, by all ranks in the same
+/// order, and on execution space instances that are ordered among themselves. Buffers grow to what
+/// the largest call needed and stay until the end.
 class Communicator {
  public:
-  explicit Communicator(MPI_Comm comm, CommunicatorOptions const& options = {})
-      : options_(options) {
-    check("MPI_Comm_dup", MPI_Comm_dup(comm, &comm_));
-    check("MPI_Comm_set_errhandler", MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN));
-    check("MPI_Comm_rank", MPI_Comm_rank(comm_, &rank_));
-    check("MPI_Comm_size", MPI_Comm_size(comm_, &size_));
-  }
+  /// \param comm MPI_Comm, or ncclComm_t
+  template <::attikos::detail::TransportHandle Handle>
+  explicit Communicator(Handle comm, CommunicatorOptions const& options = {})
+      : options_(options),
+        transport_(std::make_unique<typename ::attikos::detail::TransportOf<Handle>::type>(
+            comm, options)) {}
   Communicator(Communicator const&) = delete;
   Communicator& operator=(Communicator const&) = delete;
   ~Communicator() {
-    int finalized = 0;
-    MPI_Finalized(&finalized);
-    if (comm_ != MPI_COMM_NULL && finalized == 0) MPI_Comm_free(&comm_);
+    // Messages that never ended may still be written to it.
+    if (transport_->memory_is_in_use()) static_cast<void>(new auto(std::move(buffers_)));
   }
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
-  MPI_Comm handle() const { return comm_; }
-  bool gpu_aware() const { return options_.gpu_aware; }
+  int rank() const { return transport_->rank(); }
+  int size() const { return transport_->size(); }
+  /// The duplicate (`handle()`), or what it was made of (`handle<ncclComm_t>()`).
+  template <class Handle = ::attikos::detail::MpiHandle>
+  auto handle() const {
+    return ::attikos::detail::HandleOf<Handle>::of(*transport_);
+  }
+  /// Whether messages lie in memory of devices.
+  bool gpu_aware() const { return transport_->takes_device_memory(); }
   MachineModel const& machine() const { return options_.machine; }
+  CommunicatorOptions const& options() const { return options_; }
   /// Whether no message has failed so far.
-  bool alive() const { return !dead_; }
+  bool alive() const { return transport_->alive(); }
 
-  /// Throws CommunicationError if the code is not MPI_SUCCESS.
-  void check(char const* function, int code) {
-    if (code == MPI_SUCCESS) return;
-    dead_ = true;
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length = 0;
-    MPI_Error_string(code, text, &length);
-    detail::raise<CommunicationError>(
-        "distributed: ", function, " on rank ", rank_, " of ", size_,
-        " failed: ", std::string(text, static_cast<std::size_t>(length)));
+  /// Waits for the kernels of an execution space instance. Over NCCL throws CommunicationError
+  /// when another rank has gone or the time-out is over, where `exec.fence()` would wait for ever.
+  template <class Exec>
+  void fence(Exec const& exec) {
+    check_alive("distributed::Communicator::fence");
+    transport_->fence(::attikos::detail::QueueRef(exec), "attikos::distributed: fence");
   }
-  void check_alive(char const* operation) const {
-    if (dead_)
+
+  /// Throws CommunicationError if the code, of a function of MPI or of NCCL, is a failure.
+  void check(char const* function, int code) { transport_->check(function, code); }
+  void check_alive(char const* operation) {
+    if (!alive())
       detail::raise<CommunicationError>(
           operation,
           ": a message of an earlier call failed, and the communicator is dead; expected "
           "a new one");
+    transport_->poll();
   }
+
+  ::attikos::detail::Transport& transport() { return *transport_; }
+  /// Fingerprints of the calls that ranks have agreed on; see Agree::first_call_alike.
+  std::set<std::uint64_t>& agreed() { return agreed_; }
+  /// What this rank has to tell the others when they next agree: that it failed.
+  bool& failed() { return failed_; }
 
   /// Memory of a space that stays the communicator's: at least `bytes`, aligned to 64. What it held
   /// is lost if it grows. Buffers of one call have different numbers.
@@ -133,11 +144,11 @@ class Communicator {
     }
   }
 
-  MPI_Comm comm_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1;
   CommunicatorOptions options_;
-  bool dead_ = false;
-  std::vector<Buffer> buffers_;
+  std::vector<Buffer> buffers_;  // outlive the transport
+  std::unique_ptr<::attikos::detail::Transport> transport_;
+  std::set<std::uint64_t> agreed_;
+  bool failed_ = false;
 };
 
 }  // namespace distributed

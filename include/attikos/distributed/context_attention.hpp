@@ -99,27 +99,22 @@ class ContextCall : private ContextTransfers<T, Exec> {
 
   void run_ring() {
     int const n = comm_.size();
-    RowType const row(comm_, width_ * Base::element);
+    QueueRef const queue(exec_);
+    auto& transport = comm_.transport();
     this->pack_pairs(k_, v_, blocks_[0].data);
     blocks_[0].to_wire(exec_, this->pair_bytes(shards_.kv.rows(comm_.rank())));
     for (int step = 0; step < n; ++step) {
       auto const s = distributed::ring_step(comm_.rank(), n, step);
       MessageBuffer<Exec> const &here = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
       std::int64_t const rows_next = shards_.kv.rows((s.block - 1 + n) % n);
-      MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-      if (s.transfers) {
-        // MPI sees neither that kernels have read what it is to overwrite nor that the block which
-        // it is to send has been written.
-        exec_.fence("attikos::distributed::attention: a block is free");
-        comm_.check("MPI_Irecv", MPI_Irecv(next.wire, this->pair_count(rows_next), row.get(),
-                                           s.from, 0, comm_.handle(), &requests[0]));
-        comm_.check("MPI_Isend", MPI_Isend(here.wire, this->pair_count(shards_.kv.rows(s.block)),
-                                           row.get(), s.to, 0, comm_.handle(), &requests[1]));
-      }
+      if (s.transfers)
+        transport.start(queue, Base::block_slot, "attikos::distributed::attention: a block is free",
+                        width_ * Base::element, {s.from, next.wire, this->pair_count(rows_next)},
+                        {s.to, here.wire, this->pair_count(shards_.kv.rows(s.block))});
       failure_.unless_failed(
-          [&] { add_block(s.block, here.data, [&] { this->progress(2, requests); }); });
+          [&] { add_block(s.block, here.data, [&] { transport.progress(Base::block_slot); }); });
       if (s.transfers) {
-        comm_.check("MPI_Waitall", MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        transport.finish(queue, Base::block_slot);
         next.from_wire(exec_, this->pair_bytes(rows_next));
       }
     }

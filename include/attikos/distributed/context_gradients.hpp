@@ -256,65 +256,53 @@ class GradientCall : private ContextTransfers<T, Exec> {
                       this->keys_of(g), this->values_of(g), dry, between);
   }
 
-  /// Sums of a block travel one step behind the block: a rank adds what its queries give.
+  /// Sums of a block travel one step behind the block: a rank adds what its queries give, and the
+  /// last one has gone all the way round.
   void run_ring() {
     int const n = comm_.size(), me = comm_.rank();
-    RowType const row(comm_, width_ * Base::element), sum_row(comm_, width_ * acc);
+    QueueRef const queue(exec_);
+    auto& transport = comm_.transport();
     this->pack_pairs(k_, v_, blocks_[0].data);
     blocks_[0].to_wire(exec_, this->pair_bytes(shards_.kv.rows(me)));
     begin();
-    MPI_Request sending[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-    auto const wait = [&](MPI_Request& request) {
-      comm_.check("MPI_Wait", MPI_Wait(&request, MPI_STATUS_IGNORE));
-    };
     for (int step = 0; step < n; ++step) {
       auto const s = distributed::ring_step(me, n, step);
-      MessageBuffer<Exec> const &here = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
-      MessageBuffer<Exec> const& sums = sums_[step % 2];
+      int const here = step % 2, next = 1 - here;
       std::int64_t const rows = shards_.kv.rows(s.block);
       std::int64_t const rows_next = shards_.kv.rows((s.block - 1 + n) % n);
-      MPI_Request requests[3] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-      wait(sending[step % 2]);
-      exec_.fence("attikos::distributed::attention_backward: a block is free");
-      if (s.transfers) {
-        comm_.check("MPI_Irecv", MPI_Irecv(next.wire, this->pair_count(rows_next), row.get(),
-                                           s.from, 0, comm_.handle(), &requests[0]));
-        comm_.check("MPI_Isend", MPI_Isend(here.wire, this->pair_count(rows), row.get(), s.to, 0,
-                                           comm_.handle(), &requests[1]));
-      }
-      if (step > 0)
-        comm_.check("MPI_Irecv", MPI_Irecv(sums.wire, this->pair_count(rows), sum_row.get(), s.from,
-                                           1, comm_.handle(), &requests[2]));
+      if (s.transfers)
+        transport.start(
+            queue, Base::block_slot, "attikos::distributed::attention_backward: a block is free",
+            width_ * Base::element, {s.from, blocks_[next].wire, this->pair_count(rows_next)},
+            {s.to, blocks_[here].wire, this->pair_count(rows)});
+      void* const sums = sums_[here].data;
       failure_.unless_failed([&] {
-        add_block(s.block, here.data, step == 0 ? sums.data : mine_, false,
-                  [&] { this->progress(2, requests); });
+        add_block(s.block, blocks_[here].data, step == 0 ? sums : mine_, false,
+                  [&] { transport.progress(Base::block_slot); });
       });
       if (step > 0) {
-        wait(requests[2]);
-        sums.from_wire(exec_, this->pair_bytes(rows, acc));
+        transport.finish(queue, Base::sum_slot + next);
+        sums_[here].from_wire(exec_, this->pair_bytes(rows, acc));
         copy_rows<Acc, Acc, true>(exec_, operation_, gradients_at(mine_, rows),
-                                  gradients_at(sums.data, rows));
+                                  gradients_at(sums, rows));
       }
       if (n > 1) {
-        sums.to_wire(exec_, this->pair_bytes(rows, acc));
-        exec_.fence("attikos::distributed::attention_backward: sums of a block are there");
-        comm_.check("MPI_Isend", MPI_Isend(sums.wire, this->pair_count(rows), sum_row.get(), s.to,
-                                           1, comm_.handle(), &sending[step % 2]));
+        sums_[here].to_wire(exec_, this->pair_bytes(rows, acc));
+        transport.start(queue, Base::sum_slot + here,
+                        "attikos::distributed::attention_backward: sums of a block are there",
+                        width_ * acc, {s.from, sums_[next].wire, this->pair_count(rows_next)},
+                        {s.to, sums_[here].wire, this->pair_count(rows)});
       }
       if (s.transfers) {
-        comm_.check("MPI_Waitall", MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
-        next.from_wire(exec_, this->pair_bytes(rows_next));
+        transport.finish(queue, Base::block_slot);
+        blocks_[next].from_wire(exec_, this->pair_bytes(rows_next));
       }
     }
-    // This rank's block has been everywhere and comes home.
     MessageBuffer<Exec> const& home = sums_[n > 1 ? n % 2 : 0];
     std::int64_t const own = shards_.kv.rows(me);
     if (n > 1) {
-      wait(sending[n % 2]);
-      comm_.check("MPI_Recv", MPI_Recv(home.wire, this->pair_count(own), sum_row.get(),
-                                       (me - 1 + n) % n, 1, comm_.handle(), MPI_STATUS_IGNORE));
+      transport.finish(queue, Base::sum_slot + (n - 1) % 2);
       home.from_wire(exec_, this->pair_bytes(own, acc));
-      wait(sending[(n + 1) % 2]);
     }
     failure_.throw_if_one_failed(operation_, comm_);
     write(gradients_at(home.data, own));
@@ -347,24 +335,20 @@ class GradientCall : private ContextTransfers<T, Exec> {
     auto const at = [&](MessageBuffer<Exec> const& x, std::int64_t rows) {
       return static_cast<char*>(x.data) + this->pair_bytes(rows, acc);
     };
-    std::vector<int> counts, places, own_counts, own_places;
+    RowParts parts, own_parts;
     std::int64_t before = 0;
     for (int r = 0; r < n; ++r) {
       std::int64_t const rows = shards_.kv.rows(r);
       this->template take_from_order<Acc>(shards_.kv, r, gradients_at(mine_, total),
                                           gradients_at(at(sums_[0], before), rows));
-      counts.push_back(this->pair_count(rows));
-      places.push_back(this->pair_count(before));
-      own_counts.push_back(this->pair_count(own));
-      own_places.push_back(this->pair_count(own) * r);
+      parts.add(this->pair_count(rows));
+      own_parts.add(this->pair_count(own));
       before += rows;
     }
-    RowType const row(comm_, width_ * acc);
     sums_[0].to_wire(exec_, this->pair_bytes(total, acc));
-    exec_.fence("attikos::distributed::attention_backward: sums are packed");
-    comm_.check("MPI_Alltoallv",
-                MPI_Alltoallv(sums_[0].wire, counts.data(), places.data(), row.get(), sums_[1].wire,
-                              own_counts.data(), own_places.data(), row.get(), comm_.handle()));
+    comm_.transport().exchange_rows(QueueRef(exec_),
+                                    "attikos::distributed::attention_backward: sums are packed",
+                                    width_ * acc, sums_[0].wire, parts, sums_[1].wire, own_parts);
     sums_[1].from_wire(exec_, this->pair_bytes(own * n, acc));
     AnyTensor const sum = gradients_at(sums_[1].data, own);
     for (int r = 1; r < n; ++r)

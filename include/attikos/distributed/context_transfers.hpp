@@ -71,13 +71,8 @@ class ContextTransfers {
 
  protected:
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
-  static constexpr int first_plain = 40;  ///< numbers of buffers that no message uses
-
-  /// Most MPIs move large messages only while they are called.
-  void progress(int count, MPI_Request* requests) {
-    int done = 0;
-    comm_.check("MPI_Testall", MPI_Testall(count, requests, &done, MPI_STATUSES_IGNORE));
-  }
+  static constexpr int block_slot = 0, sum_slot = 1;  ///< of exchanges; sums have two
+  static constexpr int first_plain = 40;              ///< numbers of buffers that no message uses
 
   MessageBuffer<Exec> message(int number, std::int64_t bytes) {
     return MessageBuffer<Exec>(operation_, comm_, number, bytes);
@@ -101,8 +96,8 @@ class ContextTransfers {
     pairs.extent[3] = problem_.head_dim_v;
     return pairs;
   }
-  int pair_count(std::int64_t rows) const {
-    return static_cast<int>(rows * problem_.batch * problem_.heads_kv);
+  std::int64_t pair_count(std::int64_t rows) const {
+    return rows * problem_.batch * problem_.heads_kv;
   }
   std::int64_t pair_bytes(std::int64_t rows, std::int64_t size = element) const {
     return rows * problem_.batch * problem_.heads_kv * width_ * size;
@@ -124,20 +119,13 @@ class ContextTransfers {
   void gather_pairs(AnyTensor const& k, AnyTensor const& v) {
     int const n = comm_.size();
     std::int64_t const own = shards_.kv.rows(comm_.rank());
-    RowType const row(comm_, width_ * element);
     pack_pairs(k, v, own_.data);
     own_.to_wire(exec_, pair_bytes(own));
-    exec_.fence("attikos::distributed: keys and values are packed");
-    std::vector<int> counts, places;
-    int place = 0;
-    for (int r = 0; r < n; ++r) {
-      counts.push_back(pair_count(shards_.kv.rows(r)));
-      places.push_back(place);
-      place += counts.back();
-    }
-    comm_.check("MPI_Allgatherv",
-                MPI_Allgatherv(own_.wire, pair_count(own), row.get(), gathered_.wire, counts.data(),
-                               places.data(), row.get(), comm_.handle()));
+    RowParts parts;
+    for (int r = 0; r < n; ++r) parts.add(pair_count(shards_.kv.rows(r)));
+    comm_.transport().gather_rows(QueueRef(exec_),
+                                  "attikos::distributed: keys and values are packed",
+                                  width_ * element, own_.wire, gathered_.wire, parts);
     gathered_.from_wire(exec_, pair_bytes(shards_.kv.total()));
     std::int64_t before = 0;
     for (int r = 0; r < n; ++r) {
@@ -226,34 +214,21 @@ class ContextTransfers {
             {problem_.batch, heads_of(share, x.kv), x.shards->rows(comm_.rank())}};
   }
 
-  /// One MPI_Alltoallv, to heads or back to rows.
+  /// To heads or back to rows.
   void exchange(HeadExchange<Exec> const& x, bool to_heads) {
     std::int64_t const row_bytes = x.features * x.element_bytes;
-    RowType const row(comm_, row_bytes);
-    std::vector<int> of_rows, of_heads, row_places, head_places;
-    std::int64_t all_rows = 0, all_heads = 0;
+    RowParts rows, heads;
     HeadShare const mine = share_of(comm_.rank());
     for (int r = 0; r < comm_.size(); ++r) {
-      row_places.push_back(static_cast<int>(all_rows));
-      head_places.push_back(static_cast<int>(all_heads));
-      std::int64_t const rows =
-          problem_.batch * heads_of(share_of(r), x.kv) * x.shards->rows(comm_.rank());
-      std::int64_t const heads = problem_.batch * heads_of(mine, x.kv) * x.shards->rows(r);
-      of_rows.push_back(static_cast<int>(rows));
-      of_heads.push_back(static_cast<int>(heads));
-      all_rows += rows;
-      all_heads += heads;
+      rows.add(problem_.batch * heads_of(share_of(r), x.kv) * x.shards->rows(comm_.rank()));
+      heads.add(problem_.batch * heads_of(mine, x.kv) * x.shards->rows(r));
     }
     auto const &from = to_heads ? x.by_rows : x.by_heads, &to = to_heads ? x.by_heads : x.by_rows;
-    from.to_wire(exec_, (to_heads ? all_rows : all_heads) * row_bytes);
-    exec_.fence("attikos::distributed: rows are packed");
-    auto const &sent = to_heads ? of_rows : of_heads, &got = to_heads ? of_heads : of_rows;
-    auto const &sent_at = to_heads ? row_places : head_places,
-               &got_at = to_heads ? head_places : row_places;
-    comm_.check("MPI_Alltoallv",
-                MPI_Alltoallv(from.wire, sent.data(), sent_at.data(), row.get(), to.wire,
-                              got.data(), got_at.data(), row.get(), comm_.handle()));
-    to.from_wire(exec_, (to_heads ? all_heads : all_rows) * row_bytes);
+    auto const &sent = to_heads ? rows : heads, &got = to_heads ? heads : rows;
+    from.to_wire(exec_, sent.total * row_bytes);
+    comm_.transport().exchange_rows(QueueRef(exec_), "attikos::distributed: rows are packed",
+                                    row_bytes, from.wire, sent, to.wire, got);
+    to.from_wire(exec_, got.total * row_bytes);
   }
 
   /// This rank's rows of all heads become all rows of its heads, in x.ordered.

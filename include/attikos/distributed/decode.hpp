@@ -53,10 +53,11 @@ class SpreadDecode {
     add();
     parts_->template finish<Acc>(state(own), as_lse(state_lse(own)));
     own_.to_wire(exec_, state_bytes());
-    exec_.fence("attikos::distributed::decode: the state is there");
-    RowType const state_type(comm_, state_bytes());
-    comm_.check("MPI_Allgather", MPI_Allgather(own_.wire, 1, state_type.get(), all_.wire, 1,
-                                               state_type.get(), comm_.handle()));
+    RowParts parts;
+    for (int r = 0; r < comm_.size(); ++r) parts.add(1);
+    comm_.transport().gather_rows(QueueRef(exec_),
+                                  "attikos::distributed::decode: the state is there", state_bytes(),
+                                  own_.wire, all_.wire, parts);
     all_.from_wire(exec_, state_bytes() * comm_.size());
     auto* const all = static_cast<Acc*>(all_.data);
     SplitStates<Acc, Acc> states{};
@@ -120,7 +121,7 @@ void spread_decode(Exec const& exec, distributed::Communicator& comm,
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
   std::optional<distributed::ContextShards> both;
-  agree(comm, DistributedOperation::decode, [&](std::vector<CommonArgument>& common) {
+  agree(exec, comm, DistributedOperation::decode, [&](std::vector<CommonArgument>& common) {
     auto const sinks = find_extra<Sinks>(extras...);
     auto const given = find_extra<Lengths>(extras...);
     AttentionTensors const t = [&] {
@@ -157,7 +158,8 @@ namespace distributed {
 /// Attention of a few queries, which every rank has, over a cache of keys and values whose
 /// positions are spread over the ranks: what attikos::decode() computes over the whole cache.
 ///
-/// \param exec    execution space instance; fenced once, before states are sent
+/// \param exec    execution space instance; over MPI it is fenced
+///                once, before states are sent
 /// \param comm    communicator
 /// \param shards  which rank holds which positions of the cache
 /// \param q       [batch, heads_q, seqlen_q, d], the same on all ranks
@@ -171,7 +173,7 @@ namespace distributed {
 ///                each entry of the batch; sinks(view)
 ///
 /// Each rank attends to its part of the cache, by decode()'s kernels where those pay off; outputs
-/// and log-sum-exps go to all ranks (MPI_Allgather) and are merged in the order of ranks, with the
+/// and log-sum-exps go to all ranks (an all-gather) and are merged in the order of ranks, with the
 /// sinks: batch·heads_q·seqlen_q·(dv + 1) accumulators from each rank, whatever the length of the
 /// cache. Types and errors are those of attention().
 ///

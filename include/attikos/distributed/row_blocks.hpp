@@ -49,6 +49,7 @@ class RowExchange {
  protected:
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
   static constexpr auto acc = static_cast<std::int64_t>(sizeof(Acc));
+  static constexpr int block_slot = 0, sum_slot = 1;  ///< of exchanges; sums have two
 
   // --- blocks of rows that go round -------------------------------------------------------------
   void prepare_ring(std::int64_t columns) {
@@ -62,7 +63,7 @@ class RowExchange {
   void ring(AnyTensor const& own, F const& f) {
     int const n = comm_.size();
     std::int64_t const columns = own.extent[3], row_bytes = columns * element;
-    RowType const row(comm_, row_bytes);
+    QueueRef const queue(exec_);
     copy_rows<T, T>(exec_, operation_, own,
                     matrix_at(blocks_[0].data, own.type, own.extent[2], columns));
     blocks_[0].to_wire(exec_, own.extent[2] * row_bytes);
@@ -71,17 +72,12 @@ class RowExchange {
       MessageBuffer<Exec> const &here = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
       std::int64_t const rows = shards_.rows(s.block);
       std::int64_t const rows_next = shards_.rows((s.block - 1 + n) % n);
-      MPI_Request requests[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
-      if (s.transfers) {
-        exec_.fence("attikos::distributed: a block of rows is free");
-        comm_.check("MPI_Irecv", MPI_Irecv(next.wire, static_cast<int>(rows_next), row.get(),
-                                           s.from, 0, comm_.handle(), &requests[0]));
-        comm_.check("MPI_Isend", MPI_Isend(here.wire, static_cast<int>(rows), row.get(), s.to, 0,
-                                           comm_.handle(), &requests[1]));
-      }
+      if (s.transfers)
+        comm_.transport().start(queue, block_slot, "attikos::distributed: a block of rows is free",
+                                row_bytes, {s.from, next.wire, rows_next}, {s.to, here.wire, rows});
       f(s.block, matrix_at(here.data, own.type, rows, columns));
       if (s.transfers) {
-        comm_.check("MPI_Waitall", MPI_Waitall(2, requests, MPI_STATUSES_IGNORE));
+        comm_.transport().finish(queue, block_slot);
         next.from_wire(exec_, rows_next * row_bytes);
       }
     }
@@ -97,43 +93,35 @@ class RowExchange {
           MessageBuffer<Exec>(operation_, comm_, 2 + b, shards_.max_rows() * columns * acc);
     all_ = MessageBuffer<Exec>(operation_, comm_, 4, own * comm_.size() * columns * acc);
   }
-  /// Before the first partial result is sent.
-  void expect_sums(RowType const& row) {
-    std::int64_t const own = shards_.rows(comm_.rank());
-    expected_.assign(static_cast<std::size_t>(comm_.size()), MPI_REQUEST_NULL);
-    exec_.fence("attikos::distributed: memory for partial results is free");
-    for (int r = 0; r < comm_.size(); ++r) {
-      if (r == comm_.rank()) continue;
-      comm_.check("MPI_Irecv", MPI_Irecv(static_cast<char*>(all_.wire) + own * r * columns_ * acc,
-                                         static_cast<int>(own), row.get(), r, 1, comm_.handle(),
-                                         &expected_[static_cast<std::size_t>(r)]));
-    }
-  }
   /// Where this rank's partial result for rank `target` is to be written.
   AnyTensor partial_for(int target) {
     std::int64_t const rows = shards_.rows(target);
     if (target == comm_.rank())
       return matrix_at(static_cast<char*>(all_.data) + rows * target * columns_ * acc,
                        dtype_of<Acc>, rows, columns_);
-    comm_.check("MPI_Wait", MPI_Wait(&sending_[turn_], MPI_STATUS_IGNORE));
+    comm_.transport().finish(QueueRef(exec_), sum_slot + turn_);
     return matrix_at(partial_[turn_].data, dtype_of<Acc>, rows, columns_);
   }
-  /// Sends it once it is written.
-  void send_partial(int target, RowType const& row) {
-    if (target == comm_.rank()) return;
-    std::int64_t const rows = shards_.rows(target);
+  /// Sends it once it is written, and expects one of the rank that has this rank's rows by then:
+  /// whoever is as far ahead of this rank as this rank is of `target`.
+  void send_partial(int target) {
+    int const n = comm_.size(), me = comm_.rank();
+    if (target == me) return;
+    int const source = (2 * me - target + n) % n;
+    std::int64_t const rows = shards_.rows(target), own = shards_.rows(me);
     partial_[turn_].to_wire(exec_, rows * columns_ * acc);
-    exec_.fence("attikos::distributed: a partial result is there");
-    comm_.check("MPI_Isend", MPI_Isend(partial_[turn_].wire, static_cast<int>(rows), row.get(),
-                                       target, 1, comm_.handle(), &sending_[turn_]));
+    comm_.transport().start(
+        QueueRef(exec_), sum_slot + turn_, "attikos::distributed: a partial result is there",
+        columns_ * acc,
+        {source, static_cast<char*>(all_.wire) + own * source * columns_ * acc, own},
+        {target, partial_[turn_].wire, rows});
     turn_ = 1 - turn_;
   }
   /// Adds what has come, in the order of ranks, and rounds it once.
   void finish_sums(AnyTensor const& result) {
     int const n = comm_.size();
     std::int64_t const own = shards_.rows(comm_.rank()), bytes = own * columns_ * acc;
-    comm_.check("MPI_Waitall", MPI_Waitall(n, expected_.data(), MPI_STATUSES_IGNORE));
-    comm_.check("MPI_Waitall", MPI_Waitall(2, sending_, MPI_STATUSES_IGNORE));
+    for (int turn = 0; turn < 2; ++turn) comm_.transport().finish(QueueRef(exec_), sum_slot + turn);
     for (int r = 0; r < n; ++r)
       if (r != comm_.rank()) all_.from_wire_at(exec_, bytes * r, bytes);
     failure_.throw_if_one_failed(operation_, comm_);
@@ -153,8 +141,6 @@ class RowExchange {
  private:
   MessageBuffer<Exec> blocks_[2], partial_[2], all_;
   std::int64_t columns_ = 0;
-  std::vector<MPI_Request> expected_;
-  MPI_Request sending_[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
   int turn_ = 0;
 };
 

@@ -87,14 +87,12 @@ class RowParallel : private RowExchange<T, Exec> {
   }
   void run() {
     int const n = this->comm_.size();
-    RowType const row(this->comm_, c_.extent[3] * Base::acc);
-    this->expect_sums(row);
     // This rank's own rows last: the others' are on their way meanwhile.
     for (int step = 1; step <= n; ++step) {
       int const target = (this->comm_.rank() + step) % n;
       AnyTensor const partial = this->partial_for(target);
       this->failure_.unless_failed([&] { multiply(target, partial, false); });
-      this->send_partial(target, row);
+      this->send_partial(target);
     }
     this->finish_sums(c_);
   }
@@ -144,8 +142,6 @@ class SpreadMlp : private RowExchange<T, Exec> {
     }
   }
   void run() {
-    RowType const row(this->comm_, out_.extent[3] * Base::acc);
-    this->expect_sums(row);
     this->ring(x_, [&](int owner, AnyTensor const& rows) {
       AnyTensor const partial = this->partial_for(owner);
       this->failure_.unless_failed([&] {
@@ -153,7 +149,7 @@ class SpreadMlp : private RowExchange<T, Exec> {
         activate(rows, hidden, nullptr);
         product_of_rows<T, Acc>(this->exec_, hidden, down_, partial, {.trans_b = true}, false);
       });
-      this->send_partial(owner, row);
+      this->send_partial(owner);
     });
     this->finish_sums(out_);
   }
@@ -206,7 +202,7 @@ namespace distributed {
 /// over the ranks: all-gather, then product, in pieces.
 ///
 /// \param exec    execution space instance; kernels are asynchronous on it. It is fenced before
-///                memory goes to MPI
+///                memory is sent over MPI, and never over NCCL
 /// \param comm    communicator
 /// \param shards  which rank holds which rows of A: one sequence, as for attention()
 /// \param a       [rows, k], this rank's rows
@@ -231,7 +227,7 @@ void column_parallel_gemm(Exec const& exec, Communicator& comm, Shards const& sh
   using Call = d::ColumnParallel<element_t<A>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::agree(comm, d::DistributedOperation::column_parallel_gemm,
+  d::agree(exec, comm, d::DistributedOperation::column_parallel_gemm,
            [&](std::vector<d::CommonArgument>& common) {
              auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
              d::check_row_shards(operation, comm, shards);
@@ -275,7 +271,7 @@ void row_parallel_gemm(Exec const& exec, Communicator& comm, Shards const& shard
   using Call = d::RowParallel<element_t<A>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::agree(comm, d::DistributedOperation::row_parallel_gemm,
+  d::agree(exec, comm, d::DistributedOperation::row_parallel_gemm,
            [&](std::vector<d::CommonArgument>& common) {
              auto const x = d::any_tensor(a), y = d::any_tensor(b), z = d::any_tensor(c);
              d::check_row_shards(operation, comm, shards);
@@ -325,31 +321,34 @@ void gated_mlp(Exec const& exec, Communicator& comm, Shards const& shards, X con
   using Call = d::SpreadMlp<element_t<X>, Exec>;
   constexpr char const* operation = Call::operation;
   std::optional<Call> call;
-  d::agree(comm, d::DistributedOperation::gated_mlp, [&](std::vector<d::CommonArgument>& common) {
-    auto const rows = d::any_tensor(x), gate = d::any_tensor(gate_weight),
-               up = d::any_tensor(up_weight), down = d::any_tensor(down_weight),
-               result = d::any_tensor(out);
-    d::check_row_shards(operation, comm, shards);
-    std::int64_t const own = shards.rows(comm.rank());
-    d::check_extent(operation, "x", rows, 0, own, "the rows that the shards have for this rank");
-    d::check_extent(operation, "gate_weight", gate, 1, rows.extent[1], "as x has columns");
-    d::check_extent(operation, "up_weight", up, 0, gate.extent[0], "as gate_weight has rows");
-    d::check_extent(operation, "up_weight", up, 1, rows.extent[1], "as x has columns");
-    d::check_extent(operation, "down_weight", down, 1, gate.extent[0], "as gate_weight has rows");
-    d::check_extent(operation, "out", result, 0, own,
-                    "the rows that the shards have for this rank");
-    d::check_extent(operation, "out", result, 1, down.extent[0], "as down_weight has rows");
-    d::check_outputs(
-        operation, {{"out", result}},
-        {{"x", rows}, {"gate_weight", gate}, {"up_weight", up}, {"down_weight", down}});
-    GemmOptions shown;
-    shown.activation = options.activation;
-    shown.kernel = options.kernel;
-    d::common_gemm_arguments(common, rows.type, shards, "columns of x", rows.extent[1], shown);
-    common.push_back({"columns of out", result.extent[1]});
-    call.emplace(exec, comm, shards, rows, gate, up, down, result, options);
-    call->prepare();
-  });
+  d::agree(
+      exec, comm, d::DistributedOperation::gated_mlp, [&](std::vector<d::CommonArgument>& common) {
+        auto const rows = d::any_tensor(x), gate = d::any_tensor(gate_weight),
+                   up = d::any_tensor(up_weight), down = d::any_tensor(down_weight),
+                   result = d::any_tensor(out);
+        d::check_row_shards(operation, comm, shards);
+        std::int64_t const own = shards.rows(comm.rank());
+        d::check_extent(operation, "x", rows, 0, own,
+                        "the rows that the shards have for this rank");
+        d::check_extent(operation, "gate_weight", gate, 1, rows.extent[1], "as x has columns");
+        d::check_extent(operation, "up_weight", up, 0, gate.extent[0], "as gate_weight has rows");
+        d::check_extent(operation, "up_weight", up, 1, rows.extent[1], "as x has columns");
+        d::check_extent(operation, "down_weight", down, 1, gate.extent[0],
+                        "as gate_weight has rows");
+        d::check_extent(operation, "out", result, 0, own,
+                        "the rows that the shards have for this rank");
+        d::check_extent(operation, "out", result, 1, down.extent[0], "as down_weight has rows");
+        d::check_outputs(
+            operation, {{"out", result}},
+            {{"x", rows}, {"gate_weight", gate}, {"up_weight", up}, {"down_weight", down}});
+        GemmOptions shown;
+        shown.activation = options.activation;
+        shown.kernel = options.kernel;
+        d::common_gemm_arguments(common, rows.type, shards, "columns of x", rows.extent[1], shown);
+        common.push_back({"columns of out", result.extent[1]});
+        call.emplace(exec, comm, shards, rows, gate, up, down, result, options);
+        call->prepare();
+      });
   call->run();
 }
 

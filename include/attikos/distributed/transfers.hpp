@@ -91,23 +91,6 @@ void copy_rows(Exec const& exec, char const* operation, AnyTensor const& from,
               to.extent[0] * to.extent[1] * to.extent[2], to.extent[3]);
 }
 
-/// A message is a number of rows.
-class RowType {
- public:
-  RowType(distributed::Communicator& comm, std::int64_t bytes) {
-    comm.check("MPI_Type_contiguous",
-               MPI_Type_contiguous(static_cast<int>(bytes), MPI_BYTE, &type_));
-    comm.check("MPI_Type_commit", MPI_Type_commit(&type_));
-  }
-  ~RowType() { MPI_Type_free(&type_); }
-  RowType(RowType const&) = delete;
-  RowType& operator=(RowType const&) = delete;
-  MPI_Datatype get() const { return type_; }
-
- private:
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
-};
-
 /// Rows in a message, which MPI counts in an int.
 inline int message_rows(char const* operation, std::int64_t rows) {
   if (rows > std::numeric_limits<int>::max())
@@ -117,8 +100,8 @@ inline int message_rows(char const* operation, std::int64_t rows) {
   return static_cast<int>(rows);
 }
 
-/// Memory of messages. MPI reads and writes `wire`, kernels `data`; both are one where MPI can
-/// reach the memory of the space, else `wire` is pinned memory of the host.
+/// Memory of messages. They are sent from `wire` and received there, kernels use `data`; both are
+/// one where messages may lie in the memory of the space, else `wire` is pinned memory of the host.
 template <class Exec>
 class MessageBuffer {
  public:
@@ -137,7 +120,7 @@ class MessageBuffer {
         wire = comm.buffer<typename Pinned<Exec>::type>(operation, 2 * number + 1, size);
   }
 
-  /// Before it is sent: what kernels wrote goes to where MPI reads it. Asynchronous; fence then.
+  /// Before it is sent: what kernels wrote goes to where it is sent from. Asynchronous.
   void to_wire(Exec const& exec, std::int64_t bytes) const { copy<true>(exec, 0, bytes); }
   /// After it has come, for kernels. Asynchronous.
   void from_wire(Exec const& exec, std::int64_t bytes) const { copy<false>(exec, 0, bytes); }
