@@ -32,7 +32,8 @@ unset(attikos_exported)
 
 # Build tree: find_package(Attikos) with Attikos_DIR=<build>.
 export(EXPORT AttikosTargets NAMESPACE Attikos:: FILE "${PROJECT_BINARY_DIR}/AttikosTargets.cmake")
-set(attikos_modules cmake/AttikosTargetLanguage.cmake cmake/AttikosBuildType.cmake cmake/AttikosMpi.cmake)  # that the package includes
+set(attikos_modules cmake/AttikosTargetLanguage.cmake cmake/AttikosBuildType.cmake cmake/AttikosMpi.cmake
+    cmake/AttikosNccl.cmake)  # that the package includes
 foreach(module IN LISTS attikos_modules)
   get_filename_component(name "${module}" NAME)
   configure_file(${module} "${PROJECT_BINARY_DIR}/${name}" COPYONLY)

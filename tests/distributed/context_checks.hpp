@@ -69,7 +69,7 @@ struct ContextRun {
   Tensor<T, 4, Exec> q, k, v, out;         // this rank's
   Tensor<Acc, 3, Exec> lse;
   Tensor<float, 1, Exec> sinks;
-  Tensor<std::int32_t, 1, Exec> lengths_q, lengths_kv;
+  Tensor<std::int32_t, 1, Kokkos::DefaultHostExecutionSpace> lengths_q, lengths_kv;
 
   explicit ContextRun(ContextCase const& problem)
       : p(problem),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // All ranks run the same cases in the same order. Rank 0 reports; the others only what failed.
 #include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <Kokkos_Core.hpp>
 #include <cstdio>
@@ -25,14 +24,16 @@ class PrintFailures : public testing::EmptyTestEventListener {
 }  // namespace
 
 int main(int argc, char** argv) {
-  int provided = 0;
-  if (MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
+  using namespace attikos::test;
+  begin_ranks(argc, argv);
   testing::InitGoogleTest(&argc, argv);
   int result = 1;
   {
-    Kokkos::ScopeGuard guard(argc, argv);
-    auto comm = std::make_unique<attikos::distributed::Communicator>(MPI_COMM_WORLD);
-    attikos::test::current_ranks() = comm.get();
+    Kokkos::InitializationSettings settings;
+    if (int const device = device_of_this_rank(); device >= 0) settings.set_device_id(device);
+    Kokkos::ScopeGuard guard(settings);
+    auto const comm = make_ranks();
+    current_ranks() = comm.get();
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     if (comm->rank() != 0) {
       delete listeners.Release(listeners.default_result_printer());
@@ -40,9 +41,9 @@ int main(int argc, char** argv) {
     }
     result = RUN_ALL_TESTS();
     if (comm->rank() == 0)
-      for (auto const& [what, ratio] : attikos::test::worst_ratios())
+      for (auto const& [what, ratio] : worst_ratios())
         std::printf("  %-44s %.3f\n", what.c_str(), ratio);
   }
-  MPI_Finalize();
+  end_ranks();
   return result;
 }

@@ -111,10 +111,7 @@ TEST(ContextAttention, RepeatsItsBitsOnAnyNumberOfRanks) {
                        to[p.dv] = run.lse(b, h, row);
                      }
                  });
-    std::vector<float> sum(all.size());
-    MPI_Allreduce(all.data(), sum.data(), static_cast<int>(all.size()), MPI_FLOAT, MPI_SUM,
-                  ranks().handle());
-    return sum;
+    return sum_over_ranks(all);
   };
   // One rank has everything, the others help with nothing: the products of one device.
   std::vector<std::int64_t> alone(sz(n), 0);

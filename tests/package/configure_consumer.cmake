@@ -68,7 +68,7 @@ endif()
 
 # Components.
 configure(unknown ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cobol)
-if(code EQUAL 0 OR NOT log MATCHES "component cobol: this Attikos has no component of this name; there are cuda, c, fortran and mpi")
+if(code EQUAL 0 OR NOT log MATCHES "component cobol: this Attikos has no component of this name; there are cuda, c, fortran, mpi and nccl")
   message(FATAL_ERROR "an unknown component: ${log}")
 endif()
 configure(cuda ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=cuda)
@@ -79,5 +79,12 @@ if(HAVE_CUDA)
 elseif(code EQUAL 0 OR
        NOT log MATCHES "component cuda: this Attikos was built without the CUDA companion: (its Kokkos has no CUDA back end|ATTIKOS_ENABLE_CUDA_COMPANION was off|no CUDA compiler was found)")
   message(FATAL_ERROR "component cuda, which is missing: ${log}")
+endif()
+# What the library is used with is looked for where it is used.
+if(NOT HAVE_CUDA)
+  configure(nccl ${PACKAGE} -DCMAKE_BUILD_TYPE=Release -DCONSUMER_COMPONENTS=nccl -DCMAKE_DISABLE_FIND_PACKAGE_CUDAToolkit=ON)
+  if(code EQUAL 0 OR NOT log MATCHES "component nccl: no NCCL was found, or no CUDA toolkit")
+    message(FATAL_ERROR "component nccl, which is missing: ${log}")
+  endif()
 endif()
 message(STATUS "users are told what they need to know")
