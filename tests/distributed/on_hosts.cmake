@@ -59,7 +59,7 @@ attikos_add_distributed_test(test_context_attention SOURCES test_context_attenti
   test_communicator.cpp test_mpi_communicator.cpp test_spread_decode.cpp)
 attikos_add_distributed_test(test_context_types SOURCES test_context_types.cpp test_plan_memory.cpp)
 attikos_add_distributed_test(test_context_backward SOURCES test_context_backward.cpp)
-attikos_add_distributed_test(test_tensor_parallel SOURCES test_tensor_parallel.cpp)
+attikos_add_distributed_test(test_tensor_parallel SOURCES test_tensor_parallel.cpp test_redistribute.cpp)
 attikos_add_distributed_test(test_nccl_transport SOURCES test_nccl_transport.cpp TRANSPORTS nccl)
 target_include_directories(test_nccl_transport PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/nccl_on_hosts")
 

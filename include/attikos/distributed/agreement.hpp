@@ -27,7 +27,8 @@ enum class DistributedOperation : std::int64_t {
   decode = 3,
   column_parallel_gemm = 4,
   row_parallel_gemm = 5,
-  gated_mlp = 6
+  gated_mlp = 6,
+  redistribute = 7
 };
 
 inline char const* distributed_name(std::int64_t operation) {
@@ -44,6 +45,8 @@ inline char const* distributed_name(std::int64_t operation) {
       return "distributed::row_parallel_gemm";
     case DistributedOperation::gated_mlp:
       return "distributed::gated_mlp";
+    case DistributedOperation::redistribute:
+      return "distributed::redistribute";
   }
   return "another operation";
 }
