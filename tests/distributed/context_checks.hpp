@@ -26,8 +26,14 @@ using distributed::ContextShards;
 using distributed::Shards;
 using distributed::Strategy;
 
-inline constexpr std::array all_strategies{Strategy::ring, Strategy::all_gather,
-                                           Strategy::all_to_all};
+/// Those that the communicator's ranks allow.
+inline std::vector<Strategy> all_strategies() {
+  std::vector<Strategy> all{Strategy::ring, Strategy::all_gather, Strategy::all_to_all};
+  int const per_node = ranks().machine().ranks_per_node;
+  if (per_node > 1 && ranks().size() > per_node && ranks().size() % per_node == 0)
+    all.push_back(Strategy::two_level);
+  return all;
+}
 
 struct ContextCase {
   std::int64_t batch, heads_q, heads_kv, d, dv;
@@ -230,7 +236,7 @@ class NoWorkspace {
 /// The same with every strategy that the shape allows.
 template <class T>
 void check_all_strategies(ContextCase p) {
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     p.options.strategy = strategy;
     check_context<T>(p);
   }

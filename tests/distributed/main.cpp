@@ -32,7 +32,9 @@ int main(int argc, char** argv) {
     Kokkos::InitializationSettings settings;
     if (int const device = device_of_this_rank(); device >= 0) settings.set_device_id(device);
     Kokkos::ScopeGuard guard(settings);
-    auto const comm = make_ranks();
+    attikos::distributed::CommunicatorOptions options;
+    options.machine.ranks_per_node = 2;
+    auto const comm = make_ranks(options);
     current_ranks() = comm.get();
     auto& listeners = testing::UnitTest::GetInstance()->listeners();
     if (comm->rank() != 0) {

@@ -26,6 +26,22 @@ std::unique_ptr<distributed::Communicator> make_ranks(
 /// After Kokkos.
 void end_ranks();
 
+/// While it lives ranks() is another communicator over them.
+class OtherRanks {
+ public:
+  explicit OtherRanks(distributed::CommunicatorOptions const& options)
+      : others_(make_ranks(options)), before_(current_ranks()) {
+    current_ranks() = others_.get();
+  }
+  ~OtherRanks() { current_ranks() = before_; }
+  OtherRanks(OtherRanks const&) = delete;
+  OtherRanks& operator=(OtherRanks const&) = delete;
+
+ private:
+  std::unique_ptr<distributed::Communicator> others_;
+  distributed::Communicator* before_;
+};
+
 /// What rank 0 has.
 template <class T>
 std::vector<T> of_first_rank(std::vector<T> values) {

@@ -83,6 +83,29 @@ TEST(ContextAttention, DealsOutHeadsThatDoNotGoEvenly) {
         {2, hq, hkv, 8, 8, zigzag(40), {.causal = true, .strategy = Strategy::all_to_all}});
 }
 
+// Nodes of four of eight ranks, or of two of four, heads that they cannot share alike, and
+// sequences that not every node has a part of.
+TEST(ContextAttention, DealsOutHeadsInNodesAndBlocksBetweenThem) {
+  int const n = ranks().size();
+  if (n % 4 != 0) GTEST_SKIP() << "one node";
+  distributed::CommunicatorOptions options;
+  options.machine.ranks_per_node = n / 2;
+  OtherRanks const nodes(options);
+  std::vector<std::int64_t> const offsets{0, 3, 3, 40, 41, 90};
+  for (auto [hq, hkv] : {std::pair{8, 1}, {6, 3}, {9, 3}, {2, 2}, {1, 1}})
+    for (auto const& shards : {zigzag(40), uneven(43), Shards::packed(offsets, n)})
+      check_context<float>(
+          {1, hq, hkv, 8, 8, shards, {.causal = true, .strategy = Strategy::two_level}});
+}
+TEST(ContextAttention, RefusesNodesThatThereAreNot) {
+  distributed::CommunicatorOptions options;
+  options.machine.ranks_per_node = ranks().size() + 1;
+  OtherRanks const nodes(options);
+  ContextRun<float> run(
+      {1, 8, 4, 16, 16, zigzag(64), {.causal = true, .strategy = Strategy::two_level}});
+  EXPECT_THROW(run.call(), UnsupportedError);
+}
+
 TEST(ContextAttention, AllowsNothing) {
   check_all_strategies<float>({1, 4, 4, 8, 8, {zigzag(20), zigzag(0)}});
   check_all_strategies<float>({1, 4, 4, 8, 8, {zigzag(0), zigzag(20)}});
@@ -125,7 +148,7 @@ TEST(ContextAttention, RepeatsItsBitsOnAnyNumberOfRanks) {
     for (auto const& shards :
          {Shards::zigzag(length, n, block), Shards::contiguous(length, n, block),
           Shards::zigzag(length, n, 2 * block)})
-      for (Strategy strategy : all_strategies) {
+      for (Strategy strategy : all_strategies()) {
         p.shards = shards;
         p.options.strategy = strategy;
         EXPECT_TRUE(same_bits(rows_of_all(p), want)) << describe(p);
@@ -134,7 +157,7 @@ TEST(ContextAttention, RepeatsItsBitsOnAnyNumberOfRanks) {
 }
 
 TEST(ContextAttention, RepeatsItsBitsFromRunToRun) {
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     ContextCase const p{1, 8, 4, 16, 16, zigzag(100), {.causal = true, .strategy = strategy}};
     ContextRun<float> run(p);
     run.call();
@@ -161,7 +184,7 @@ TEST(ContextAttention, ExplainsItsChoice) {
   ContextRun<float> run({1, 8, 4, 16, 16, zigzag(64), {.causal = true}});
   auto const plan = distributed::explain(op::attention, ranks(), run.p.shards, run.q.const_view(),
                                          run.k.const_view(), run.v.const_view(), run.p.options);
-  EXPECT_EQ(plan.costs.size(), 3u);
+  EXPECT_EQ(plan.costs.size(), 4u);
   EXPECT_NE(plan.strategy, Strategy::automatic);
   EXPECT_NE(plan.text().find(std::string("* ") + strategy_name(plan.strategy)), std::string::npos)
       << plan.text();

@@ -182,7 +182,7 @@ struct GradientRun : ContextRun<T> {
 
 template <class T>
 void check_gradients(ContextCase p) {
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     p.options.strategy = strategy;
     GradientRun<T> run(p);
     run.call();
@@ -228,7 +228,7 @@ TEST(ContextBackward, OtherTypes) {
 }
 
 TEST(ContextBackward, RepeatsItsBits) {
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     GradientRun<float> run({1, 4, 2, 8, 8, zigzag(40), {.causal = true, .strategy = strategy}});
     run.call();
     auto const dq = run.dq.elements(), dk = run.dk.elements(), dv = run.dv.elements();
@@ -243,7 +243,7 @@ TEST(ContextBackward, RepeatsItsBits) {
 TEST(ContextBackward, AllThrowWhereOneFailsInTheMiddle) {
   int const last = ranks().size() - 1;
   bool const asynchronous = ranks().transport().asynchronous();
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     ContextCase p{1, 8, 8, 8, 8, zigzag(40), {.causal = true, .strategy = strategy}};
     GradientRun<float> run(p);
     {

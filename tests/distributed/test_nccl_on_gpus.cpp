@@ -54,7 +54,7 @@ TEST_F(NcclOnGpus, InstancesAreOfTheDevice) {
 // Behind work that holds the instance up, the call returns first.
 TEST_F(NcclOnGpus, ACallDoesNotWaitForTheDevice) {
   with({.agree = Agree::first_call_alike}, [&] {
-    for (Strategy strategy : all_strategies) {
+    for (Strategy strategy : all_strategies()) {
       usual.options.strategy = strategy;
       ContextRun<float> run(usual);
       Exec const exec;
@@ -77,7 +77,7 @@ TEST_F(NcclOnGpus, ACallDoesNotWaitForTheDevice) {
 
 TEST_F(NcclOnGpus, CallsAreCaptured) {
   with({.agree = Agree::first_call_alike}, [&] {
-    for (Strategy strategy : all_strategies) {
+    for (Strategy strategy : all_strategies()) {
       usual.options.strategy = strategy;
       ContextRun<float> run(usual);
       cudaStream_t stream = nullptr;

@@ -22,6 +22,7 @@ class NcclTransport : public testing::Test {
 
   template <class F>
   void with(distributed::CommunicatorOptions options, F const& f) {
+    options.machine = ranks().machine();
     ncclComm_t const comm = nccl_on_hosts::make_communicator();
     auto own = std::make_unique<distributed::Communicator>(comm, options);
     auto* const before = std::exchange(current_ranks(), own.get());
@@ -46,7 +47,7 @@ TEST_F(NcclTransport, HasTheCallersCommunicator) {
 // Only ranks that agree wait for the device.
 TEST_F(NcclTransport, TheHostDoesNotWait) {
   with({.agree = Agree::first_call_alike}, [&](ncclComm_t) {
-    for (Strategy strategy : all_strategies) {
+    for (Strategy strategy : all_strategies()) {
       usual.options.strategy = strategy;
       ContextRun<float> run(usual);
       run.call();
@@ -100,7 +101,7 @@ TEST_F(NcclTransport, AnErrorOfNcclEndsTheCommunicator) {
 // A device waits for a rank that does not come; the host goes on, and finds out when it waits.
 TEST_F(NcclTransport, FenceNoticesARankThatHasGone) {
   if (last == 0) return;  // nobody to wait for
-  for (Strategy strategy : all_strategies) {
+  for (Strategy strategy : all_strategies()) {
     usual.options.strategy = strategy;
     with({.agree = Agree::never, .time_out = 0.2, .aborts_nccl = true}, [&](ncclComm_t) {
       if (odd_one) return;

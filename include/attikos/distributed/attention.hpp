@@ -45,7 +45,7 @@ void context_attention(Exec const& exec, distributed::Communicator& comm,
         distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
                                   comm.machine())
             .strategy;
-    common_context_arguments(common, problem, shards, strategy);
+    common_context_arguments(common, problem, shards, strategy, comm.machine().ranks_per_node);
     call.emplace(exec, comm, shards, problem, t);
     call->prepare(strategy);
   });

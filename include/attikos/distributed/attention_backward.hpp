@@ -47,7 +47,7 @@ void context_attention_backward(Exec const& exec, distributed::Communicator& com
             distributed::plan_context(context_extents(problem), shards.q, shards.kv, options,
                                       comm.machine())
                 .strategy;
-        common_context_arguments(common, problem, shards, strategy);
+        common_context_arguments(common, problem, shards, strategy, comm.machine().ranks_per_node);
         call.emplace(exec, comm, shards, problem, t);
         call->prepare(strategy);
       });

@@ -16,7 +16,8 @@ enum class Strategy : std::uint8_t {
   automatic,   ///< the one that the cost model expects to be done first; explain() tells
   ring,        ///< blocks of keys and values go round; the next one travels behind a product
   all_gather,  ///< every rank gets all keys and values
-  all_to_all   ///< every rank gets all positions of some heads (Ulysses)
+  all_to_all,  ///< every rank gets all positions of some heads (Ulysses)
+  two_level    ///< all_to_all among the ranks of a node (MachineModel), a ring between nodes
 };
 
 constexpr char const* strategy_name(Strategy strategy) noexcept {
@@ -27,6 +28,8 @@ constexpr char const* strategy_name(Strategy strategy) noexcept {
       return "all_gather";
     case Strategy::all_to_all:
       return "all_to_all";
+    case Strategy::two_level:
+      return "two_level";
     case Strategy::automatic:
       break;
   }

@@ -89,7 +89,7 @@ inline void check_context_options(char const* operation,
 inline void common_context_arguments(std::vector<CommonArgument>& common,
                                      ContextProblem const& problem,
                                      distributed::ContextShards const& shards,
-                                     distributed::Strategy strategy) {
+                                     distributed::Strategy strategy, int ranks_per_node) {
   auto const& o = problem.options;
   auto const add = [&](char const* name, std::int64_t value) { common.push_back({name, value}); };
   auto const hidden = [&](char const* name, std::int64_t value) {
@@ -117,6 +117,7 @@ inline void common_context_arguments(std::vector<CommonArgument>& common,
   add("determinism", static_cast<std::int64_t>(o.determinism));
   add("block", o.block);
   add("strategy", static_cast<std::int64_t>(strategy));
+  add("ranks_per_node", strategy == distributed::Strategy::two_level ? ranks_per_node : 0);
   add("sinks", problem.sinks.given());
 }
 

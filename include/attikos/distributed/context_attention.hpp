@@ -21,6 +21,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
   using Base::operation_;
   using Base::problem_;
   using Base::shards_;
+  using Base::strategy_;
   using Base::width_;
 
  public:
@@ -41,8 +42,8 @@ class ContextCall : private ContextTransfers<T, Exec> {
   /// Everything that can fail on one rank alone: memory, kernels that do not take a product.
   void prepare(distributed::Strategy strategy) {
     strategy_ = strategy;
-    whole_kv_ = shards_.kv.whole();
-    if (strategy == distributed::Strategy::all_to_all) {
+    this->form_groups(strategy);
+    if (this->deals_heads()) {
       prepare_heads();
     } else {
       message_rows(operation_, shards_.kv.max_rows() * problem_.batch * problem_.heads_kv);
@@ -51,13 +52,13 @@ class ContextCall : private ContextTransfers<T, Exec> {
       parts_->set_queries(q_);
     }
     parts_->begin(true);
-    if (strategy == distributed::Strategy::ring) {
-      prepare_ring();
-    } else if (strategy == distributed::Strategy::all_gather) {
+    if (strategy == distributed::Strategy::all_gather) {
       this->prepare_gather();
       add_all(this->keys_of(this->ordered_pairs_), this->values_of(this->ordered_pairs_));
-    } else {
+    } else if (strategy == distributed::Strategy::all_to_all) {
       add_all(k_by_heads_.ordered, v_by_heads_.ordered);
+    } else {
+      prepare_ring();
     }
     parts_->finish(out_, lse_);
     parts_->allocate();
@@ -72,45 +73,54 @@ class ContextCall : private ContextTransfers<T, Exec> {
         parts_->finish(out_, lse_);
         return;
       case distributed::Strategy::all_to_all:
+      case distributed::Strategy::two_level:
         return run_heads();
       default:
-        return run_ring();
+        this->pack_pairs(k_, v_, blocks_[0].data);
+        run_ring();
+        failure_.rethrow();
+        parts_->finish(out_, lse_);
     }
   }
 
  private:
   void add_all(AnyTensor const& k, AnyTensor const& v) {
-    parts_->add_block(whole_kv_.pieces(0), k, v, [] {});
+    parts_->add_block(this->groups_.kv.pieces(0), k, v, [] {});
   }
 
-  void prepare_ring() {
+  void get_blocks(int number) {
     for (int b = 0; b < 2; ++b)
-      blocks_[b] = this->message(b, this->pair_bytes(shards_.kv.max_rows()));
-    for (int step = 0; step < comm_.size(); ++step)
-      add_block(distributed::ring_step(comm_.rank(), comm_.size(), step).block, nullptr, [] {});
+      blocks_[b] = this->message(number + b, this->pair_bytes(this->groups_.kv.max_rows()));
+  }
+  void prepare_ring() {
+    if (!this->deals_heads()) get_blocks(0);
+    for (int step = 0; step < this->groups(); ++step)
+      add_block(distributed::ring_step(this->group(), this->groups(), step).block, nullptr, [] {});
   }
 
   template <class Between>
   void add_block(int owner, void* data, Between const& between) {
-    AnyTensor const pairs = this->pairs_at(data, shards_.kv.rows(owner));
-    parts_->add_block(shards_.kv.pieces(owner), this->keys_of(pairs), this->values_of(pairs),
-                      between);
+    auto const& kv = this->groups_.kv;
+    AnyTensor const pairs = this->pairs_at(data, kv.rows(owner));
+    parts_->add_block(kv.pieces(owner), this->keys_of(pairs), this->values_of(pairs), between);
   }
 
+  /// Blocks of groups go round, of which this group's lies in the first buffer.
   void run_ring() {
-    int const n = comm_.size();
+    int const n = this->groups();
+    auto const& kv = this->groups_.kv;
     QueueRef const queue(exec_);
     auto& transport = comm_.transport();
-    this->pack_pairs(k_, v_, blocks_[0].data);
-    blocks_[0].to_wire(exec_, this->pair_bytes(shards_.kv.rows(comm_.rank())));
+    blocks_[0].to_wire(exec_, this->pair_bytes(kv.rows(this->group())));
     for (int step = 0; step < n; ++step) {
-      auto const s = distributed::ring_step(comm_.rank(), n, step);
+      auto const s = distributed::ring_step(this->group(), n, step);
       MessageBuffer<Exec> const &here = blocks_[step % 2], &next = blocks_[(step + 1) % 2];
-      std::int64_t const rows_next = shards_.kv.rows((s.block - 1 + n) % n);
+      std::int64_t const rows_next = kv.rows((s.block - 1 + n) % n);
       if (s.transfers)
         transport.start(queue, Base::block_slot, "attikos::distributed::attention: a block is free",
-                        width_ * Base::element, {s.from, next.wire, this->pair_count(rows_next)},
-                        {s.to, here.wire, this->pair_count(shards_.kv.rows(s.block))});
+                        width_ * Base::element,
+                        {this->same_in(s.from), next.wire, this->pair_count(rows_next)},
+                        {this->same_in(s.to), here.wire, this->pair_count(kv.rows(s.block))});
       failure_.unless_failed(
           [&] { add_block(s.block, here.data, [&] { transport.progress(Base::block_slot); }); });
       if (s.transfers) {
@@ -118,18 +128,25 @@ class ContextCall : private ContextTransfers<T, Exec> {
         next.from_wire(exec_, this->pair_bytes(rows_next));
       }
     }
-    failure_.rethrow();
-    parts_->finish(out_, lse_);
   }
 
   void prepare_heads() {
     own_heads_ = this->problem_of_heads();
-    whole_q_ = shards_.q.whole();
-    parts_.emplace(operation_, exec_, comm_, own_heads_, whole_q_, whole_kv_, 0,
-                   this->own_head_runs());
+    parts_.emplace(operation_, exec_, comm_, own_heads_, this->groups_.q, this->groups_.kv,
+                   this->group(), this->own_head_runs());
     q_by_heads_ = this->exchange_of(0, false, problem_.head_dim, problem_.type);
-    k_by_heads_ = this->exchange_of(1, true, problem_.head_dim, problem_.type);
-    v_by_heads_ = this->exchange_of(2, true, problem_.head_dim_v, problem_.type);
+    AnyTensor keys, values;
+    bool const blocks = this->groups() > 1;  // that go on from here
+    if (blocks) {
+      this->heads_kv_ = own_heads_.heads_kv;
+      get_blocks(10);
+      AnyTensor const pairs = this->pairs_at(blocks_[0].data, this->groups_.kv.rows(this->group()));
+      keys = this->keys_of(pairs), values = this->values_of(pairs);
+    }
+    k_by_heads_ =
+        this->exchange_of(1, true, problem_.head_dim, problem_.type, blocks ? &keys : nullptr);
+    v_by_heads_ =
+        this->exchange_of(2, true, problem_.head_dim_v, problem_.type, blocks ? &values : nullptr);
     out_by_heads_ = this->exchange_of(3, false, problem_.head_dim_v, problem_.type);
     lse_by_heads_ = this->exchange_of(4, false, 1, dtype_of<Acc>);
     parts_->set_queries(q_by_heads_.ordered);
@@ -139,10 +156,12 @@ class ContextCall : private ContextTransfers<T, Exec> {
     this->template to_heads<T>(q_by_heads_, q_);
     this->template to_heads<T>(k_by_heads_, k_);
     this->template to_heads<T>(v_by_heads_, v_);
-    failure_.unless_failed([&] {
-      add_all(k_by_heads_.ordered, v_by_heads_.ordered);
-      parts_->finish(out_by_heads_.ordered, as_lse(lse_by_heads_.ordered));
-    });
+    if (this->groups() > 1)
+      run_ring();
+    else
+      failure_.unless_failed([&] { add_all(k_by_heads_.ordered, v_by_heads_.ordered); });
+    failure_.unless_failed(
+        [&] { parts_->finish(out_by_heads_.ordered, as_lse(lse_by_heads_.ordered)); });
     this->template to_rows<T>(out_by_heads_, out_, [&](AnyTensor const& part, AnyTensor const& to) {
       copy_rows<T, T>(exec_, operation_, part, to);
     });
@@ -156,9 +175,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
   }
 
   AnyTensor q_, k_, v_, out_, lse_;
-  distributed::Strategy strategy_ = distributed::Strategy::ring;
   ContextProblem own_heads_;
-  Shards whole_q_, whole_kv_;
   std::optional<ContextParts<T, Exec>> parts_;
   MessageBuffer<Exec> blocks_[2];
   HeadExchange<Exec> q_by_heads_, k_by_heads_, v_by_heads_, out_by_heads_, lse_by_heads_;

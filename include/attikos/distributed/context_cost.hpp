@@ -154,7 +154,50 @@ inline ContextPlan plan_context(ContextExtents const& e, Shards const& q, Shards
   heads.exposed = heads.transfer;
   heads.buffers = 4 * moved + part * n * state;
 
-  ContextPlan plan{options.strategy, {ring, gather, heads}};
+  // all_to_all among the ranks of a node, and a ring between nodes.
+  int const per_node = machine.ranks_per_node;
+  StrategyCost two_level{Strategy::two_level, true, ""};
+  if (per_node <= 1)
+    two_level.why_not = "a node has one rank";
+  else if (n <= per_node)
+    two_level.why_not = "the ranks are on one node, where it is all_to_all";
+  else if (n % per_node != 0)
+    two_level.why_not = "the last node is not full";
+  else if (e.heads_q < per_node)
+    two_level.why_not =
+        "there are fewer query heads (" + std::to_string(e.heads_q) + ") than ranks of a node";
+  two_level.possible = two_level.why_not.empty();
+  if (two_level.possible) {
+    Shards const queries = q.joined(per_node), keys = kv.joined(per_node);
+    int const nodes = n / per_node;
+    double const q_share = std::ceil(number(e.heads_q) / per_node) / number(e.heads_q);
+    double const kv_share = std::max(q_share, 1.0 / number(std::max<std::int64_t>(e.heads_kv, 1)));
+    double const node_block = number(keys.max_rows()) * kv_share * kv_row;
+    for (int step = 0; step < nodes; ++step) {
+      double pairs = 0;
+      for (int node = 0; node < nodes; node += std::max(1, nodes / 16))
+        pairs = std::max(pairs, visible_pairs(queries.pieces(node),
+                                              keys.pieces(ring_step(node, nodes, step).block),
+                                              visible, q, kv, options.causal_alignment));
+      double const compute = seconds_of(q_share * pairs);
+      double const transfer =
+          step + 1 < nodes ? machine.latency + node_block / machine.bandwidth : 0;
+      two_level.compute += compute;
+      two_level.transfer += transfer;
+      two_level.exposed += std::max(0.0, transfer - compute);
+    }
+    double const latency = machine.node_latency > 0 ? machine.node_latency : machine.latency;
+    double const bandwidth =
+        machine.node_bandwidth > 0 ? machine.node_bandwidth : machine.bandwidth;
+    double const dealt = q_share * number(queries.max_rows()) * q_row + node_block;
+    double const exchange =
+        4 * latency * per_node + dealt / bandwidth + 2 * dealt / machine.copy_bandwidth;
+    two_level.transfer += exchange;
+    two_level.exposed += exchange;
+    two_level.buffers = 4 * dealt + 2 * node_block + 2 * q_share * per_node * state;
+  }
+
+  ContextPlan plan{options.strategy, {ring, gather, heads, two_level}};
   if (options.strategy == Strategy::automatic) {
     plan.strategy = Strategy::ring;
     double least = ring.seconds();

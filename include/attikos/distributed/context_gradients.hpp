@@ -121,11 +121,11 @@ class GradientCall : private ContextTransfers<T, Exec> {
   using Base::operation_;
   using Base::problem_;
   using Base::shards_;
+  using Base::strategy_;
   using Base::width_;
 
  public:
   using typename Base::Acc;
-  using typename Base::Shards;
   using typename Base::Space;
   static constexpr char const* operation = "distributed::attention_backward";
   /// Hosts, whose kernels compute 16-bit tensors in float anyway, are given float, so that what
@@ -148,13 +148,13 @@ class GradientCall : private ContextTransfers<T, Exec> {
 
   void prepare(distributed::Strategy strategy) {
     strategy_ = strategy;
-    whole_kv_ = shards_.kv.whole();
-    ContextProblem const& p = problem_;
-    std::int64_t const q_rows = shards_.q.rows(comm_.rank());
-    if (strategy == distributed::Strategy::all_to_all) {
+    this->form_groups(strategy);
+    if (this->deals_heads()) {
       prepare_heads();
       return;
     }
+    ContextProblem const& p = problem_;
+    std::int64_t const q_rows = shards_.q.rows(comm_.rank());
     message_rows(operation_, shards_.kv.total() * p.batch * p.heads_kv);
     parts_.emplace(operation_, exec_, p, shards_.q, shards_.kv, comm_.rank(),
                    std::vector<HeadRun>{{0, p.heads_q, 0, p.heads_kv}});
@@ -164,19 +164,14 @@ class GradientCall : private ContextTransfers<T, Exec> {
     work_out_ = work(11, out_);
     work_dout_ = work(12, dout_);
     parts_->set_queries(work_q_, work_out_, lse_, work_dout_, sum_q_);
-    bool const ring = strategy == distributed::Strategy::ring;
-    std::int64_t const rows = ring ? shards_.kv.max_rows() : shards_.kv.total();
+    std::int64_t const rows = this->groups_.kv.max_rows();
     parts_->set_partial(this->plain(13, partial_bytes(p, q_rows, rows)));
-    if constexpr (!std::is_same_v<T, W>)
-      work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
-    if (ring) {
-      for (int b = 0; b < 2; ++b) {
-        blocks_[b] = this->message(b, this->pair_bytes(rows));
-        sums_[b] = this->message(2 + b, this->pair_bytes(rows, acc));
-      }
-      mine_ = this->plain(15, this->pair_bytes(rows, acc));
-      for (int r = 0; r < comm_.size(); ++r) add_block(r, nullptr, nullptr, true, [] {});
+    if (strategy == distributed::Strategy::ring) {
+      get_blocks(0);
+      prepare_ring();
     } else {
+      if constexpr (!std::is_same_v<T, W>)
+        work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
       this->prepare_gather();
       mine_ = this->plain(15, this->pair_bytes(rows, acc));
       sums_[0] = this->message(2, this->pair_bytes(rows, acc));
@@ -191,9 +186,14 @@ class GradientCall : private ContextTransfers<T, Exec> {
       case distributed::Strategy::all_gather:
         return run_gather();
       case distributed::Strategy::all_to_all:
+      case distributed::Strategy::two_level:
         return run_heads();
       default:
-        return run_ring();
+        this->pack_pairs(k_, v_, blocks_[0].data);
+        begin();
+        run_ring();
+        failure_.throw_if_one_failed(operation_, comm_);
+        write(home_);
     }
   }
 
@@ -236,45 +236,64 @@ class GradientCall : private ContextTransfers<T, Exec> {
     return x;
   }
 
-  void begin() {
+  void begin() { convert_queries(q_, out_, dout_); }
+  void convert_queries(AnyTensor const& q, AnyTensor const& out, AnyTensor const& dout) {
     clear(sum_q_);
-    convert(q_, work_q_);
-    convert(out_, work_out_);
-    convert(dout_, work_dout_);
+    convert(q, work_q_);
+    convert(out, work_out_);
+    convert(dout, work_dout_);
+  }
+
+  /// Memory of blocks that go round, and of their sums. \param number of the first message
+  void get_blocks(int number) {
+    std::int64_t const rows = this->groups_.kv.max_rows();
+    for (int b = 0; b < 2; ++b) {
+      blocks_[b] = this->message(number + b, this->pair_bytes(rows));
+      sums_[b] = this->message(number + 2 + b, this->pair_bytes(rows, acc));
+    }
+    mine_ = this->plain(15, this->pair_bytes(rows, acc));
+    if constexpr (!std::is_same_v<T, W>)
+      work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
+  }
+  void prepare_ring() {
+    for (int block = 0; block < this->groups(); ++block)
+      add_block(block, nullptr, nullptr, true, [] {});
   }
 
   template <class Between>
   void add_block(int owner, void* data, void* gradients, bool dry, Between const& between) {
-    std::int64_t const rows = shards_.kv.rows(owner);
+    auto const& kv = this->groups_.kv;
+    std::int64_t const rows = kv.rows(owner);
     AnyTensor const pairs = this->pairs_at(data, rows), x = work_pairs(pairs);
     AnyTensor const g = gradients_at(gradients, rows);
     if (!dry) {
       clear(g);
       convert(pairs, x);
     }
-    parts_->add_block(shards_.kv.pieces(owner), this->keys_of(x), this->values_of(x),
-                      this->keys_of(g), this->values_of(g), dry, between);
+    parts_->add_block(kv.pieces(owner), this->keys_of(x), this->values_of(x), this->keys_of(g),
+                      this->values_of(g), dry, between);
   }
 
-  /// Sums of a block travel one step behind the block: a rank adds what its queries give, and the
-  /// last one has gone all the way round.
+  /// Blocks of groups go round, of which this group's lies in the first buffer. Sums of a block
+  /// travel one step behind the block: a rank adds what its queries give, and the last one has gone
+  /// all the way round, to home_.
   void run_ring() {
-    int const n = comm_.size(), me = comm_.rank();
+    int const n = this->groups(), me = this->group();
+    auto const& kv = this->groups_.kv;
     QueueRef const queue(exec_);
     auto& transport = comm_.transport();
-    this->pack_pairs(k_, v_, blocks_[0].data);
-    blocks_[0].to_wire(exec_, this->pair_bytes(shards_.kv.rows(me)));
-    begin();
+    blocks_[0].to_wire(exec_, this->pair_bytes(kv.rows(me)));
     for (int step = 0; step < n; ++step) {
       auto const s = distributed::ring_step(me, n, step);
       int const here = step % 2, next = 1 - here;
-      std::int64_t const rows = shards_.kv.rows(s.block);
-      std::int64_t const rows_next = shards_.kv.rows((s.block - 1 + n) % n);
+      int const from = this->same_in(s.from), to = this->same_in(s.to);
+      std::int64_t const rows = kv.rows(s.block);
+      std::int64_t const rows_next = kv.rows((s.block - 1 + n) % n);
       if (s.transfers)
         transport.start(
             queue, Base::block_slot, "attikos::distributed::attention_backward: a block is free",
-            width_ * Base::element, {s.from, blocks_[next].wire, this->pair_count(rows_next)},
-            {s.to, blocks_[here].wire, this->pair_count(rows)});
+            width_ * Base::element, {from, blocks_[next].wire, this->pair_count(rows_next)},
+            {to, blocks_[here].wire, this->pair_count(rows)});
       void* const sums = sums_[here].data;
       failure_.unless_failed([&] {
         add_block(s.block, blocks_[here].data, step == 0 ? sums : mine_, false,
@@ -290,8 +309,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
         sums_[here].to_wire(exec_, this->pair_bytes(rows, acc));
         transport.start(queue, Base::sum_slot + here,
                         "attikos::distributed::attention_backward: sums of a block are there",
-                        width_ * acc, {s.from, sums_[next].wire, this->pair_count(rows_next)},
-                        {s.to, sums_[here].wire, this->pair_count(rows)});
+                        width_ * acc, {from, sums_[next].wire, this->pair_count(rows_next)},
+                        {to, sums_[here].wire, this->pair_count(rows)});
       }
       if (s.transfers) {
         transport.finish(queue, Base::block_slot);
@@ -299,13 +318,12 @@ class GradientCall : private ContextTransfers<T, Exec> {
       }
     }
     MessageBuffer<Exec> const& home = sums_[n > 1 ? n % 2 : 0];
-    std::int64_t const own = shards_.kv.rows(me);
+    std::int64_t const own = kv.rows(me);
     if (n > 1) {
       transport.finish(queue, Base::sum_slot + (n - 1) % 2);
       home.from_wire(exec_, this->pair_bytes(own, acc));
     }
-    failure_.throw_if_one_failed(operation_, comm_);
-    write(gradients_at(home.data, own));
+    home_ = gradients_at(home.data, own);
   }
 
   void write(AnyTensor const& sums) {
@@ -321,8 +339,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
       clear(g);
       convert(this->ordered_pairs_, x);
     }
-    parts_->add_block(whole_kv_.pieces(0), this->keys_of(x), this->values_of(x), this->keys_of(g),
-                      this->values_of(g), dry, [] {});
+    parts_->add_block(this->groups_.kv.pieces(0), this->keys_of(x), this->values_of(x),
+                      this->keys_of(g), this->values_of(g), dry, [] {});
   }
 
   void run_gather() {
@@ -359,34 +377,54 @@ class GradientCall : private ContextTransfers<T, Exec> {
 
   void prepare_heads() {
     own_heads_ = this->problem_of_heads();
-    whole_q_ = shards_.q.whole();
     ContextProblem const& p = problem_;
-    parts_.emplace(operation_, exec_, own_heads_, whole_q_, whole_kv_, 0, this->own_head_runs());
+    auto const &q = this->groups_.q, &kv = this->groups_.kv;
+    int const group = this->group();
+    bool const blocks = this->groups() > 1;  // that go on from here
+    parts_.emplace(operation_, exec_, own_heads_, q, kv, group, this->own_head_runs());
+    AnyTensor keys, values, key_sums, value_sums;
+    if (blocks) {
+      this->heads_kv_ = own_heads_.heads_kv;
+      get_blocks(18);
+      AnyTensor const pairs = this->pairs_at(blocks_[0].data, kv.rows(group));
+      keys = this->keys_of(pairs), values = this->values_of(pairs);
+      // Where the ring will leave them is known then.
+      home_ = gradients_at(nullptr, kv.rows(group));
+      key_sums = this->keys_of(home_), value_sums = this->values_of(home_);
+    }
+    auto const in = [&](AnyTensor const& x) { return blocks ? &x : nullptr; };
     x_q_ = this->exchange_of(0, false, p.head_dim, p.type);
-    x_k_ = this->exchange_of(1, true, p.head_dim, p.type);
-    x_v_ = this->exchange_of(2, true, p.head_dim_v, p.type);
+    x_k_ = this->exchange_of(1, true, p.head_dim, p.type, in(keys));
+    x_v_ = this->exchange_of(2, true, p.head_dim_v, p.type, in(values));
     x_out_ = this->exchange_of(3, false, p.head_dim_v, p.type);
     x_lse_ = this->exchange_of(4, false, 1, dtype_of<Acc>);
     x_dout_ = this->exchange_of(5, false, p.head_dim_v, p.type);
     x_dq_ = this->exchange_of(6, false, p.head_dim, dtype_of<Acc>);
-    x_dk_ = this->exchange_of(7, true, p.head_dim, dtype_of<Acc>);
-    x_dv_ = this->exchange_of(8, true, p.head_dim_v, dtype_of<Acc>);
+    x_dk_ = this->exchange_of(7, true, p.head_dim, dtype_of<Acc>, in(key_sums));
+    x_dv_ = this->exchange_of(8, true, p.head_dim_v, dtype_of<Acc>, in(value_sums));
     work_q_ = work(10, x_q_.ordered);
     work_out_ = work(11, x_out_.ordered);
     work_dout_ = work(12, x_dout_.ordered);
-    work_k_ = work(14, x_k_.ordered);
-    work_v_ = work(16, x_v_.ordered);
-    parts_->set_queries(work_q_, work_out_, as_lse(x_lse_.ordered), work_dout_, x_dq_.ordered);
-    parts_->set_partial(
-        this->plain(13, partial_bytes(own_heads_, shards_.q.total(), shards_.kv.total())));
-    std::int64_t const own = shards_.kv.rows(comm_.rank());
-    mine_ = this->plain(15, this->pair_bytes(own, acc));
-    add_heads(true);
+    sum_q_ = x_dq_.ordered;
+    parts_->set_queries(work_q_, work_out_, as_lse(x_lse_.ordered), work_dout_, sum_q_);
+    parts_->set_partial(this->plain(13, partial_bytes(own_heads_, q.rows(group), kv.max_rows())));
+    // Of all heads, which this rank gets for its rows.
+    this->heads_kv_ = p.heads_kv;
+    own_sums_ = gradients_at(this->plain(9, this->pair_bytes(shards_.kv.rows(comm_.rank()), acc)),
+                             shards_.kv.rows(comm_.rank()));
+    this->heads_kv_ = own_heads_.heads_kv;
+    if (blocks) {
+      prepare_ring();
+    } else {
+      work_k_ = work(14, x_k_.ordered);
+      work_v_ = work(16, x_v_.ordered);
+      add_heads(true);
+    }
   }
 
   void add_heads(bool dry) {
-    parts_->add_block(whole_kv_.pieces(0), work_k_, work_v_, x_dk_.ordered, x_dv_.ordered, dry,
-                      [] {});
+    parts_->add_block(this->groups_.kv.pieces(0), work_k_, work_v_, x_dk_.ordered, x_dv_.ordered,
+                      dry, [] {});
   }
 
   void run_heads() {
@@ -396,40 +434,44 @@ class GradientCall : private ContextTransfers<T, Exec> {
     this->template to_heads<T>(x_out_, out_);
     this->template to_heads<Acc>(x_lse_, as_rows_of_one(lse_));
     this->template to_heads<T>(x_dout_, dout_);
-    failure_.unless_failed([&] {
-      for (auto const& [from, to] : {std::pair{x_q_.ordered, work_q_},
-                                     {x_k_.ordered, work_k_},
-                                     {x_v_.ordered, work_v_},
-                                     {x_out_.ordered, work_out_},
-                                     {x_dout_.ordered, work_dout_}})
-        convert(from, to);
-      for (auto const& x : {x_dq_.ordered, x_dk_.ordered, x_dv_.ordered}) clear(x);
-      add_heads(false);
-    });
-    AnyTensor const sums = gradients_at(mine_, shards_.kv.rows(comm_.rank()));
-    clear(sums);
+    if (this->groups() > 1) {
+      convert_queries(x_q_.ordered, x_out_.ordered, x_dout_.ordered);
+      run_ring();
+      x_dk_.ordered = this->keys_of(home_);
+      x_dv_.ordered = this->values_of(home_);
+    } else {
+      failure_.unless_failed([&] {
+        convert_queries(x_q_.ordered, x_out_.ordered, x_dout_.ordered);
+        convert(x_k_.ordered, work_k_);
+        convert(x_v_.ordered, work_v_);
+        for (auto const& x : {x_dk_.ordered, x_dv_.ordered}) clear(x);
+        add_heads(false);
+      });
+    }
+    clear(own_sums_);
     auto const add = [&](AnyTensor const& part, AnyTensor const& to) {
       copy_rows<Acc, Acc, true>(exec_, operation_, part, to);
     };
-    this->template to_rows<Acc>(x_dk_, this->keys_of(sums), add);
-    this->template to_rows<Acc>(x_dv_, this->values_of(sums), add);
+    this->template to_rows<Acc>(x_dk_, this->keys_of(own_sums_), add);
+    this->template to_rows<Acc>(x_dv_, this->values_of(own_sums_), add);
     exchange_dq();
     failure_.throw_if_one_failed(operation_, comm_);
-    for (int r = 0; r < comm_.size(); ++r)
+    this->for_each_of_group([&](int r) {
       copy_rows<Acc, T>(exec_, operation_, this->part_by_rows(x_dq_, r, dtype_of<Acc>),
                         part_of(dq_, this->head_box(x_dq_, r)));
-    copy_rows<Acc, T>(exec_, operation_, this->keys_of(sums), dk_);
-    copy_rows<Acc, T>(exec_, operation_, this->values_of(sums), dv_);
+    });
+    copy_rows<Acc, T>(exec_, operation_, this->keys_of(own_sums_), dk_);
+    copy_rows<Acc, T>(exec_, operation_, this->values_of(own_sums_), dv_);
   }
   void exchange_dq() {
     this->template to_rows<Acc>(x_dq_, dq_, [](AnyTensor const&, AnyTensor const&) {});
   }
 
   AnyTensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
-  distributed::Strategy strategy_ = distributed::Strategy::ring;
   ContextProblem own_heads_;
-  Shards whole_q_, whole_kv_;
   std::optional<GradientParts<W, Exec>> parts_;
+  AnyTensor home_;      ///< sums of a block that has gone round
+  AnyTensor own_sums_;  ///< of all heads, where heads were dealt out
   AnyTensor sum_q_, work_q_, work_out_, work_dout_, work_k_, work_v_;
   void *work_pairs_ = nullptr, *mine_ = nullptr;
   MessageBuffer<Exec> blocks_[2], sums_[2];

@@ -4,6 +4,7 @@
 /// attention and its gradients have in common.
 #pragma once
 
+#include <algorithm>
 #include <attikos/distributed/agreement.hpp>
 #include <attikos/distributed/context_parts.hpp>
 #include <exception>
@@ -43,15 +44,15 @@ inline std::vector<HeadRun> head_runs(HeadShare const& share, std::int64_t group
   return runs;
 }
 
-/// A tensor on its way between ranks that hold rows of all heads and ranks that hold all rows of
-/// some heads.
+/// A tensor on its way between ranks that hold rows of all heads and ranks of the same group that
+/// hold all of the group's rows of some heads.
 template <class Exec>
 struct HeadExchange {
   distributed::Shards const* shards = nullptr;
   bool kv = false;  ///< of key heads, which several ranks may have
   std::int64_t features = 0, element_bytes = 0;
   MessageBuffer<Exec> by_rows, by_heads;  ///< messages that hold, or go to, either
-  AnyTensor ordered;                      ///< this rank's heads, rows in the order of positions
+  AnyTensor ordered;                      ///< this rank's heads, rows in the order of the group
 };
 
 /// What a call of either operation has and does.
@@ -67,12 +68,40 @@ class ContextTransfers {
                    distributed::ContextShards const& shards, ContextProblem const& problem)
       : operation_(operation), exec_(exec), comm_(comm), shards_(shards), problem_(problem) {
     width_ = problem.head_dim + problem.head_dim_v;
+    heads_kv_ = problem.heads_kv;
   }
 
  protected:
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
   static constexpr int block_slot = 0, sum_slot = 1;  ///< of exchanges; sums have two
-  static constexpr int first_plain = 40;              ///< numbers of buffers that no message uses
+  static constexpr int first_plain = 44;              ///< numbers of buffers that no message uses
+
+  // Neighboring ranks form groups. The ranks of a group bring together the rows that they have,
+  // and blocks of a group go round between groups: groups of one rank are a ring, one group of all
+  // ranks has everything.
+  void form_groups(distributed::Strategy strategy) {
+    using distributed::Strategy;
+    group_ = strategy == Strategy::ring        ? 1
+             : strategy == Strategy::two_level ? comm_.machine().ranks_per_node
+                                               : comm_.size();
+    if (strategy == Strategy::two_level &&
+        (group_ <= 1 || group_ >= comm_.size() || comm_.size() % group_ != 0))
+      raise<UnsupportedError>(operation_,
+                              ": two_level wants several full nodes of several ranks; "
+                              "the communicator has ",
+                              comm_.size(), " ranks, and its machine ", group_, " per node");
+    groups_.q = group_ == 1 ? shards_.q : shards_.q.joined(group_);
+    groups_.kv = group_ == 1 ? shards_.kv : shards_.kv.joined(group_);
+  }
+  int group() const { return comm_.rank() / group_; }
+  int groups() const { return comm_.size() / group_; }
+  int first_of_group() const { return group() * group_; }
+  /// The rank that stands in another group where this one stands in its own.
+  int same_in(int other) const { return other * group_ + comm_.rank() % group_; }
+  bool deals_heads() const {
+    return strategy_ == distributed::Strategy::all_to_all ||
+           strategy_ == distributed::Strategy::two_level;
+  }
 
   MessageBuffer<Exec> message(int number, std::int64_t bytes) {
     return MessageBuffer<Exec>(operation_, comm_, number, bytes);
@@ -84,7 +113,7 @@ class ContextTransfers {
 
   // Keys and values in one message: each row of keys is followed by that of values.
   AnyTensor pairs_at(void* data, std::int64_t rows) const {
-    return dense_rows(data, problem_.type, problem_.batch, problem_.heads_kv, rows, width_, width_);
+    return dense_rows(data, problem_.type, problem_.batch, heads_kv_, rows, width_, width_);
   }
   AnyTensor keys_of(AnyTensor pairs) const {
     pairs.extent[3] = problem_.head_dim;
@@ -96,11 +125,9 @@ class ContextTransfers {
     pairs.extent[3] = problem_.head_dim_v;
     return pairs;
   }
-  std::int64_t pair_count(std::int64_t rows) const {
-    return rows * problem_.batch * problem_.heads_kv;
-  }
+  std::int64_t pair_count(std::int64_t rows) const { return rows * problem_.batch * heads_kv_; }
   std::int64_t pair_bytes(std::int64_t rows, std::int64_t size = element) const {
-    return rows * problem_.batch * problem_.heads_kv * width_ * size;
+    return pair_count(rows) * width_ * size;
   }
   void pack_pairs(AnyTensor const& k, AnyTensor const& v, void* data) {
     AnyTensor const pairs = pairs_at(data, shards_.kv.rows(comm_.rank()));
@@ -137,16 +164,25 @@ class ContextTransfers {
     }
   }
 
-  /// Calls f(rows of the rank, the same rows in the order of positions) for each piece of a rank.
+  /// Calls f(rows of the rank, the same rows in the order of its group) for each piece of a rank.
   template <class F>
-  static void for_each_piece(Shards const& shards, int rank, AnyTensor const& rows,
-                             AnyTensor const& all, F const& f) {
+  void for_each_piece(Shards const& shards, int rank, AnyTensor const& rows, AnyTensor const& all,
+                      F const& f) {
+    auto const& together = (&shards == &shards_.q ? groups_.q : groups_.kv).pieces(rank / group_);
+    auto of_group = together.begin();
     for (Piece const& piece : shards.pieces(rank)) {
-      std::int64_t const at = shards.offset(piece.sequence) + piece.begin;
+      // Both are ascending as a rule.
+      if (of_group == together.end() || !holds(*of_group, piece))
+        of_group = std::find_if(together.begin(), together.end(),
+                                [&](Piece const& whole) { return holds(whole, piece); });
+      std::int64_t const at = of_group->local + piece.begin - of_group->begin;
       std::int64_t const b = all.extent[0], h = all.extent[1];
       f(part_of(rows, {{0, 0, piece.local}, {b, h, piece.rows()}}),
         part_of(all, {{0, 0, at}, {b, h, piece.rows()}}));
     }
+  }
+  static bool holds(Piece const& whole, Piece const& part) {
+    return whole.sequence == part.sequence && whole.begin <= part.begin && part.end <= whole.end;
   }
   template <class E>
   void put_in_order(Shards const& shards, int rank, AnyTensor const& rows, AnyTensor const& all) {
@@ -163,38 +199,46 @@ class ContextTransfers {
   }
 
   HeadShare share_of(int rank) const {
-    return head_share(problem_.heads_q, problem_.heads_kv, rank, comm_.size());
+    return head_share(problem_.heads_q, problem_.heads_kv, rank % group_, group_);
   }
   static std::int64_t heads_of(HeadShare const& share, bool kv) {
     return kv ? share.kv_count : share.q_count;
   }
 
   /// Memory of an exchange. \param number of its first message and its plain buffer
-  HeadExchange<Exec> exchange_of(int number, bool kv, std::int64_t features, DType type) {
+  /// \param ordered where rows are to lie in the order of the group, if not in memory of its own
+  HeadExchange<Exec> exchange_of(int number, bool kv, std::int64_t features, DType type,
+                                 AnyTensor const* ordered = nullptr) {
     HeadExchange<Exec> x;
     x.shards = kv ? &shards_.kv : &shards_.q;
     x.kv = kv;
     x.features = features;
     x.element_bytes = dtype_size(type);
     std::int64_t copies = 0;
-    for (int r = 0; r < comm_.size(); ++r) copies += heads_of(share_of(r), kv);
+    for_each_of_group([&](int r) { copies += heads_of(share_of(r), kv); });
+    std::int64_t const total = (kv ? groups_.kv : groups_.q).rows(group());
     std::int64_t const heads = heads_of(share_of(comm_.rank()), kv), batch = problem_.batch;
     std::int64_t const row = features * x.element_bytes;
     std::int64_t const rows_out = batch * copies * x.shards->rows(comm_.rank());
-    std::int64_t const rows_in = batch * heads * x.shards->total();
+    std::int64_t const rows_in = batch * heads * total;
     message_rows(operation_, std::max(rows_out, rows_in));
     x.by_rows = message(2 * number, rows_out * row);
     x.by_heads = message(2 * number + 1, rows_in * row);
-    x.ordered = dense_rows(plain(number, rows_in * row), type, batch, heads, x.shards->total(),
-                           features, features);
+    x.ordered = ordered != nullptr ? *ordered
+                                   : dense_rows(plain(number, rows_in * row), type, batch, heads,
+                                                total, features, features);
     return x;
+  }
+  template <class F>
+  void for_each_of_group(F const& f) const {
+    for (int r = first_of_group(); r < first_of_group() + group_; ++r) f(r);
   }
 
   /// The parts of the two messages that this rank has with rank r, as tensors.
   AnyTensor part_by_rows(HeadExchange<Exec> const& x, int rank, DType type) const {
     std::int64_t const rows = x.shards->rows(comm_.rank());
     std::int64_t before = 0;
-    for (int r = 0; r < rank; ++r) before += heads_of(share_of(r), x.kv);
+    for (int r = first_of_group(); r < rank; ++r) before += heads_of(share_of(r), x.kv);
     return dense_rows(static_cast<char*>(x.by_rows.data) +
                           before * problem_.batch * rows * x.features * x.element_bytes,
                       type, problem_.batch, heads_of(share_of(rank), x.kv), rows, x.features,
@@ -203,7 +247,7 @@ class ContextTransfers {
   AnyTensor part_by_heads(HeadExchange<Exec> const& x, int rank, DType type) const {
     std::int64_t const heads = heads_of(share_of(comm_.rank()), x.kv);
     std::int64_t before = 0;
-    for (int r = 0; r < rank; ++r) before += x.shards->rows(r);
+    for (int r = first_of_group(); r < rank; ++r) before += x.shards->rows(r);
     return dense_rows(static_cast<char*>(x.by_heads.data) +
                           before * problem_.batch * heads * x.features * x.element_bytes,
                       type, problem_.batch, heads, x.shards->rows(rank), x.features, x.features);
@@ -220,8 +264,10 @@ class ContextTransfers {
     RowParts rows, heads;
     HeadShare const mine = share_of(comm_.rank());
     for (int r = 0; r < comm_.size(); ++r) {
-      rows.add(problem_.batch * heads_of(share_of(r), x.kv) * x.shards->rows(comm_.rank()));
-      heads.add(problem_.batch * heads_of(mine, x.kv) * x.shards->rows(r));
+      bool const here = r / group_ == group();
+      std::int64_t const own = x.shards->rows(comm_.rank());
+      rows.add(here ? problem_.batch * heads_of(share_of(r), x.kv) * own : 0);
+      heads.add(here ? problem_.batch * heads_of(mine, x.kv) * x.shards->rows(r) : 0);
     }
     auto const &from = to_heads ? x.by_rows : x.by_heads, &to = to_heads ? x.by_heads : x.by_rows;
     auto const &sent = to_heads ? rows : heads, &got = to_heads ? heads : rows;
@@ -231,32 +277,35 @@ class ContextTransfers {
     to.from_wire(exec_, got.total * row_bytes);
   }
 
-  /// This rank's rows of all heads become all rows of its heads, in x.ordered.
+  /// This rank's rows of all heads become the group's rows of its heads, in x.ordered.
   template <class E>
   void to_heads(HeadExchange<Exec> const& x, AnyTensor const& mine) {
-    for (int r = 0; r < comm_.size(); ++r)
+    for_each_of_group([&](int r) {
       copy_rows<E, E>(exec_, operation_, part_of(mine, head_box(x, r)),
                       part_by_rows(x, r, mine.type));
+    });
     exchange(x, true);
-    for (int r = 0; r < comm_.size(); ++r)
-      put_in_order<E>(*x.shards, r, part_by_heads(x, r, mine.type), x.ordered);
+    for_each_of_group(
+        [&](int r) { put_in_order<E>(*x.shards, r, part_by_heads(x, r, mine.type), x.ordered); });
   }
 
   /// The way back. `put(part, place)`: what rank r's heads have for this rank's rows, in the order
   /// of ranks; key heads come from each rank that has them.
   template <class E, class Put>
   void to_rows(HeadExchange<Exec> const& x, AnyTensor const& mine, Put const& put) {
-    for (int r = 0; r < comm_.size(); ++r)
+    for_each_of_group([&](int r) {
       take_from_order<E>(*x.shards, r, x.ordered, part_by_heads(x, r, x.ordered.type));
+    });
     exchange(x, false);
-    for (int r = 0; r < comm_.size(); ++r)
-      put(part_by_rows(x, r, x.ordered.type), part_of(mine, head_box(x, r)));
+    for_each_of_group(
+        [&](int r) { put(part_by_rows(x, r, x.ordered.type), part_of(mine, head_box(x, r))); });
   }
 
   /// The problem that a rank has of its heads.
   ContextProblem problem_of_heads() const {
     if (problem_.heads_q == 0 || problem_.heads_kv == 0)
-      raise<UnsupportedError>(operation_, ": all_to_all deals out heads, and there are none");
+      raise<UnsupportedError>(operation_, ": ", strategy_name(strategy_),
+                              " deals out heads, and there are none");
     HeadShare const mine = share_of(comm_.rank());
     ContextProblem own = problem_;
     own.heads_q = mine.q_count;
@@ -275,7 +324,11 @@ class ContextTransfers {
   distributed::Communicator& comm_;
   distributed::ContextShards const& shards_;
   ContextProblem problem_;
+  distributed::Strategy strategy_ = distributed::Strategy::ring;
+  int group_ = 1;                                          ///< ranks of a group
+  distributed::ContextShards groups_{Shards{}, Shards{}};  ///< what groups hold
   std::int64_t width_ = 0;
+  std::int64_t heads_kv_ = 0;  ///< of a block of keys and values
   MessageBuffer<Exec> own_, gathered_;
   AnyTensor ordered_pairs_;
   CallFailure failure_;

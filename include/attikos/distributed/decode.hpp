@@ -144,7 +144,7 @@ void spread_decode(Exec const& exec, distributed::Communicator& comm,
       raise<UnsupportedError>(operation,
                               ": there is one strategy, which repeats its bits from run to run; "
                               "expected strategy automatic and determinism run_to_run");
-    common_context_arguments(common, problem, *both, options.strategy);
+    common_context_arguments(common, problem, *both, options.strategy, 0);
     call.emplace(exec, comm, *both, problem, t);
     call->prepare();
   });

@@ -16,6 +16,9 @@ struct MachineModel {
   double bandwidth = 10e9;       ///< bytes a second that a rank sends, and receives, at once
   double operations = 100e9;     ///< floating-point operations a second of a rank's attention
   double copy_bandwidth = 10e9;  ///< bytes a second of a copy within a rank's memory
+  int ranks_per_node = 1;        ///< neighboring ranks that have faster links among themselves
+  double node_latency = 0;       ///< seconds a message within a node; 0: as between nodes
+  double node_bandwidth = 0;     ///< bytes a second within a node; 0: as between nodes
 };
 
 }  // namespace distributed

@@ -173,6 +173,27 @@ class Shards {
     for (std::int64_t length : lengths_) offsets.push_back(offsets.back() + length);
     return packed(offsets, 1, Placement::contiguous);
   }
+  /// What runs of `count` neighboring ranks hold together, each run as one rank, whose rows are in
+  /// the order of positions. Throws ShapeError unless the ranks make up whole runs.
+  Shards joined(int count) const {
+    if (count < 1 || ranks() % count != 0)
+      detail::raise<ShapeError>("distributed::Shards: ", ranks(), " ranks in runs of ", count,
+                                "; expected a divisor of their number");
+    Shards result;
+    result.lengths_ = lengths_;
+    for (int first = 0; first < ranks(); first += count) {
+      std::vector<Piece> all;
+      for (int r = first; r < first + count; ++r)
+        all.insert(all.end(), pieces(r).begin(), pieces(r).end());
+      std::sort(all.begin(), all.end(), [](Piece const& a, Piece const& b) {
+        return std::pair(a.sequence, a.begin) < std::pair(b.sequence, b.begin);
+      });
+      result.pieces_.emplace_back();
+      for (Piece const& piece : all) add(result.pieces_.back(), piece);
+    }
+    result.finish();
+    return result;
+  }
   /// Whether no piece begins in the middle of a block of `block` positions of its sequence.
   bool aligned_to(std::int64_t block) const {
     for (auto const& of_rank : pieces_)

@@ -66,7 +66,8 @@ struct Machine {
   /// nodes where `ranks` do not fit into one.
   MachineModel model(int ranks) const {
     Link const& link = ranks > ranks_per_node ? outside : inside;
-    return {link.latency, link.bandwidth, attention, memory_bandwidth / 2};
+    return {link.latency,   link.bandwidth, attention,       memory_bandwidth / 2,
+            ranks_per_node, inside.latency, inside.bandwidth};
   }
 };
 
