@@ -19,6 +19,7 @@ struct GradientRun : ContextRun<T> {
   using typename Base::Acc;
   Tensor<T, 4, Exec> all_out, all_dout, dout, dq, dk, dv;
   Tensor<Acc, 3, Exec> all_lse;
+  Tensor<Acc, 1, Exec> d_sinks;
 
   explicit GradientRun(ContextCase const& problem)
       : Base(problem),
@@ -28,7 +29,8 @@ struct GradientRun : ContextRun<T> {
         dq(this->q.extents(), p.layout),
         dk(this->k.extents(), p.layout),
         dv(this->v.extents(), p.layout),
-        all_lse({p.batch, p.heads_q, p.shards.q.total()}) {
+        all_lse({p.batch, p.heads_q, p.shards.q.total()}),
+        d_sinks({p.heads_q}, Layout::strided) {
     Random random(5);
     all_dout.fill_uniform(random);
     for_each_head([&](std::int64_t b, std::int64_t h, std::int64_t s) {
@@ -107,6 +109,7 @@ struct GradientRun : ContextRun<T> {
 
   void call() {
     for (auto* x : {&dq, &dk, &dv}) x->upload();
+    d_sinks.upload();
     Exec const exec;
     auto const run = [&](auto const&... extras) {
       distributed::attention_backward(
@@ -116,11 +119,18 @@ struct GradientRun : ContextRun<T> {
     };
     auto const some_lengths =
         attikos::lengths(this->lengths_q.const_view(), this->lengths_kv.const_view());
-    if (p.lengths_kv.empty())
-      run(attikos::sinks(this->sinks.const_view()));
-    else
+    auto const some_sinks = attikos::sinks(this->sinks.const_view());
+    auto const their_gradient = attikos::d_sinks(d_sinks.view());
+    if (p.sinks && !p.lengths_kv.empty())
+      run(some_sinks, their_gradient, some_lengths);
+    else if (p.sinks)
+      run(their_gradient, some_sinks);
+    else if (!p.lengths_kv.empty())
       run(some_lengths);
+    else
+      run();
     for (auto* x : {&dq, &dk, &dv}) x->download();
+    d_sinks.download();
   }
 
   /// Bounds are those of attention_backward(); every rank and piece adds a term to the sums.
@@ -135,6 +145,7 @@ struct GradientRun : ContextRun<T> {
     };
     std::vector<Sum> want_q = grid(this->all_q), want_k = grid(this->all_k),
                      want_v = grid(this->all_v);
+    std::vector<Sum> want_sinks(sz(p.heads_q));
     for_each_head([&](std::int64_t b, std::int64_t h, std::int64_t s) {
       Head const x = head(b, h, s);
       std::int64_t const g = h / (p.heads_q / p.heads_kv);
@@ -142,6 +153,10 @@ struct GradientRun : ContextRun<T> {
       reference::Matrix const bias(x.q.rows, x.k.rows);
       auto const r = reference::attention_gradients(x.model, x.q, x.k, x.v, bias, sink(h), x.out,
                                                     x.lse, x.dout);
+      for (std::int64_t i = 0; i < x.q.rows; ++i)
+        if (p.sinks && !std::isinf(x.lse[sz(i)]))
+          want_sinks[sz(h)].add(Approximate<Acc>{-1, 0} * sink_bound<Acc>(sink(h), x.lse[sz(i)]) *
+                                delta_bound<Acc>(r.delta[sz(i)], r.delta_magnitude[sz(i)], p.dv));
       for (std::int64_t i = 0; i < x.q.rows; ++i)
         for (std::int64_t j = 0; j < x.k.rows; ++j) {
           auto const& e = r.pairs(i, j);
@@ -177,6 +192,14 @@ struct GradientRun : ContextRun<T> {
     check("/dq", dq, this->all_q, p.shards.q, want_q);
     check("/dk", dk, this->all_k, p.shards.kv, want_k);
     check("/dv", dv, this->all_v, p.shards.kv, want_v);
+    if (!p.sinks) return;
+    Comparison comparison(name + "/dsinks", describe(p));
+    for (std::int64_t h = 0; h < p.heads_q; ++h) {
+      Sum sum = want_sinks[sz(h)];
+      sum.terms += ranks().size();
+      comparison.add(d_sinks.value(h), sum.value, sum.template bound<Acc>(), {h});
+    }
+    EXPECT_EQ(d_sinks.writes_outside(), 0u) << describe(p);
   }
 };
 
@@ -212,19 +235,21 @@ TEST(ContextBackward, KnowsOptions) {
                           true,
                           Layout::permuted});
   check_gradients<float>({3, 4, 2, 8, 8, zigzag(32), {.causal = true}, {20, 32, 0}, {32, 30, 7}});
+  check_gradients<float>(
+      {3, 4, 2, 8, 8, uneven(32), {.causal = true}, {20, 32, 0}, {32, 30, 7}, true});
 }
 
 TEST(ContextBackward, TakesPackedSequencesAndUnevenHeads) {
   std::vector<std::int64_t> const q{0, 3, 3, 20, 21, 40}, kv{0, 9, 20, 27, 27, 40};
   ContextShards const shards(Shards::packed(q, ranks().size()), Shards::packed(kv, ranks().size()));
-  check_gradients<float>({1, 4, 2, 8, 8, shards, {.causal = true}});
+  check_gradients<float>({1, 4, 2, 8, 8, shards, {.causal = true}, {}, {}, true});
   check_gradients<float>({1, 6, 3, 8, 8, zigzag(24), {.causal = true}});
   check_gradients<float>({1, 2, 1, 8, 8, uneven(30)});
 }
 
 TEST(ContextBackward, OtherTypes) {
-  check_gradients<bfloat16>({1, 4, 2, 8, 8, zigzag(40), {.causal = true}});
-  check_gradients<double>({1, 4, 2, 8, 8, zigzag(40), {.causal = true}});
+  check_gradients<bfloat16>({1, 4, 2, 8, 8, zigzag(40), {.causal = true}, {}, {}, true});
+  check_gradients<double>({1, 4, 2, 8, 8, zigzag(40), {.causal = true}, {}, {}, true});
 }
 
 TEST(ContextBackward, RepeatsItsBits) {

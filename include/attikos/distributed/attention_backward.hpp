@@ -11,6 +11,9 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
+template <class T>
+concept ContextGradientExtra = ContextExtra<T> || is_any_wrapper<T, DSinks>;
+
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
           class... Extras>
@@ -27,12 +30,18 @@ void context_attention_backward(Exec const& exec, distributed::Communicator& com
       exec, comm, DistributedOperation::attention_backward,
       [&](std::vector<CommonArgument>& common) {
         auto const sinks = find_extra<Sinks>(extras...);
+        auto const sink_gradients = find_extra<DSinks>(extras...);
         auto const given = find_extra<Lengths>(extras...);
         AttentionBackwardTensors const t = [&] {
-          if constexpr (is_present<decltype(sinks)>)
-            return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv, sinks);
+          auto const tensors = [&](auto const&... some) {
+            return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv, some...);
+          };
+          if constexpr (is_present<decltype(sinks)> && is_present<decltype(sink_gradients)>)
+            return tensors(sinks, sink_gradients);
+          else if constexpr (is_present<decltype(sinks)>)
+            return tensors(sinks);
           else
-            return attention_backward_tensors<Exec>(q, k, v, out, lse, dout, dq, dk, dv);
+            return tensors();
         }();
         ContextProblem unchecked;
         unchecked.options = options;
@@ -69,7 +78,8 @@ namespace distributed {
 /// \param options those of attention(), but `kernel`, which names kernels of attention_backward(),
 /// and
 ///                `determinism`, where rank_invariant is refused
-/// \param extras  lengths(q, kv), sinks(view), as for attention(); there is no gradient of sinks
+/// \param extras  lengths(q, kv), sinks(view), as for attention(); d_sinks(view): [heads_q], the
+///                gradient of sinks(), of all positions on every rank
 ///
 /// Strategies: with `ring` the sums of a block's gradients travel one step behind the block and
 /// come home with the last. `all_gather` gives every rank all keys and values, and each what all
@@ -83,7 +93,7 @@ namespace distributed {
 /// Source: H. Liu et al., "Ring Attention", arXiv:2310.01889.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, TensorLike Dout, TensorLike Dq, TensorLike Dk, TensorLike Dv,
-          ::attikos::detail::ContextExtra... Extras>
+          ::attikos::detail::ContextGradientExtra... Extras>
 void attention_backward(Exec const& exec, Communicator& comm, ContextShards const& shards,
                         Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
                         Dout const& dout, Dq const& dq, Dk const& dk, Dv const& dv,

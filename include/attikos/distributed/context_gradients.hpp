@@ -5,6 +5,7 @@
 
 #include <attikos/attention/attention_backward.hpp>
 #include <attikos/distributed/context_cost.hpp>
+#include <attikos/distributed/context_sinks.hpp>
 #include <attikos/distributed/context_transfers.hpp>
 #include <optional>
 
@@ -144,11 +145,16 @@ class GradientCall : private ContextTransfers<T, Exec> {
         dout_(t.dout.with_rank(4)),
         dq_(t.dq.with_rank(4)),
         dk_(t.dk.with_rank(4)),
-        dv_(t.dv.with_rank(4)) {}
+        dv_(t.dv.with_rank(4)),
+        d_sinks_(t.d_sinks) {}
 
   void prepare(distributed::Strategy strategy) {
     strategy_ = strategy;
     this->form_groups(strategy);
+    if (d_sinks_.given()) {
+      sink_gradients_.emplace(operation_, exec_, comm_, shards_, problem_);
+      sink_gradients_->prepare(22, Base::first_plain + 17);
+    }
     if (this->deals_heads()) {
       prepare_heads();
       return;
@@ -182,6 +188,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
   }
 
   void run() {
+    if (sink_gradients_) sink_gradients_->run(out_, dout_, lse_, d_sinks_);
     switch (strategy_) {
       case distributed::Strategy::all_gather:
         return run_gather();
@@ -467,7 +474,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
     this->template to_rows<Acc>(x_dq_, dq_, [](AnyTensor const&, AnyTensor const&) {});
   }
 
-  AnyTensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_;
+  AnyTensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_, d_sinks_;
+  std::optional<SinkGradients<T, Exec>> sink_gradients_;
   ContextProblem own_heads_;
   std::optional<GradientParts<W, Exec>> parts_;
   AnyTensor home_;      ///< sums of a block that has gone round

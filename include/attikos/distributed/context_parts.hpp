@@ -193,7 +193,7 @@ class ContextParts {
 
  private:
   using FixedTree = distributed::FixedTree;
-  static constexpr int first_buffer = 64;  // behind those of messages
+  static constexpr int first_buffer = 80;  // behind those of messages
 
   struct Unit {
     Piece piece;

@@ -74,7 +74,7 @@ class ContextTransfers {
  protected:
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
   static constexpr int block_slot = 0, sum_slot = 1;  ///< of exchanges; sums have two
-  static constexpr int first_plain = 44;              ///< numbers of buffers that no message uses
+  static constexpr int first_plain = 48;              ///< numbers of buffers that no message uses
 
   // Neighboring ranks form groups. The ranks of a group bring together the rows that they have,
   // and blocks of a group go round between groups: groups of one rank are a ring, one group of all
