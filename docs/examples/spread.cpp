@@ -5,6 +5,7 @@
 
 #include <attikos/attikos.hpp>
 #include <attikos/distributed/attention.hpp>
+#include <attikos/distributed/redistribute.hpp>
 #include <attikos/distributed/tensor_parallel.hpp>
 
 #include "common.hpp"
@@ -65,9 +66,11 @@ void attention(Space const& exec) {
   // [communicator]
   // Once, with what is known of the machine: by that the
   // strategy is chosen. gpu_aware if MPI takes pointers
-  // to memory of devices.
+  // to memory of devices. What ranks have agreed on once
+  // is not compared again.
   distributed::CommunicatorOptions options;
   options.gpu_aware = false;
+  options.agree = distributed::Agree::first_call_alike;
   options.machine.bandwidth = 12e9;
   distributed::Communicator comm(MPI_COMM_WORLD, options);
   // [communicator]
@@ -162,6 +165,53 @@ void products(Space const& exec) {
               "rows of products");
 }
 
+void matrices(Space const& exec) {
+  distributed::Communicator comm(MPI_COMM_WORLD);
+  int const rank = comm.rank(),
+            grid_columns = comm.size() % 2 == 0 ? 2 : 1;
+  using Local =
+      Kokkos::View<double**, Kokkos::LayoutLeft>;
+  // [redistribute]
+  // A matrix as ScaLAPACK has it, in blocks of 8 × 6 over
+  // a grid of ranks, each rank's part column-major; and
+  // as rows, which column_parallel_gemm() takes.
+  distributed::BlockCyclic const blocks{
+      .rows = 50,
+      .columns = 40,
+      .block_rows = 8,
+      .block_columns = 6,
+      .grid_rows = comm.size() / grid_columns,
+      .grid_columns = grid_columns,
+      .order = distributed::GridOrder::row_major};
+  auto const cyclic =
+      distributed::MatrixShards::block_cyclic(blocks);
+  auto const shards = Shards::contiguous(50, comm.size());
+  auto const by_rows =
+      distributed::MatrixShards::by_rows(shards, 40);
+
+  Local part("part", cyclic.rows(rank),
+             cyclic.columns(rank));
+  Matrix rows("rows", by_rows.rows(rank), 40);
+  for (auto const& r : cyclic.row_runs(rank))
+    for (auto const& c : cyclic.column_runs(rank))
+      for (auto i = r.begin; i < r.end; ++i)
+        for (auto j = c.begin; j < c.end; ++j)
+          part(r.local + i - r.begin,
+               c.local + j - c.begin) =
+              double(100 * i + j);
+  distributed::redistribute(exec, comm, cyclic, part,
+                            by_rows, rows);
+  // [redistribute]
+  exec.fence();
+  bool same = true;
+  for (auto const& r : by_rows.row_runs(rank))
+    for (auto i = r.begin; i < r.end; ++i)
+      for (int j = 0; j < 40; ++j)
+        same = same && rows(r.local + i - r.begin, j) ==
+                           double(100 * i + j);
+  expect(same, "rows of a matrix in blocks");
+}
+
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
@@ -169,6 +219,7 @@ int main(int argc, char** argv) {
     Space const exec;
     attention(exec);
     products(exec);
+    matrices(exec);
     std::printf("all parts ran\n");
   }
   MPI_Finalize();

@@ -84,6 +84,8 @@ namespace distributed {
 /// on, and needs memory for two blocks of the largest rank. With a causal mask Placement::zigzag
 /// gives all ranks the same work. `all_gather` gives every rank all keys and values. `all_to_all`
 /// deals out heads instead of positions, key heads to as many ranks as their query heads are on.
+/// `two_level` does so among the ranks of a node, comm.machine().ranks_per_node of them, and sends
+/// blocks of a node's rows around between nodes; it wants several full nodes of several ranks.
 /// `automatic` takes what plan_context() expects to be done first with comm.machine(). Over MPI
 /// memory of devices goes through pinned memory of the host unless the communicator was told that
 /// MPI is aware of devices.

@@ -83,9 +83,9 @@ namespace distributed {
 ///
 /// Strategies: with `ring` the sums of a block's gradients travel one step behind the block and
 /// come home with the last. `all_gather` gives every rank all keys and values, and each what all
-/// have for its rows. `all_to_all` deals out heads. Sums in float (double for double), in an order
-/// that follows from ranks and shards alone: the same bits on every run. On a device 16-bit
-/// gradients of products are rounded before they are added.
+/// have for its rows. `all_to_all` deals out heads, `two_level` among the ranks of a node. Sums in
+/// float (double for double), in an order that follows from ranks and shards alone: the same bits
+/// on every run. On a device 16-bit gradients of products are rounded before they are added.
 ///
 /// Types, asynchrony, memory and errors are those of attention(); a rank that fails after the first
 /// message makes all throw at the end of the call.
