@@ -30,4 +30,4 @@ attikos_add_nccl_test(nccl_communicator SOURCES test_communicator.cpp test_nccl_
 attikos_add_nccl_test(nccl_spread_decode SOURCES test_spread_decode.cpp)
 attikos_add_nccl_test(nccl_context_types SOURCES test_context_types.cpp test_plan_memory.cpp)
 attikos_add_nccl_test(nccl_context_backward SOURCES test_context_backward.cpp)
-attikos_add_nccl_test(nccl_tensor_parallel SOURCES test_tensor_parallel.cpp)
+attikos_add_nccl_test(nccl_tensor_parallel SOURCES test_tensor_parallel.cpp test_redistribute.cpp)
