@@ -114,7 +114,7 @@ TEST(SpreadDecode, SaysWhatItDoesNotTake) {
   for (DecodeOptions const& options :
        {DecodeOptions{.causal = true}, DecodeOptions{.window_left = 3}})
     EXPECT_THROW(distributed::decode(exec, ranks(), two.const_view(), run.k.const_view(),
-                                     run.v.const_view(), out.view(), none, options),
+                                     run.v.const_view(), out.view(), options),
                  UnsupportedError);
 }
 

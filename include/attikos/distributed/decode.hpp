@@ -338,15 +338,20 @@ void decode(Exec const& exec, Communicator& comm, Shards const& shards, Q const&
 ///
 /// Everything else as above.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
-          ::attikos::detail::TensorOrNone Lse, ::attikos::detail::JoinedDecodeExtra... Extras>
+          TensorLike Lse, ::attikos::detail::JoinedDecodeExtra... Extras>
 void decode(Exec const& exec, Communicator& comm, Q const& q, K const& k, V const& v,
             Out const& out, Lse const& lse, DecodeOptions const& options = {},
             Extras const&... extras) {
-  if constexpr (::attikos::detail::is_present<Lse>)
-    ::attikos::detail::joined_decode(exec, comm, q, k, v, out, lse, options, extras...);
-  else
-    ::attikos::detail::joined_decode(exec, comm, q, k, v, out, ::attikos::detail::Absent{}, options,
-                                     extras...);
+  ::attikos::detail::joined_decode(exec, comm, q, k, v, out, lse, options, extras...);
+}
+
+/// The same without the log-sum-exp.
+template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
+          ::attikos::detail::JoinedDecodeExtra... Extras>
+void decode(Exec const& exec, Communicator& comm, Q const& q, K const& k, V const& v,
+            Out const& out, DecodeOptions const& options = {}, Extras const&... extras) {
+  ::attikos::detail::joined_decode(exec, comm, q, k, v, out, ::attikos::detail::Absent{}, options,
+                                   extras...);
 }
 
 }  // namespace distributed

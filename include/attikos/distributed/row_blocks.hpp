@@ -110,11 +110,11 @@ class RowExchange {
     int const source = (2 * me - target + n) % n;
     std::int64_t const rows = shards_.rows(target), own = shards_.rows(me);
     partial_[turn_].to_wire(exec_, rows * columns_ * acc);
-    comm_.transport().start(
-        QueueRef(exec_), sum_slot + turn_, "attikos::distributed: a partial result is there",
-        columns_ * acc,
-        {source, static_cast<char*>(all_.wire) + own * source * columns_ * acc, own},
-        {target, partial_[turn_].wire, rows});
+    RankRows const from{source, static_cast<char*>(all_.wire) + own * source * columns_ * acc, own};
+    RankRows const to{target, partial_[turn_].wire, rows};
+    comm_.transport().start(QueueRef(exec_), sum_slot + turn_,
+                            "attikos::distributed: a partial result is there", columns_ * acc, from,
+                            to);
     turn_ = 1 - turn_;
   }
   /// Adds what has come, in the order of ranks, and rounds it once.
