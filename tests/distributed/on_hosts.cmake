@@ -63,6 +63,13 @@ attikos_add_distributed_test(test_tensor_parallel SOURCES test_tensor_parallel.c
 attikos_add_distributed_test(test_nccl_transport SOURCES test_nccl_transport.cpp TRANSPORTS nccl)
 target_include_directories(test_nccl_transport PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}/nccl_on_hosts")
 
+# A rank that is killed somewhere in the middle.
+find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)
+add_test(NAME distributed.lost_rank COMMAND Python3::Interpreter "${CMAKE_CURRENT_SOURCE_DIR}/lost_rank.py" 3 30
+  ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3 ${MPIEXEC_PREFLAGS} $<TARGET_FILE:test_context_attention>)
+set_tests_properties(distributed.lost_rank PROPERTIES LABELS distributed TIMEOUT 3600 PROCESSORS 2
+  ENVIRONMENT "${attikos_environment}")
+
 # What the reference's page of several devices shows.
 add_executable(docs_spread "${PROJECT_SOURCE_DIR}/docs/examples/spread.cpp")
 target_link_libraries(docs_spread PRIVATE Attikos::mpi attikos_development_flags attikos_quickest_to_compile)
