@@ -20,10 +20,10 @@ class CommunicatorOptions : public testing::Test {
   /// All ranks go on together, on a communicator of their own.
   template <class F>
   void with(distributed::CommunicatorOptions const& options, F const& f) {
-    auto const own = make_ranks(options);
-    auto* const before = std::exchange(current_ranks(), own.get());
-    f();
-    current_ranks() = before;
+    {
+      OtherRanks const others(options);
+      f();
+    }
     wait_for_all_ranks();
   }
 };

@@ -30,10 +30,10 @@ class NcclOnGpus : public testing::Test {
 
   template <class F>
   void with(distributed::CommunicatorOptions const& options, F const& f) {
-    auto const own = make_ranks(options);
-    auto* const before = std::exchange(current_ranks(), own.get());
-    f();
-    current_ranks() = before;
+    {
+      OtherRanks const others(options);
+      f();
+    }
     wait_for_all_ranks();
   }
   static void call(Exec const& exec, ContextRun<float>& run) {
