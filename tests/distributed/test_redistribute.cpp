@@ -107,6 +107,8 @@ void check_ways(std::int64_t rows, std::int64_t columns) {
   for (Way const& from : all) {
     auto const a = held<T>(from, layouts[turn++ % 4]);
     for (Way const& to : all) {
+      // With many ranks there are many grids: each to and from rows.
+      if (ranks().size() > 3 && &from != &all[0] && &to != &all[0]) continue;
       int const rank = ranks().rank();
       Matrix<T> b({to.shards.rows(rank), to.shards.columns(rank)}, layouts[turn++ % 4]);
       distributed::redistribute(Exec(), ranks(), from.shards, a.const_view(), to.shards, b.view());
