@@ -451,7 +451,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
         convert_queries(x_q_.ordered, x_out_.ordered, x_dout_.ordered);
         convert(x_k_.ordered, work_k_);
         convert(x_v_.ordered, work_v_);
-        for (auto const& x : {x_dk_.ordered, x_dv_.ordered}) clear(x);
+        clear(x_dk_.ordered);
+        clear(x_dv_.ordered);
         add_heads(false);
       });
     }
