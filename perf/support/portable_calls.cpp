@@ -84,12 +84,16 @@ extern "C" int attikos_perf_portable_attention(char const* type, void* const* te
           attention(exec, at(in, 0, of_q), at(in, 1, of_k), at(in, 2, of_k), at(to, 3, of_q), sums,
                     options, extras...);
       };
-      if (functor == 32)
-        run(score(Distance<int>{}));
-      else if (functor != 0)
-        run(score(Distance<std::int64_t>{}));
-      else
+      if (functor == 0) {
         run();
+      } else if constexpr (std::is_same_v<T, float> || std::is_same_v<T, bfloat16>) {
+        if (functor == 32)
+          run(score(Distance<int>{}));
+        else
+          run(score(Distance<std::int64_t>{}));
+      } else {
+        detail::raise<UnsupportedError>("a functor of ", type, "; expected float32 or bfloat16");
+      }
     });
   });
 }
