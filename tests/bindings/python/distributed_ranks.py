@@ -23,8 +23,17 @@ from attikos import distributed
 from attikos.distributed import Shards, _calls, _strategies
 from distributed_cases import CASES, case, numpy_itself, random
 
-STRATEGIES = _strategies.STRATEGIES
 NAN = float("nan")
+
+
+def strategies(ranks):
+    """Those that a number of ranks allows, where nodes have two."""
+    has_nodes = ranks.size > 2 and ranks.size % 2 == 0
+    return [x for x in _strategies.STRATEGIES if x != "two_level" or has_nodes]
+
+
+def by(strategy):
+    return {"strategy": strategy, **({"ranks_per_node": 2} if strategy == "two_level" else {})}
 
 
 def mask_of(shards_q, shards_kv, causal=False, window=(-1, -1), top_left=False):
@@ -76,7 +85,7 @@ def check_forward(ranks, dtype, heads, both, options, strategy, what, batch=2):
     )
     arguments = [rows_of(x, s, ranks.rank) for x, s in ((q, of_q), (k, of_kv), (v, of_kv))]
     out, lse = distributed.attention(
-        *(ranks.make(x) for x in arguments), both, ranks.group, strategy=strategy, return_lse=True, **options
+        *(ranks.make(x) for x in arguments), both, ranks.group, **by(strategy), return_lse=True, **options
     )
     keep = mask_of(of_q, of_kv, **{x: y for x, y in options.items() if x in ("causal", "window", "top_left")})
     numbers = {x: y for x, y in options.items() if x in ("scale", "softcap")}
@@ -94,7 +103,7 @@ def check_forward(ranks, dtype, heads, both, options, strategy, what, batch=2):
 @case
 def forward(ranks):
     for name, both in descriptions(ranks.size).items():
-        for strategy, options in itertools.product(STRATEGIES, OPTIONS):
+        for strategy, options in itertools.product(strategies(ranks), OPTIONS):
             check_forward(ranks, np.float32, (4, 2), both, options, strategy, f"{name} {strategy} {options}")
 
 
@@ -112,7 +121,7 @@ def packed_descriptions(n):
 def forward_of_packed_calls(ranks):
     """Of one batch entry, sequences are calls together."""
     for name, both in packed_descriptions(ranks.size).items():
-        for strategy, options in itertools.product(STRATEGIES, OPTIONS):
+        for strategy, options in itertools.product(strategies(ranks), OPTIONS):
             for heads in ((4, 2), (3, 1)):
                 what = f"packed {name} {strategy} {options} {heads}"
                 check_forward(ranks, np.float32, heads, both, options, strategy, what, batch=1)
@@ -121,7 +130,7 @@ def forward_of_packed_calls(ranks):
 @case
 def forward_of_types_and_heads(ranks):
     shards = Shards.zigzag(37, ranks.size)
-    for dtype, heads, strategy in itertools.product(oracles.FLOATING, ((3, 1), (6, 2), (5, 5)), STRATEGIES):
+    for dtype, heads, strategy in itertools.product(oracles.FLOATING, ((3, 1), (6, 2), (5, 5)), strategies(ranks)):
         what = f"{np.dtype(dtype).name} {heads} {strategy}"
         check_forward(ranks, dtype, heads, shards, {"causal": True}, strategy, what)
 
@@ -139,9 +148,9 @@ def whole_comes_together(ranks):
 def bits_repeat(ranks):
     shards = Shards.zigzag(64, ranks.size)
     q, k, v = (ranks.make(rows_of(random((1, 4, 64, 16), np.float32, s), shards, ranks.rank)) for s in range(3))
-    for strategy in STRATEGIES:
+    for strategy in strategies(ranks):
         first, again = (
-            ranks.back(distributed.attention(q, k, v, shards, ranks.group, causal=True, strategy=strategy))
+            ranks.back(distributed.attention(q, k, v, shards, ranks.group, causal=True, **by(strategy)))
             for _ in range(2)
         )
         assert (first == again).all(), strategy
@@ -192,6 +201,8 @@ def arguments_of_a_rank(ranks):
     for words, kind, change in (
         ("strategy is 'round'", wrong, changed(strategy="round")),
         ("softcap is -1.0", wrong, changed(softcap=-1.0)),
+        (f"two_level of {n} ranks with ranks_per_node 0", wrong, changed(strategy="two_level")),
+        (f"with ranks_per_node {n}", wrong, changed(strategy="two_level", ranks_per_node=n)),
         ("shards is 12", wrong, changed(shards=12)),
         (f"shards of queries have {n + 1} ranks", mismatch, changed(shards=Shards.zigzag(12, n + 1))),
         ("keys of 2", mismatch, changed(shards=(Shards.zigzag(12, n), Shards.packed([0, 6, 12], n)))),
@@ -212,7 +223,7 @@ def a_rank_that_fails(ranks):
     shards = Shards.contiguous(24, ranks.size)
     q, k, v = (ranks.make(rows_of(random((1, 2, 24, 16), np.float32, s), shards, ranks.rank)) for s in range(3))
     whole = _calls.attention
-    for strategy in STRATEGIES:
+    for strategy in strategies(ranks):
         calls = []
 
         def fail(*arguments, **options):
@@ -223,7 +234,7 @@ def a_rank_that_fails(ranks):
 
         _calls.attention = fail
         try:
-            distributed.attention(q, k, v, shards, ranks.group, strategy=strategy)
+            distributed.attention(q, k, v, shards, ranks.group, **by(strategy))
             raised = False
         except attikos.ResourceError:
             raised = True
@@ -267,7 +278,7 @@ def check_gradients(ranks, dtype, heads, both, options, strategy, what, batch=2)
     mine = [
         rows_of(x, s, ranks.rank).to(ranks.device).requires_grad_() for x, s in ((q, of_q), (k, of_kv), (v, of_kv))
     ]
-    out = distributed.attention(*mine, both, ranks.group, strategy=strategy, **options)
+    out = distributed.attention(*mine, both, ranks.group, **by(strategy), **options)
     out.backward(rows_of(dout, of_q, ranks.rank).to(ranks.device))
     for name, x, s, y, z in zip("qkv", mine, (of_q, of_kv, of_kv), exact, alone):
         found = distributed.gather(x.grad, s, ranks.group)
@@ -284,17 +295,17 @@ def gradients(ranks):
     import torch
 
     for name, both in descriptions(ranks.size).items():
-        for strategy, options in itertools.product(STRATEGIES, OPTIONS[:4]):
+        for strategy, options in itertools.product(strategies(ranks), OPTIONS[:4]):
             check_gradients(ranks, torch.float32, (4, 2), both, options, strategy, f"{name} {strategy} {options}")
     for name, both in packed_descriptions(ranks.size).items():
-        for strategy, options in itertools.product(STRATEGIES, OPTIONS[:4]):
+        for strategy, options in itertools.product(strategies(ranks), OPTIONS[:4]):
             what = f"packed {name} {strategy} {options}"
             check_gradients(ranks, torch.float32, (4, 2), both, options, strategy, what, batch=1)
     for dtype, heads in itertools.product((torch.float64, torch.bfloat16, torch.float16), ((3, 1), (6, 2))):
-        for strategy in STRATEGIES:
+        for strategy in strategies(ranks):
             shards, what = Shards.zigzag(37, ranks.size), f"{dtype} {heads} {strategy}"
             check_gradients(ranks, dtype, heads, shards, {"causal": True}, strategy, what)
-    for strategy, batch in itertools.product(STRATEGIES, (1, 2)):  # a kernel by name goes another way
+    for strategy, batch in itertools.product(strategies(ranks), (1, 2)):  # a kernel by name goes another way
         options, shards = {"causal": True, "kernel": "portable"}, Shards.packed([0, 5, 23, 40], ranks.size)
         check_gradients(ranks, torch.float32, (4, 2), shards, options, strategy, f"kernel {strategy}", batch=batch)
 
@@ -310,8 +321,8 @@ def strides(ranks):
     made = [torch.from_numpy(random((2, 4, 20, 16), np.float32, s)) for s in range(3)]
     dense = [x[:, :, shards.positions(ranks.rank)].to(ranks.device) for x in made]
     swapped = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in dense]
-    for strategy in STRATEGIES:
-        a, b = (distributed.attention(*x, shards, ranks.group, strategy=strategy) for x in (dense, swapped))
+    for strategy in strategies(ranks):
+        a, b = (distributed.attention(*x, shards, ranks.group, **by(strategy)) for x in (dense, swapped))
         assert torch.equal(a, b)
 
 
@@ -327,7 +338,7 @@ def some_of_the_ranks(ranks):
     if ranks.rank == 0:
         return
     part = types.SimpleNamespace(**{**vars(ranks), "rank": ranks.rank - 1, "size": ranks.size - 1, "group": group})
-    for strategy in STRATEGIES:
+    for strategy in strategies(part):
         shards, options = Shards.zigzag(37, part.size), {"causal": True}
         check_forward(part, np.float32, (4, 2), shards, options, strategy, f"some ranks, {strategy}")
         check_gradients(part, torch.float32, (4, 2), shards, options, strategy, f"some ranks, {strategy}")

@@ -47,6 +47,20 @@ class Descriptions(unittest.TestCase):
         self.assertNotEqual(Shards.uneven([3, 5]).fingerprint, Shards.uneven([3, 5, 0]).fingerprint)
         self.assertIn("[12, 16)", repr(zigzag))
 
+    def test_ranks_of_a_node(self):
+        shards = Shards.zigzag(21, 4)
+        nodes = shards.joined(2)
+        self.assertEqual(nodes.ranks, 2)
+        for node in range(2):
+            together, inside = nodes.positions(node), shards.within(node, 2)
+            self.assertEqual(inside.total, len(together))
+            self.assertEqual(list(together), sorted(together))
+            for r in range(2):
+                self.assertEqual(list(together[inside.positions(r)]), list(shards.positions(2 * node + r)))
+        self.assertEqual(shards.joined(4).positions(0).tolist(), list(range(21)))
+        with self.assertRaisesRegex(attikos.ShapeMismatchError, "4 ranks in runs of 3; expected a divisor"):
+            shards.joined(3)
+
     def test_sent_to_other_processes(self):
         """Without what a rank keeps beside it, which may lie on its device."""
         shards = Shards.packed([0, 3, 17], 2)

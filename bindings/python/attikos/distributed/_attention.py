@@ -7,7 +7,7 @@ import math
 from typing import Any, Sequence
 
 from .. import _autograd
-from .._arguments import COMPUTE, choice, flag, real, text
+from .._arguments import COMPUTE, choice, flag, integer, real, text
 from .._arguments import window as read_window
 from .._arrays import operand_of
 from ..errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError
@@ -24,6 +24,7 @@ def attention(
     q: Any, k: Any, v: Any, shards: Shards | tuple[Shards, Shards], group: Any = None, *, scale: float | None = None,
     causal: bool = False, top_left: bool = False, window: tuple[int, int] = (-1, -1), softcap: float = 0.0,
     compute: str = "ieee", kernel: str = "", strategy: str = "ring", return_lse: bool = False, check: bool = True,
+    ranks_per_node: int = 0,
 ) -> Any:  # fmt: skip
     """attention() of sequences whose positions are spread over the ranks of a group; every rank calls it with its rows.
 
@@ -39,6 +40,8 @@ def attention(
     - "ring": blocks of keys and values go round, the next one behind this one's products; memory of two blocks
     - "all_gather": every rank gets all keys and values; one exchange, memory of all of them
     - "all_to_all": every rank gets all positions of some heads (Ulysses); key heads may be fewer than ranks
+    - "two_level": all_to_all among the ranks of a node, ranks_per_node neighbors in the order of the group, and a ring
+      of blocks of a node's rows between nodes; several full nodes of several ranks
 
     Where PyTorch records, out has a gradient, which every rank has to ask for, in the same order: ranks exchange in the
     backward pass, too. The log-sum-exp has none. Results over different keys are rounded to the type of q, joined in
@@ -54,9 +57,11 @@ def attention(
     both = tuple(shards) if type(shards) is list else shards
     call = read_alike(
         ranks, _OPERATION, check,
-        lambda: _read(ranks, q, k, v, shards, scale, causal, top_left, window, softcap, compute, kernel, strategy),
+        lambda: _read(ranks, q, k, v, shards, scale, causal, top_left, window, softcap, compute, kernel, strategy,
+                      ranks_per_node),
         lambda call: _described(call, q, k, v), _FIELDS,
-        signature_of(q, k, v, both, scale, causal, top_left, window, softcap, compute, kernel, strategy, recorded),
+        signature_of(q, k, v, both, scale, causal, top_left, window, softcap, compute, kernel, strategy, recorded,
+                     ranks_per_node),
         {"strategy": _strategies.STRATEGIES},
     ).on(ranks)  # fmt: skip
     with_lse = flag(_OPERATION, "return_lse", return_lse)
@@ -79,7 +84,7 @@ def _recorded(*arrays: Any) -> bool:
 
 def _read(
     group: TorchGroup | MpiGroup, q: Any, k: Any, v: Any, shards: Any, scale: Any, causal: Any, top_left: Any,
-    window: Any, softcap: Any, compute: Any, kernel: Any, strategy: Any,
+    window: Any, softcap: Any, compute: Any, kernel: Any, strategy: Any, ranks_per_node: Any,
 ) -> _calls.Call:  # fmt: skip
     """What this rank asks for; raises for what is wrong by itself."""
     name = _OPERATION
@@ -116,6 +121,12 @@ def _read(
             "one head_dim of q and k, and heads of q a multiple of those of k and v"
         )
     choice(name, "strategy", strategy, dict.fromkeys(_strategies.STRATEGIES, 0))
+    nodes = integer(name, "ranks_per_node", ranks_per_node)
+    if strategy == "two_level" and (nodes < 2 or group.size <= nodes or group.size % nodes):
+        raise ArgumentError(
+            f"attikos.{name}: two_level of {group.size} ranks with ranks_per_node {nodes}; expected several full nodes "
+            "of several ranks"
+        )
     choice(name, "compute", compute, COMPUTE)
     text(name, "kernel", kernel)
     left, right = read_window(name, "window", window)
@@ -131,6 +142,7 @@ def _read(
         operation=name, storage=storage, q_shards=of_q, kv_shards=of_kv, strategy=strategy,
         window=(left, right), top_left=flag(name, "top_left", top_left), scale=number, softcap=cap, compute=compute,
         kernel=kernel, heads_q=oq.shape[1], heads_kv=ok.shape[1], packs=oq.shape[0] == 1,
+        ranks_per_node=nodes if strategy == "two_level" else 1,
     )  # fmt: skip
 
 
@@ -150,7 +162,7 @@ def _described(call: _calls.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
         "batch": q.shape[0], "heads_q": call.heads_q, "heads_kv": call.heads_kv, "head_dim": q.shape[3],
         "head_dim_v": v.shape[3], "dtype": TYPES.index(operand_of(_OPERATION, "q", q).dtype.name),
         "shards of queries": call.q_shards.fingerprint, "shards of keys": call.kv_shards.fingerprint,
-        "strategy": _strategies.STRATEGIES.index(call.strategy), "window[0]": call.window[0],
+        "strategy": _strategies.STRATEGIES.index(call.strategy), "ranks_per_node": call.ranks_per_node, "window[0]": call.window[0],
         "window[1] or causal": call.window[1], "top_left": int(call.top_left), "scale": bits_of(call.scale),
         "softcap": bits_of(call.softcap), "compute": COMPUTE[call.compute], "kernel": bits_of(call.kernel),
         "requires_grad": int(_recorded(q, k, v)),
@@ -158,4 +170,4 @@ def _described(call: _calls.Call, q: Any, k: Any, v: Any) -> dict[str, int]:
 
 
 # Numbers of a rank: those of _described(), of a rank whose own arguments are wrong as well.
-_FIELDS = 17
+_FIELDS = 18

@@ -12,7 +12,7 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 from ..attention import attention, attention_backward
 from ..cache import merge_into
-from ._groups import MpiGroup, TorchGroup
+from ._groups import MpiGroup, Part, TorchGroup
 from ._plan import Plan, Rows, Step, plan_of
 from ._shards import HeadRun, Shards
 from ._storage import Pairs
@@ -66,10 +66,11 @@ class Call:
     heads_q: int
     heads_kv: int
     packs: bool  # packed calls are of one batch entry
+    ranks_per_node: int = 1
     group: Any = None
     _made: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
-    def on(self, group: TorchGroup | MpiGroup) -> Call:
+    def on(self, group: TorchGroup | MpiGroup | Part) -> Call:
         call: Call = object.__new__(Call)
         call.__dict__.update(self.__dict__)
         call.group = group

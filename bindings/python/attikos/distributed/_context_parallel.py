@@ -41,13 +41,14 @@ def gather(x: Any, shards: Shards, group: Any = None, dim: int = 2) -> Any:
 @contextlib.contextmanager
 def context_parallel(
     mesh: Any, *, buffers: Sequence[Any] | None = None, buffer_seq_dims: Sequence[int] | None = None,
-    no_restore_buffers: Any = None, strategy: str = "ring",
+    no_restore_buffers: Any = None, strategy: str = "ring", ranks_per_node: int = 0,
 ) -> Iterator[Shards]:  # fmt: skip
     """PyTorch's torch.distributed.tensor.experimental.context_parallel() with this package's attention.
 
     Inside, each of `buffers` is this rank's part of itself along its dimension of buffer_seq_dims, and
     torch.nn.functional.scaled_dot_product_attention() is distributed.attention() over `mesh`, a mesh of one dimension
     or a process group, gradients included. Afterwards buffers are what they were, but for those of no_restore_buffers.
+    strategy and ranks_per_node are those of attention().
     The context gives the Shards: zigzag, so that a causal mask leaves all ranks the same work; gather() brings results
     together. Sequences may have any length, also one that the ranks do not divide.
 
@@ -92,8 +93,9 @@ def context_parallel(
                 f"{name}: {_SDPA} of {query.shape[1]} heads over {key.shape[1]}; expected enable_gqa=True for that"
             )
         return attention(
-            query, key, value, shards, mesh, scale=scale, causal=is_causal, top_left=True, strategy=strategy
-        )
+            query, key, value, shards, mesh, scale=scale, causal=is_causal, top_left=True, strategy=strategy,
+            ranks_per_node=ranks_per_node,
+        )  # fmt: skip
 
     functional = torch.nn.functional
     before = getattr(functional, _SDPA)

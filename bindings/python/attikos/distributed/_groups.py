@@ -211,6 +211,21 @@ class MpiGroup:
             raise _in_own_words(operation, problem)
 
 
+class Part:
+    """Some ranks of a group as a group of their own, whose messages are that one's."""
+
+    def __init__(self, group: TorchGroup | MpiGroup, ranks: Sequence[int]) -> None:
+        self._group, self._ranks = group, tuple(ranks)
+        self.rank, self.size = self._ranks.index(group.rank), len(self._ranks)
+
+    def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
+        there = self._ranks
+        return self._group.begin(operation, [(there[r], x) for r, x in sends], [(there[r], x) for r, x in receives])
+
+    def finish(self, operation: str, begun: Any) -> None:
+        self._group.finish(operation, begun)
+
+
 def _size(x: Any) -> int:
     return int(x.size) if hasattr(x, "__array_interface__") else int(x.numel())
 
@@ -229,7 +244,7 @@ def group_of(group: Any) -> TorchGroup | MpiGroup:
 
 
 def exchange(
-    group: TorchGroup | MpiGroup, operation: str, sent: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]]
+    group: TorchGroup | MpiGroup | Part, operation: str, sent: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]]
 ) -> None:
     """The arrays sent[r] go to rank r, those of found[r] come from it; what is this rank's own stays untouched."""
     others = [(group.rank + i) % group.size for i in range(1, group.size)]

@@ -187,6 +187,36 @@ class Shards:
         """The same sequences on one rank."""
         return Shards.packed(self._offsets, 1, "contiguous")
 
+    def joined(self, count: int) -> Shards:
+        """What runs of `count` neighboring ranks hold together, each run as one rank, whose rows are in the order of
+        positions."""
+        if count < 1 or self.ranks % count:
+            raise ShapeMismatchError(
+                f"attikos.distributed.Shards: {self.ranks} ranks in runs of {count}; expected a divisor of their number"
+            )
+        runs = []
+        for first in range(0, self.ranks, count):
+            held: list[Piece] = []
+            everything = (x for rank in self._pieces[first : first + count] for x in rank)
+            for piece in sorted(everything, key=lambda x: (x.sequence, x.begin)):
+                _add(held, piece)
+            runs.append(held)
+        return Shards(self._lengths, runs)
+
+    def within(self, run: int, count: int) -> Shards:
+        """Where the rows of the ranks of one run lie among those that they hold together, as positions of one
+        sequence."""
+        together = self.joined(count).pieces(run)
+        ranks = []
+        for rank in self._pieces[run * count : (run + 1) * count]:
+            rows = []
+            for x in rank:
+                whole = next(w for w in together if w.sequence == x.sequence and w.begin <= x.begin and x.end <= w.end)
+                begin = whole.local + x.begin - whole.begin
+                rows.append(Piece(0, begin, begin + x.rows))
+            ranks.append(rows)
+        return Shards((sum(x.rows for x in together),), ranks)
+
     def __reduce__(self) -> Any:
         return Shards, (self._lengths, self._pieces)
 

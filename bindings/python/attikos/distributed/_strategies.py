@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Callable, Sequence, Tuple
 
 from ._calls import Backward, Call, Forward, Tasks, all_heads
-from ._groups import Failure, exchange
+from ._groups import Failure, Part, exchange
 from ._plan import places_of
-from ._shards import Heads, Shards, heads_of
+from ._shards import HeadRun, Heads, Shards, heads_of
 from ._storage import Layout, Pairs
 
 
@@ -97,16 +98,23 @@ def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failur
     return gradients
 
 
-def _ring_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
-    failure = Failure()
-    state = Forward(call, q, v.shape[-1], call.once("ring", _tasks_of_ring, call), all_heads(call))
+def _attend_round(
+    call: Call, q: Any, k: Any, v: Any, runs: Sequence[HeadRun], failure: Failure
+) -> tuple[Any, Any]:
+    state = Forward(call, q, v.shape[-1], call.once("ring", _tasks_of_ring, call), runs)
 
     def work(step: int, block: Pairs) -> None:
         state.add(step, block.first, block.second, beside_transfers=step + 1 < call.group.size)
 
     _round(call, k, v, work, failure)
-    failure.throw()
     return state.finish()
+
+
+def _ring_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    failure = Failure()
+    found = _attend_round(call, q, k, v, all_heads(call), failure)
+    failure.throw()
+    return found
 
 
 def _ring_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> tuple[Any, Any, Any]:
@@ -282,8 +290,71 @@ def _heads_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout
     return call.storage.to(dq, q.dtype), call.storage.to(dk, k.dtype), call.storage.to(dv, v.dtype)
 
 
-_FORWARD = {"ring": _ring_forward, "all_gather": _gather_forward, "all_to_all": _heads_forward}
-_BACKWARD = {"ring": _ring_backward, "all_gather": _gather_backward, "all_to_all": _heads_backward}
+# --- two_level: all_to_all among the ranks of a node, a ring between nodes ------------------------------------------
+
+
+def _inside(call: Call) -> Call:
+    """The exchange of heads: rows as the node has them together."""
+    count = call.ranks_per_node
+    node = call.group.rank // count
+    of_q, of_kv = (shards.within(node, count) for shards in (call.q_shards, call.kv_shards))
+    return dataclasses.replace(call, q_shards=of_q, kv_shards=of_kv, group=None, _made={})
+
+
+def _across(call: Call) -> Call:
+    """The ring, of this rank's heads: a node is a rank of it."""
+    count = call.ranks_per_node
+    own = heads_of(call.group.rank % count, count, call.heads_q, call.heads_kv)
+    return dataclasses.replace(
+        call, q_shards=call.q_shards.joined(count), kv_shards=call.kv_shards.joined(count),
+        heads_q=own.q.stop - own.q.start, heads_kv=own.kv.stop - own.kv.start, group=None, _made={},
+    )  # fmt: skip
+
+
+def _levels(call: Call) -> tuple[Call, Call]:
+    group, count = call.group, call.ranks_per_node
+    first, place = group.rank // count * count, group.rank % count
+    inside: Call = call.once("inside", _inside, call)
+    across: Call = call.once("across", _across, call)
+    return (
+        inside.on(Part(group, range(first, first + count))),
+        across.on(Part(group, range(place, group.size, count))),
+    )
+
+
+def _nodes_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
+    (inside, across), failure = _levels(call), Failure()
+    exchange, of_q, of_kv = _HeadExchange(inside), inside.q_shards, inside.kv_shards
+    node_q, node_k, node_v = exchange.to_heads((q, _of_q, of_q), (k, _of_kv, of_kv), (v, _of_kv, of_kv))
+    out, lse = _attend_round(across, node_q, node_k, node_v, exchange.own.runs, failure)
+    out, sums = exchange.to_rows(lse.dtype, (out, _of_q, of_q), (lse[..., None], _of_q, of_q))
+    failure.throw()
+    return call.storage.to(out, q.dtype), sums[..., 0]
+
+
+def _nodes_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> tuple[Any, Any, Any]:
+    (inside, across), failure = _levels(call), Failure()
+    exchange, of_q, of_kv = _HeadExchange(inside), inside.q_shards, inside.kv_shards
+    of_queries = [(x, _of_q, of_q) for x in (q, out, dout, lse[..., None])]
+    node_q, node_out, node_dout, node_lse, node_k, node_v = exchange.to_heads(
+        *of_queries, (k, _of_kv, of_kv), (v, _of_kv, of_kv)
+    )
+    tasks = across.once("ring", _tasks_of_ring, across)
+    state = Backward(across, node_q, node_out, node_lse[..., 0], node_dout, tasks, exchange.own.runs)
+    home = _round(
+        across, node_k, node_v, lambda step, block: state.add(step, block.first, block.second), failure, state.put
+    )
+    dq, dk, dv = exchange.to_rows(
+        state.wide, (state.dq, _of_q, of_q), (home.first, _of_kv, of_kv), (home.second, _of_kv, of_kv)
+    )
+    failure.throw()
+    return call.storage.to(dq, q.dtype), call.storage.to(dk, k.dtype), call.storage.to(dv, v.dtype)
+
+
+_FORWARD = {"ring": _ring_forward, "all_gather": _gather_forward, "all_to_all": _heads_forward,
+            "two_level": _nodes_forward}  # fmt: skip
+_BACKWARD = {"ring": _ring_backward, "all_gather": _gather_backward, "all_to_all": _heads_backward,
+             "two_level": _nodes_backward}  # fmt: skip
 STRATEGIES = tuple(_FORWARD)
 
 
