@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <attikos/distributed/communicator.hpp>
+#include <attikos/distributed/fingerprint.hpp>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
@@ -173,9 +174,10 @@ class Agreement {
     mine[0] = static_cast<std::int64_t>(failure);
     mine[1] = static_cast<std::int64_t>(operation);
     for (std::size_t i = 0; i < common.size() && i < max_common; ++i) mine[i + 2] = common[i].value;
-    std::uint64_t const fingerprint = fingerprint_of(mine);
+    Fingerprint call;
+    for (std::int64_t number : mine) call.mix(number);
     if (when == Agree::first_call_alike && failure == RankFailure::none) {
-      if (comm.agreed().count(fingerprint) != 0) return;
+      if (comm.agreed().count(call.value()) != 0) return;
       if (recording)
         raise<UnsupportedError>(
             name,
@@ -194,22 +196,13 @@ class Agreement {
       return true;
     }();
     if (alike && failure == RankFailure::none) {
-      if (when == Agree::first_call_alike) comm.agreed().insert(fingerprint);
+      if (when == Agree::first_call_alike) comm.agreed().insert(call.value());
       return;
     }
     explain_difference(comm, name, common, mine, text);
   }
 
  private:
-  static std::uint64_t fingerprint_of(std::array<std::int64_t, max_common + 2> const& numbers) {
-    std::uint64_t hash = 0xcbf29ce484222325u;
-    for (std::int64_t number : numbers) {
-      hash = (hash ^ static_cast<std::uint64_t>(number)) * 0x100000001b3u;
-      hash ^= hash >> 29;  // the product alone carries nothing down
-    }
-    return hash;
-  }
-
   /// Finds the rank, and throws on every rank.
   [[noreturn]] static void explain_difference(distributed::Communicator& comm, char const* name,
                                               std::vector<CommonArgument> const& common,

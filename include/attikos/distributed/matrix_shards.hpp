@@ -97,18 +97,14 @@ class MatrixShards {
 
   /// A number that two descriptions have in common if they are the same, and else hardly ever.
   std::int64_t fingerprint() const {
-    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over 64-bit words
-    auto const mix = [&](std::int64_t value) {
-      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
-      hash ^= hash >> 29;
-    };
-    mix(rows_), mix(columns_), mix(column_major_ ? 1 : 0);
+    detail::Fingerprint all;
+    all.mix(rows_), all.mix(columns_), all.mix(column_major_ ? 1 : 0);
     for (auto const* of_ranks : {&row_runs_, &column_runs_})
       for (auto const& runs : *of_ranks) {
-        mix(-1);
-        for (Run const& run : runs) mix(run.begin), mix(run.end), mix(run.local);
+        all.mix(-1);
+        for (Run const& run : runs) all.mix(run.begin), all.mix(run.end), all.mix(run.local);
       }
-    return static_cast<std::int64_t>(hash >> 1);
+    return all.number();
   }
   bool operator==(MatrixShards const&) const = default;
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <attikos/core/error.hpp>
+#include <attikos/distributed/fingerprint.hpp>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -205,17 +206,14 @@ class Shards {
   }
   /// A number that two descriptions have in common if they are the same, and else hardly ever.
   std::int64_t fingerprint() const {
-    std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a over 64-bit words
-    auto const mix = [&](std::int64_t value) {
-      hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x100000001b3u;
-      hash ^= hash >> 29;
-    };
-    for (std::int64_t length : lengths_) mix(length);
+    detail::Fingerprint all;
+    for (std::int64_t length : lengths_) all.mix(length);
     for (auto const& of_rank : pieces_) {
-      mix(-1);
-      for (Piece const& piece : of_rank) mix(piece.sequence), mix(piece.begin), mix(piece.end);
+      all.mix(-1);
+      for (Piece const& piece : of_rank)
+        all.mix(piece.sequence), all.mix(piece.begin), all.mix(piece.end);
     }
-    return static_cast<std::int64_t>(hash >> 1);
+    return all.number();
   }
   bool operator==(Shards const&) const = default;
 
