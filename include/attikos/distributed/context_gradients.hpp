@@ -176,10 +176,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
       get_blocks(0);
       prepare_ring();
     } else {
-      if constexpr (!std::is_same_v<T, W>)
-        work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
       this->prepare_gather();
-      mine_ = this->plain(15, this->pair_bytes(rows, acc));
+      get_sums();
       sums_[0] = this->message(2, this->pair_bytes(rows, acc));
       sums_[1] =
           this->message(3, this->pair_bytes(shards_.kv.rows(comm_.rank()) * comm_.size(), acc));
@@ -258,6 +256,11 @@ class GradientCall : private ContextTransfers<T, Exec> {
       blocks_[b] = this->message(number + b, this->pair_bytes(rows));
       sums_[b] = this->message(number + 2 + b, this->pair_bytes(rows, acc));
     }
+    get_sums();
+  }
+  /// Memory of what one block of keys comes to here, and of the block as products take it.
+  void get_sums() {
+    std::int64_t const rows = this->groups_.kv.max_rows();
     mine_ = this->plain(15, this->pair_bytes(rows, acc));
     if constexpr (!std::is_same_v<T, W>)
       work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));

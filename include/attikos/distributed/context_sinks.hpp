@@ -122,11 +122,9 @@ class SinkGradients {
       }
     sum(terms_, batch, rows, dtype_of<Acc>, own_.data, 1);
     own_.to_wire(exec_, heads * size);
-    RowParts parts;
-    for (int r = 0; r < comm_.size(); ++r) parts.add(1);
-    comm_.transport().gather_rows(QueueRef(exec_),
-                                  "attikos::distributed: gradients of sinks are there",
-                                  heads * size, own_.wire, all_.wire, parts);
+    comm_.transport().gather_rows(
+        QueueRef(exec_), "attikos::distributed: gradients of sinks are there", heads * size,
+        own_.wire, all_.wire, RowParts::one_of_each(comm_.size()));
     all_.from_wire(exec_, heads * size * comm_.size());
     sum(static_cast<Acc const*>(all_.data), comm_.size(), 1, d_sinks.type, d_sinks.output(),
         d_sinks.stride[0]);

@@ -47,11 +47,9 @@ class SpreadStates {
   void merge(AnyTensor const& out, AnyTensor const& lse, AnyTensor const& sinks) {
     std::int64_t const size = rows() * (features_ + 1);
     own_.to_wire(exec_, bytes());
-    RowParts parts;
-    for (int r = 0; r < comm_.size(); ++r) parts.add(1);
     comm_.transport().gather_rows(QueueRef(exec_),
                                   "attikos::distributed::decode: the state is there", bytes(),
-                                  own_.wire, all_.wire, parts);
+                                  own_.wire, all_.wire, RowParts::one_of_each(comm_.size()));
     all_.from_wire(exec_, bytes() * comm_.size());
     SplitStates<Acc, Acc> states{};
     states.out = ref_of<Acc const, 5>(out_at(all_.data));
@@ -281,8 +279,7 @@ namespace distributed {
 /// Attention of a few queries, which every rank has, over a cache of keys and values whose
 /// positions are spread over the ranks: what attikos::decode() computes over the whole cache.
 ///
-/// \param exec    execution space instance; over MPI it is fenced
-///                once, before states are sent
+/// \param exec    execution space instance; over MPI it is fenced once, before states are sent
 /// \param comm    communicator
 /// \param shards  which rank holds which positions of the cache
 /// \param q       [batch, heads_q, seqlen_q, d], the same on all ranks
@@ -324,17 +321,14 @@ void decode(Exec const& exec, Communicator& comm, Shards const& shards, Q const&
 /// they are does not matter, since every query sees all keys of all ranks.
 ///
 /// \param exec, comm, q, out, lse as above
-/// \param k       this rank's cache as attikos::decode() takes it: [batch, heads_kv, seqlen_max,
-/// d],
-///                paged [num_pages, heads_kv, page_size, d]
+/// \param k       this rank's cache, as attikos::decode() takes it: padded [batch, heads_kv,
+///                seqlen_max, d] or paged [num_pages, heads_kv, page_size, d]
 /// \param v       as k with dv in place of d
-/// \param options those of attikos::decode(), the same on all ranks but for `kernel` and `splits`;
-/// no
-///                window, no attention_chunk, and `causal` only with one query
-/// \param extras  lengths(none, kv): int32 [batch], positions in use of this rank's cache, 0 too,
-/// in
-///                memory of `exec`; paged(table, page_size): of this rank's pages; descale(q, k,
-///                v); sinks(view): the same on all ranks
+/// \param options those of attikos::decode(), the same on all ranks but for `kernel` and
+///                `splits`; no window, no attention_chunk, and `causal` only with one query
+/// \param extras  lengths(none, kv): int32 [batch] in memory of `exec`, positions in use of this
+///                rank's cache, 0 too; paged(table, page_size): of this rank's pages;
+///                descale(q, k, v); sinks(view): the same on all ranks
 ///
 /// Everything else as above.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,

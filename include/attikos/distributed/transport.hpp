@@ -67,6 +67,12 @@ struct RowParts {
   std::vector<int> rows, places;
   int total = 0;
 
+  /// One row of each rank.
+  static RowParts one_of_each(int ranks) {
+    RowParts parts;
+    for (int r = 0; r < ranks; ++r) parts.add(1);
+    return parts;
+  }
   void add(std::int64_t count) {
     rows.push_back(static_cast<int>(count));
     places.push_back(total);
