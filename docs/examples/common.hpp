@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <random>
+#include <vector>
 
 using Space = Kokkos::DefaultExecutionSpace;
 
@@ -34,6 +35,27 @@ template <class View>
 auto on_host(View const& x) {
   return Kokkos::create_mirror_view_and_copy(
       Kokkos::HostSpace(), x);
+}
+
+/// Row i of a matrix, in float64.
+using Row = std::vector<double>;
+template <class View>
+Row row(View const& x, int i) {
+  auto const host = on_host(x);
+  Row result;
+  for (std::size_t j = 0; j < host.extent(1); ++j)
+    result.push_back(host(i, j));
+  return result;
+}
+
+/// Two dense Views of as many numbers.
+template <class X, class Y>
+void expect_same(X const& x, Y const& y, double error,
+                 char const* what) {
+  auto const a = on_host(x);
+  auto const b = on_host(y);
+  for (std::size_t i = 0; i < a.span(); ++i)
+    expect_near(a.data()[i], b.data()[i], error, what);
 }
 
 /// A View with numbers between −1 and 1, others each

@@ -22,17 +22,6 @@ using View3 = Kokkos::View<float***>;
 using Matrix = Kokkos::View<float**>;
 using Vector = Kokkos::View<float*>;
 using Indices = Kokkos::View<int*>;
-using Row = std::vector<double>;
-
-/// Row i of a matrix, in float64.
-template <class View>
-Row row(View const& x, int i) {
-  auto const host = on_host(x);
-  Row result;
-  for (std::size_t j = 0; j < host.extent(1); ++j)
-    result.push_back(host(i, j));
-  return result;
-}
 
 Row all(Vector const& x) {
   auto const host = on_host(x);
