@@ -134,8 +134,12 @@ struct GradientRun : ContextRun<T> {
   }
 
   /// Bounds are those of attention_backward(); every rank and piece adds a term to the sums.
+  /// Devices multiply 16-bit tensors in fragments, which round weights and gradients of scores, and
+  /// round the gradients of each product before these are added.
   void compare() {
     using Sum = InexactSum<Acc>;
+    bool constexpr in_fragments = !is_host_space<Exec> && sizeof(T) == 2;
+    PairRounding const rounded = in_fragments ? PairRounding::to<T>() : PairRounding{};
     auto const grid = [](auto const& x) {
       return std::vector<Sum>(sz(x.extent(0) * x.extent(1) * x.extent(2) * x.extent(3)));
     };
@@ -163,7 +167,8 @@ struct GradientRun : ContextRun<T> {
           if (!e.seen) continue;
           PairBound<Acc> const bound(
               x.model, e, 0, 0, x.lse[sz(i)],
-              delta_bound<Acc>(r.delta[sz(i)], r.delta_magnitude[sz(i)], p.dv), p.d, p.dv, 0);
+              delta_bound<Acc>(r.delta[sz(i)], r.delta_magnitude[sz(i)], p.dv), p.d, p.dv, 0,
+              rounded);
           for (std::int64_t c = 0; c < p.d; ++c) {
             want_q[at(this->all_q, b, h, first_q + i, c)].add(bound.d_dot, x.k(j, c));
             want_k[at(this->all_k, b, g, first_k + j, c)].add(bound.d_dot, x.q(i, c));
@@ -176,17 +181,19 @@ struct GradientRun : ContextRun<T> {
     auto const check = [&](char const* what, auto const& got, auto const& all, Shards const& shards,
                            std::vector<Sum>& want) {
       Comparison comparison(name + what, describe(p));
-      for_each_row(shards, ranks().rank(),
-                   [&](std::int64_t row, std::int64_t, std::int64_t, std::int64_t place) {
-                     for (std::int64_t b = 0; b < p.batch; ++b)
-                       for (std::int64_t h = 0; h < got.extent(1); ++h)
-                         for (std::int64_t c = 0; c < got.extent(3); ++c) {
-                           Sum sum = want[at(all, b, h, place, c)];
-                           if (sum.terms > 0) sum.terms += 2 * this->joins() + 2;
-                           comparison.add(got.value(b, h, row, c), sum.value,
-                                          sum.template bound<T>(), {b, h, place, c});
-                         }
-                   });
+      for_each_row(
+          shards, ranks().rank(),
+          [&](std::int64_t row, std::int64_t, std::int64_t, std::int64_t place) {
+            for (std::int64_t b = 0; b < p.batch; ++b)
+              for (std::int64_t h = 0; h < got.extent(1); ++h)
+                for (std::int64_t c = 0; c < got.extent(3); ++c) {
+                  Sum sum = want[at(all, b, h, place, c)];
+                  if (sum.terms > 0) sum.terms += 2 * this->joins() + 2;
+                  double const of_products = rounded.roundoff * (sum.magnitude + sum.inherited);
+                  comparison.add(got.value(b, h, row, c), sum.value,
+                                 sum.template bound<T>(rounded) + of_products, {b, h, place, c});
+                }
+          });
       EXPECT_EQ(got.writes_outside(), 0u) << describe(p);
     };
     check("/dq", dq, this->all_q, p.shards.q, want_q);
