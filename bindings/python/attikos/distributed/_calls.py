@@ -17,9 +17,6 @@ from ._plan import Plan, Rows, Step, plan_of
 from ._shards import HeadRun, Shards
 from ._storage import Pairs
 
-# Multiprocessors that transfers beside a call use, about: kernels deal out work as they find some free.
-BESIDE_TRANSFERS = 16
-
 # Rows of keys, the key heads they are of, and gradients of both.
 Found = tuple[Rows, slice, Any, Any]
 
@@ -83,12 +80,13 @@ class Call:
             found = self._made[name] = make(*arguments)
         return found
 
+    def plan_of_rank(self, rank: int, owners: Sequence[int]) -> Plan:
+        """That of a rank's queries and the keys of these ranks."""
+        return plan_of(self.q_shards, self.kv_shards, rank, tuple(owners), self.window, self.top_left, self.packs)
+
     def tasks(self, owners: Sequence[int]) -> Tasks:
         """Of this rank's queries and the keys of these ranks."""
-        plan = plan_of(
-            self.q_shards, self.kv_shards, self.group.rank, tuple(owners), self.window, self.top_left, self.packs
-        )
-        return self._tasks(plan)
+        return self._tasks(self.plan_of_rank(self.group.rank, owners))
 
     def tasks_of_whole(self) -> Tasks:
         """Of all queries and all keys."""
@@ -136,7 +134,7 @@ class Forward:
         self._lse: Any = None
 
     def add(self, block: int, k: Any, v: Any, beside_transfers: bool = False) -> None:
-        margin = BESIDE_TRANSFERS if beside_transfers else 0
+        margin = self.call.group.multiprocessors if beside_transfers else 0
         for task in self.tasks.blocks[block]:
             for run in self.runs:
                 part, lse = self._attend(task, run, k, v, margin)
@@ -196,6 +194,7 @@ class Backward:
         # On hosts products are computed from float32 copies, so that gradients of 16-bit arrays are rounded once.
         self._widen = call.storage.narrow_results and call.storage.size_of(q) < 4
         self.type = q.dtype
+        self.type_of_products = self.wide if self._widen else q.dtype
         self.q, self.out, self.dout, self.lse = self.like(q), self.like(out), self.like(dout), lse
         self._dq: Any = None
 
@@ -211,7 +210,8 @@ class Backward:
                 dq, dk, dv = self._gradients(task, run, k, v)
                 found.append((task.step.kv, run.kv, dk, dv))
                 if self._dq is None and task.step.q.all and len(self.runs) == 1:
-                    self._dq = self.call.storage.to(dq, self.wide) if self.tasks.merges else dq
+                    # A sum of two is rounded once.
+                    self._dq = self.call.storage.to(dq, self.wide) if self.tasks.merges > 1 else dq
                 else:
                     _add(self.call.storage, task.step.q, _of_run(self.dq, run.q, self.runs), dq)
         return found
@@ -234,16 +234,39 @@ class Backward:
             self._dq = self.call.storage.full(self.q.shape, 0.0, self.q, self.wide)
         return self._dq
 
-    def put(self, found: Sequence[Found], sums: Pairs, fresh: bool) -> None:
-        """Adds gradients of a block to `sums`, or, if those are fresh, writes them there."""
-        if fresh and len(found) == 1 and found[0][0].all and len(self.runs) == 1:
-            sums.fill(*found[0][2:])
-            return
-        if fresh:
-            sums.clear()
+    def type_of_sums(self, block: int) -> Any:
+        """Of the gradients of a block that only this rank works on."""
+        once = len(self.tasks.blocks[block]) == 1 and len(self.runs) == 1
+        return self.type_of_products if once else self.wide
+
+    def put(self, found: Sequence[Found], sums: Pairs) -> None:
+        """Adds gradients of a block to `sums`."""
         for rows, heads, dk, dv in found:
             _add(self.call.storage, rows, _of_run(sums.first, heads, self.runs), dk)
             _add(self.call.storage, rows, _of_run(sums.second, heads, self.runs), dv)
+
+    def _is_whole(self, found: Sequence[Found]) -> bool:
+        """Whether gradients are those of one product, of all rows and heads."""
+        return len(found) == 1 and found[0][0].all and len(self.runs) == 1
+
+    def gathered(self, found: Sequence[Found], blocks: Any, owner: int | None) -> Pairs:
+        """The gradients of a rank's block as two dense arrays of the type of `blocks`."""
+        storage = self.call.storage
+        if self._is_whole(found):
+            return Pairs(storage, *(storage.dense(storage.to(x, blocks.dtype)) for x in found[0][2:]))
+        sums: Pairs = blocks.new(owner)
+        sums.clear()
+        self.put(found, sums)
+        return sums.apart()
+
+    def total(self, own: Sequence[Found], others: Pairs, k: Any, v: Any) -> tuple[Any, Any]:
+        """The sum of what this rank and others found for its block, as the gradients of k and v."""
+        storage = self.call.storage
+        if self._is_whole(own):
+            return Pairs.total(storage, [others, Pairs(storage, *own[0][2:])], k, v)
+        sums = Pairs(storage, storage.to(others.first, self.wide), storage.to(others.second, self.wide))
+        self.put(own, sums)
+        return storage.to(sums.first, k.dtype), storage.to(sums.second, v.dtype)
 
     def finish(self) -> Any:
         return self.call.storage.to(self.dq, self.type)

@@ -66,6 +66,8 @@ class _Facts:
     def __init__(self, dist: Any, group: Any) -> None:
         self.size: int = dist.get_world_size(group)
         self.on_cpu = "nccl" not in dist.get_backend(group)
+        # About what NCCL takes. Kernels of a share of tiles for each multiprocessor would wait for those.
+        self.multiprocessors = 0 if self.on_cpu else 16
         self._coalesces: dict[Any, bool] = {}
 
     def coalesces(self, group: Any, device: Any) -> bool:
@@ -82,6 +84,8 @@ _facts: weakref.WeakKeyDictionary[Any, _Facts] = weakref.WeakKeyDictionary()
 
 class TorchGroup:
     """A process group: NCCL orders its transfers with the current stream, Gloo takes tensors of the CPU.
+
+    multiprocessors: how many of a GPU's messages hold while they travel.
 
     Messages are the group's own send() and recv(), between its own brackets where it launches several at once, which is
     what batch_isend_irecv() comes to: that checks its arguments again and takes several times as long."""
@@ -105,6 +109,7 @@ class TorchGroup:
         if facts is None:
             facts = _facts[self._group] = _Facts(dist, self._group)
         self._of_group, self.size = facts, facts.size
+        self.multiprocessors = facts.multiprocessors
 
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         """Begins messages of dense tensors to and from ranks of the group; empty ones are none. The tensors stay
@@ -168,6 +173,8 @@ class MpiGroup:
     """A communicator of mpi4py and arrays on the host. Its messages have a tag of their own; where the caller's may be
     under way at the same time, a duplicate of the communicator keeps both apart."""
 
+    multiprocessors = 0
+
     def __init__(self, comm: Any) -> None:
         self._comm = comm
         self.rank, self.size = comm.Get_rank(), comm.Get_size()
@@ -217,6 +224,7 @@ class Part:
     def __init__(self, group: TorchGroup | MpiGroup, ranks: Sequence[int]) -> None:
         self._group, self._ranks = group, tuple(ranks)
         self.rank, self.size = self._ranks.index(group.rank), len(self._ranks)
+        self.multiprocessors = group.multiprocessors
 
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         there = self._ranks
@@ -230,17 +238,24 @@ def _size(x: Any) -> int:
     return int(x.size) if hasattr(x, "__array_interface__") else int(x.numel())
 
 
-def group_of(group: Any) -> TorchGroup | MpiGroup:
-    """A process group or None for the default one, a mesh of one dimension, or a communicator of mpi4py."""
-    if hasattr(group, "Get_rank") and hasattr(group, "Isend"):
-        return MpiGroup(group)
+def process_group_of(group: Any) -> Any:
+    """That of a mesh of one dimension; anything else as it is."""
     if hasattr(group, "get_group") and hasattr(group, "ndim"):
         if group.ndim != 1:
             raise ArgumentError(
                 f"attikos.distributed: the mesh has {group.ndim} dimensions; expected one, such as mesh['context']"
             )
-        group = group.get_group()
-    return TorchGroup(group)
+        return group.get_group()
+    return group
+
+
+def group_of(group: Any) -> TorchGroup | MpiGroup:
+    """A process group or None for the default one, a mesh of one dimension, a PeerGroup, or a communicator of mpi4py."""
+    if isinstance(group, TorchGroup):
+        return group
+    if hasattr(group, "Get_rank") and hasattr(group, "Isend"):
+        return MpiGroup(group)
+    return TorchGroup(process_group_of(group))
 
 
 def exchange(

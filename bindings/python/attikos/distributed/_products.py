@@ -15,7 +15,10 @@ from ._agreement import TYPES, bits_of, read_alike, signature_of
 from ._groups import Failure, MpiGroup, TorchGroup, exchange, group_of
 from ._plan import places_of
 from ._shards import Shards
-from ._storage import storage_of
+from ._storage import add_up, storage_of, sum_of
+
+# Rows from which products are computed at full speed.
+_ROWS_OF_A_PRODUCT = 512
 
 
 def column_parallel_gemm(
@@ -85,7 +88,8 @@ def gated_mlp(
     [rows, hidden_out]. activation: as for fused_gated_mlp(). Everything else as for row_parallel_gemm().
 
     Rows of x go round a ring; what a rank's features make of a block goes to the rank whose rows they are while the
-    next block is worked on. Gradients gather x and that of the result first, and exchange those of x last.
+    next block is worked on, the last while half of this rank's own rows are. Gradients gather x and that of the result
+    first, and exchange those of x last.
     """
     name = "distributed.gated_mlp"
     choice(name, "activation", activation, GATES)
@@ -181,13 +185,6 @@ class _Call:
         begun = self.group.begin(self.operation, [(owner, storage.dense(partial))], [(source, coming)])
         return coming, begun
 
-    def _sum(self, parts: list[Any], dtype: Any) -> Any:
-        """In the order of ranks."""
-        total = parts[0]
-        for part in parts[1:]:
-            total += part
-        return self.storage.to(total, dtype)
-
     def own_rows(self, a: Any, b: Any, trans_b: bool) -> Any:
         """This rank's rows of the sum of all ranks' products; those of others first."""
         n, rank, failure = self.group.size, self.group.rank, Failure()
@@ -204,27 +201,42 @@ class _Call:
         for begun in under_way:
             self.group.finish(self.operation, begun)
         failure.throw()
-        return self._sum(parts, a.dtype)
+        return sum_of(self.storage, parts, a)
 
     def round_and_back(self, x: Any, work: Callable[[Any], Any], columns: int) -> Any:
-        """work(rows) for the rows of all ranks; what it gives goes to the rank that they are of, which sums."""
+        """work(rows) for the rows of all ranks; what it gives goes to the rank that they are of, which sums.
+
+        A rank begins with its own rows and, where they are enough for two efficient products, keeps half of them for
+        the end: behind the first half the first block is on its way here, behind the second the last result is on its
+        way home."""
         n, rank, failure = self.group.size, self.group.rank, Failure()
         parts, under_way = [None] * n, []  # type: list[Any], list[Any]
+        runs, own = self._halves(x), []  # type: list[slice], list[Any]
 
         def step(owner: int, rows: Any) -> None:
-            partial = failure.unless_failed(lambda: work(rows))
             if owner == rank:
-                parts[rank] = partial
-            else:
-                source = (2 * rank - owner) % n  # as many places behind this rank as the owner is in front of it
-                parts[source], begun = self._sent(owner, source, partial, x, columns)
-                under_way.append(begun)
+                own.append(failure.unless_failed(work, rows[runs[0]]))
+                return
+            source = (2 * rank - owner) % n  # as many places behind this rank as the owner is in front of it
+            parts[source], begun = self._sent(owner, source, failure.unless_failed(work, rows), x, columns)
+            under_way.append(begun)
 
         self._ring(x, step)
+        own += [failure.unless_failed(work, x[run]) for run in runs[1:]]
         for begun in under_way:
             self.group.finish(self.operation, begun)
         failure.throw()
-        return self._sum(parts, x.dtype)
+        out = self.storage.empty((x.shape[0], columns), x)
+        for run, mine in zip(runs, own):
+            add_up(self.storage, [mine if r == rank else part[run] for r, part in enumerate(parts)], out[run])
+        return out
+
+    def _halves(self, x: Any) -> list[slice]:
+        rows = x.shape[0]
+        if self.group.size == 1 or rows < 2 * _ROWS_OF_A_PRODUCT:
+            return [slice(0, rows)]
+        half = rows // 2 // _ROWS_OF_A_PRODUCT * _ROWS_OF_A_PRODUCT
+        return [slice(0, half), slice(half, rows)]
 
     def summed(self, x: Any) -> Any:
         """This rank's rows of the sum of what ranks have for all rows."""
@@ -233,7 +245,7 @@ class _Call:
         found = [self.storage.empty((self.shards.rows(rank), x.shape[1]), x, wide) for _ in range(n)]
         found[rank] = parts[rank]
         exchange(self.group, self.operation, [[part] for part in parts], [[part] for part in found])
-        return self._sum(found, x.dtype)
+        return sum_of(self.storage, found, x)
 
 
 def _called(

@@ -83,6 +83,11 @@ class NumpyStorage:
         to[...] = values
 
     @staticmethod
+    def add_into(out: Any, x: Any, y: Any) -> None:
+        """Writes a sum of arrays of sums, rounded to the type of `out`."""
+        out[...] = x + y
+
+    @staticmethod
     def take(x: Any, dim: int, index: Any) -> Any:
         """The rows along a dimension that have these numbers."""
         return np.take(x, index, dim)
@@ -154,6 +159,9 @@ class TorchStorage:
         else:
             to.copy_(values)
 
+    def add_into(self, out: Any, x: Any, y: Any) -> None:
+        self._torch.add(x, y, out=out)
+
     @staticmethod
     def take(x: Any, dim: int, index: Any) -> Any:
         return x.index_select(dim, index)
@@ -210,15 +218,35 @@ class Pairs:
         """The same arrays as two messages."""
         return Pairs(self._storage, self.first, self.second)
 
-    def fill(self, first: Any, second: Any) -> None:
-        self._storage.write(self.first, first)
-        self._storage.write(self.second, second)
-
     def clear(self) -> None:
         for x in self.messages:
             self._storage.write(x, 0)
 
-    def add(self, more: Pairs) -> None:
-        """Adds arrays that lie as these do."""
-        for to, x in zip(self.messages, more.messages):
-            to += x
+    @staticmethod
+    def total(storage: Any, parts: Sequence[Pairs], first: Any, second: Any) -> tuple[Any, Any]:
+        """The sums of several, in their order, rounded once to the types of two arrays of their shapes."""
+        return (
+            sum_of(storage, [x.first for x in parts], first), sum_of(storage, [x.second for x in parts], second)
+        )  # fmt: skip
+
+
+def add_up(storage: Any, parts: Sequence[Any], out: Any) -> None:
+    """Writes a sum in the order of its terms, rounded once to the type of `out`; of three terms and more, the first is
+    written over, which then is of the type of sums."""
+    *first, last = parts
+    if not first:
+        storage.write(out, last)
+        return
+    total = first[0]
+    for part in first[1:]:
+        total += part
+    storage.add_into(out, total, last)
+
+
+def sum_of(storage: Any, parts: Sequence[Any], like: Any) -> Any:
+    """The same as a new array of the type of `like`, or the only term where that has it."""
+    if len(parts) == 1:
+        return storage.to(parts[0], like.dtype)
+    out = storage.empty(parts[0].shape, like)
+    add_up(storage, parts, out)
+    return out

@@ -36,8 +36,10 @@ class _Blocks:
     def of_rows(self, rows: int) -> Pairs:
         return self.at(self.memory(rows), rows, rows)
 
-    def new(self, owner: int) -> Pairs:
-        return self.of_rows(self.call.kv_shards.rows(owner))
+    def new(self, owner: int | None) -> Pairs:
+        """Of a rank's rows, or of all."""
+        shards = self.call.kv_shards
+        return self.of_rows(shards.total if owner is None else shards.rows(owner))
 
 
 def _mine(call: Call, k: Any, v: Any) -> Pairs:
@@ -56,28 +58,18 @@ def _tasks_of_ring(call: Call) -> Tasks:
     return call.tasks(_owners(call))
 
 
-def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failure: Failure, put: Any = None) -> Any:
-    """work(step, block) for the blocks of all ranks, one's own first. With put(found, sums, fresh), what ranks find for
-    the gradients of a block travels one step behind it and comes home with a last message: those of one's own block."""
+def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failure: Failure, sums: Any = None) -> None:
+    """work(step, block) for the blocks of all ranks, one's own first. sums: what travels beside the blocks."""
     group, shards = call.group, call.kv_shards
     to, source = (group.rank + 1) % group.size, (group.rank - 1) % group.size
     blocks = _Blocks(call, k, v)
-    sums = None if put is None else _Blocks(call, k, v, call.storage.wide(k))
     memory = [blocks.memory(shards.max_rows) for _ in range(min(2, group.size - 1))]
     seen: dict[tuple[int, int], Pairs] = {}
     here = ahead = _mine(call, k, v)
-    gradients: Any = None
     for step in range(group.size):
-        owner = (group.rank - step) % group.size
-        sends: list[tuple[int, Any]] = []
-        receives: list[tuple[int, Any]] = []
-        before = None
-        if sums is not None and step > 0:
-            before = sums.new(owner)
-            sends += [(to, x) for x in gradients.messages]
-            receives += [(source, x) for x in before.messages]
+        sends, receives = ([], []) if sums is None else sums.beside(step)  # type: list[Any], list[Any]
         if step + 1 < group.size:
-            place, rows = step % 2, shards.rows((owner - 1) % group.size)
+            place, rows = step % 2, shards.rows((group.rank - step - 1) % group.size)
             found = seen.get((place, rows))
             ahead = found or seen.setdefault((place, rows), blocks.at(memory[place], rows, shards.max_rows))
             sends += [(to, x) for x in here.messages]
@@ -87,15 +79,61 @@ def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failur
         done = failure.unless_failed(work, step, here)
         group.finish(call.operation, begun)
         if sums is not None:
-            gradients = before or sums.new(owner)
-            put(done or [], gradients, before is None)
+            sums.after(step, done or [])
         here = ahead
-    if sums is not None and group.size > 1:
-        home = sums.new(group.rank)
-        sends = [(to, x) for x in gradients.messages]
-        group.finish(call.operation, group.begin(call.operation, sends, [(source, x) for x in home.messages]))
-        gradients = home
-    return gradients
+
+
+def _added_once(call: Call) -> bool:
+    """Whether other ranks have at most one product with each rank's keys in all: two ranks that need one call each."""
+    n = call.group.size
+    plans = [call.plan_of_rank(rank, [(rank - step) % n for step in range(n)]) for rank in range(n)]
+    return n == 2 and all(len(block) <= 1 for plan in plans for block in plan.steps)
+
+
+class _Sums:
+    """Gradients of blocks on their way round the ring: what a rank finds for another one's block joins what came from
+    the ranks before and goes on, one step behind the block itself; the last rank is the owner's neighbor, and what the
+    owner found in the first step is added where all comes together."""
+
+    def __init__(self, call: Call, state: Backward, k: Any, v: Any) -> None:
+        self._call, self._state = call, state
+        # Gradients that nothing is added to on their way keep the type in which they were computed.
+        narrow = len(state.runs) == 1 and call.once("added once", _added_once, call)
+        self._blocks = _Blocks(call, k, v, state.type_of_products if narrow else state.wide)
+        self._own: Sequence[Any] = ()
+        self._here: Any = None
+        self._coming: Any = None
+
+    def beside(self, step: int) -> tuple[list[Any], list[Any]]:
+        return self._on(step, (self._call.group.rank - step) % self._call.group.size) if step > 1 else ([], [])
+
+    def _on(self, step: int, owner: int) -> tuple[list[Any], list[Any]]:
+        """Sends what is here to the next rank; what comes is of this owner."""
+        group, coming = self._call.group, self._blocks.new(owner)
+        sends = [((group.rank + 1) % group.size, x) for x in self._here.messages]
+        self._coming = coming
+        # What the first rank on the way found comes as two messages, what was added to as one.
+        parts = coming.apart() if step == 2 else coming
+        return sends, [((group.rank - 1) % group.size, x) for x in parts.messages]
+
+    def after(self, step: int, found: Sequence[Any]) -> None:
+        if step == 0:
+            self._own = found
+        elif step == 1:
+            self._here = self._state.gathered(found, self._blocks, (self._call.group.rank - 1) % self._call.group.size)
+        else:
+            self._state.put(found, self._coming)
+            self._here = self._coming
+
+    def home(self, k: Any, v: Any) -> tuple[Any, Any]:
+        """The gradients of this rank's own keys and values."""
+        call, n = self._call, self._call.group.size
+        if n == 1:
+            found = self._state.gathered(self._own, self._blocks, 0)
+            return call.storage.to(found.first, k.dtype), call.storage.to(found.second, v.dtype)
+        begun = call.group.begin(call.operation, *self._on(n, call.group.rank))
+        call.group.finish(call.operation, begun)
+        return self._state.total(self._own, self._coming, k, v)
 
 
 def _attend_round(
@@ -120,9 +158,15 @@ def _ring_forward(call: Call, q: Any, k: Any, v: Any) -> tuple[Any, Any]:
 def _ring_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout: Any) -> tuple[Any, Any, Any]:
     failure = Failure()
     state = Backward(call, q, out, lse, dout, call.once("ring", _tasks_of_ring, call), all_heads(call))
-    home = _round(call, k, v, lambda step, block: state.add(step, block.first, block.second), failure, state.put)
+    dk, dv = _gradients_round(call, state, k, v, failure)
     failure.throw()
-    return state.finish(), call.storage.to(home.first, k.dtype), call.storage.to(home.second, v.dtype)
+    return state.finish(), dk, dv
+
+
+def _gradients_round(call: Call, state: Backward, k: Any, v: Any, failure: Failure) -> tuple[Any, Any]:
+    sums = _Sums(call, state, k, v)
+    _round(call, k, v, lambda step, block: state.add(step, block.first, block.second), failure, sums)
+    return sums.home(k, v)
 
 
 # --- all_gather: every rank gets all keys and values ----------------------------------------------------------------
@@ -155,19 +199,16 @@ def _gather_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dou
     """What ranks find for the keys of one go to that one, which sums them in the order of ranks."""
     group, failure = call.group, Failure()
     state = Backward(call, q, out, lse, dout, call.once("all", _tasks_of_all, call), all_heads(call))
-    sums = _Blocks(call, k, v, state.wide)
+    narrow = call.once("added once", _added_once, call)
+    sums = _Blocks(call, k, v, state.type_of_products if narrow else state.wide)
     found = []
     for owner, block in enumerate(_gather(call, k, v)):
         of_block = failure.unless_failed(state.add, owner, block.first, block.second)
-        found.append(sums.new(owner))
-        state.put(of_block or [], found[-1], True)
-    parts = [found[r] if r == group.rank else sums.new(group.rank) for r in range(group.size)]
+        found.append(state.gathered(of_block or [], sums, owner))
+    parts = [found[r] if r == group.rank else sums.new(group.rank).apart() for r in range(group.size)]
     _to_all(call, found, parts)
     failure.throw()
-    total = parts[0]
-    for part in parts[1:]:
-        total.add(part)
-    return state.finish(), call.storage.to(total.first, k.dtype), call.storage.to(total.second, v.dtype)
+    return (state.finish(), *Pairs.total(call.storage, parts, k, v))
 
 
 # --- all_to_all: every rank gets all positions of some heads --------------------------------------------------------
@@ -281,8 +322,8 @@ def _heads_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout
     whole_q, whole_out, whole_dout, whole_lse, whole_k, whole_v = wholes
     tasks = call.once("whole", _tasks_of_whole, call)
     state = Backward(call, whole_q, whole_out, whole_lse[..., 0], whole_dout, tasks, exchange.own.runs)
-    sums = _Blocks(call, whole_k, whole_v, state.wide).of_rows(of_kv.total)
-    state.put(failure.unless_failed(state.add, 0, whole_k, whole_v) or [], sums, True)
+    blocks = _Blocks(call, whole_k, whole_v, state.type_of_sums(0))
+    sums = state.gathered(failure.unless_failed(state.add, 0, whole_k, whole_v) or [], blocks, None)
     dq, dk, dv = exchange.to_rows(
         state.wide, (state.dq, _of_q, of_q), (sums.first, _of_kv, of_kv), (sums.second, _of_kv, of_kv)
     )
@@ -341,11 +382,9 @@ def _nodes_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout
     )
     tasks = across.once("ring", _tasks_of_ring, across)
     state = Backward(across, node_q, node_out, node_lse[..., 0], node_dout, tasks, exchange.own.runs)
-    home = _round(
-        across, node_k, node_v, lambda step, block: state.add(step, block.first, block.second), failure, state.put
-    )
+    home = _gradients_round(across, state, node_k, node_v, failure)
     dq, dk, dv = exchange.to_rows(
-        state.wide, (state.dq, _of_q, of_q), (home.first, _of_kv, of_kv), (home.second, _of_kv, of_kv)
+        state.wide, (state.dq, _of_q, of_q), (home[0], _of_kv, of_kv), (home[1], _of_kv, of_kv)
     )
     failure.throw()
     return call.storage.to(dq, q.dtype), call.storage.to(dk, k.dtype), call.storage.to(dv, v.dtype)
