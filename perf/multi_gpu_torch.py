@@ -10,14 +10,14 @@ GPU, and calls are repeated: "error" is the norm of the difference over that of 
 one GPU, "repeats" whether two calls gave the same bits. Then times: all calls of a case take turns, each a median of
 rounds, of which the slowest rank counts; a causal problem counts half the operations, gradients seven for two of the
 forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of the whole problem on one GPU in the same
-turn. PyTorch's calls are scaled_dot_product_attention() under torch.distributed.tensor.experimental.context_parallel()
-with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
+turn. ", peers": the same over a PeerGroup. PyTorch's calls are scaled_dot_product_attention() under
+torch.distributed.tensor.experimental.context_parallel() with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
 takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `enqueue`: the same
 of all calls of 8k positions, one behind the other and without waiting for the device in between, and of the messages of
-one step of the ring, by the process group's own calls and by batch_isend_irecv(); "ring, compared" has check=True, which
-waits for the device. `packed`: 64 sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192
+one step of the ring, by the process group's own calls and by batch_isend_irecv(); "ring, compared" has check=True, so
+that it waits for the device. `packed`: 64 sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192
 and 28672 features in all, beside PyTorch's functional collectives, all-gather, products and reduce-scatter one after the
-other. No new case is begun after --seconds.
+other, and beside either's products of as many rows without messages. No new case is begun after --seconds.
 """
 
 import argparse
@@ -41,11 +41,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADS, HEAD_DIM = 16, 128
 STRATEGIES = ("ring", "all_gather", "all_to_all")
+OF_BOTH = ("ours", "ours, peers")
 
 
 class Ranks:
     def __init__(self, rank, size):
         self.rank, self.size, self.report = rank, size, None
+        self.peers = distributed.PeerGroup()
+
+    def ways(self):
+        """(name, strategy, group) of what is timed."""
+        return [
+            (strategy + (", peers" if group else ""), strategy, group)
+            for group in (None, self.peers) for strategy in STRATEGIES
+        ]  # fmt: skip
 
     def put(self, kind, case):
         if self.rank == 0:
@@ -58,8 +67,9 @@ class Ranks:
         dist.all_reduce(found, how)
         return found.tolist()
 
-    def times(self, calls, rounds=5, budget=0.02):
-        """{name: median seconds} of calls that take turns, and {name: what a call that failed said}."""
+    def times(self, calls, rounds=5, budget=0.02, least=4):
+        """{name: median seconds} of calls that take turns, several of each one behind the other, and {name: what a call
+        that failed said}."""
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
         def measure(call, count):
@@ -75,7 +85,7 @@ class Ranks:
         for name, call in calls.items():
             try:
                 call()
-                counts[name] = max(1, min(20, int(budget / measure(call, 1))))
+                counts[name] = max(least, min(20, int(budget / measure(call, 1))))
             except Exception as problem:
                 refused[name] = str(problem).splitlines()[0][:160]
         found = {name: [] for name in counts}
@@ -83,6 +93,9 @@ class Ranks:
             for name, count in counts.items():
                 found[name].append(measure(calls[name], count))
         return {name: statistics.median(x) for name, x in found.items()}, refused
+
+    def efficiency(self, rates):
+        return {name: round(rates[name] / rates["one GPU"], 3) for name, *_ in self.ways() if name in rates}
 
     def rates(self, operations, seconds):
         """TFLOP/s a GPU; "one GPU" has all operations to itself."""
@@ -167,11 +180,11 @@ def check(ranks):
             out.backward(dout)
             single = [out.detach(), *(x.grad for x in alone)]
             rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
-            for strategy in STRATEGIES:
+            for name_of_way, strategy, group in ranks.ways():
                 both = []
                 for _ in range(2):
                     mine = [x[:, :, rows].requires_grad_() for x in (q, k, v)]
-                    part = distributed.attention(*mine, shards, strategy=strategy, **options)
+                    part = distributed.attention(*mine, shards, group, strategy=strategy, **options)
                     part.backward(dout[:, :, rows])
                     both.append([part.detach(), *(x.grad for x in mine)])
                 whole = [distributed.gather(x, shards) for x in both[0]]
@@ -183,10 +196,10 @@ def check(ranks):
                 repeats = bool(ranks.agreed([float(repeats)], dist.ReduceOp.MIN)[0])
                 ranks.put("checks", {
                     "case": name, "dtype": str(dtype).removeprefix("torch."), "heads": f"{heads}:{heads_kv}",
-                    "strategy": strategy, "error": norms[0], "alone": norms[1], "repeats": repeats,
+                    "strategy": name_of_way, "error": norms[0], "alone": norms[1], "repeats": repeats,
                 })  # fmt: skip
                 # Results over different keys are rounded once more before they are joined.
-                assert repeats and all(a <= 2 * b + 1e-7 for a, b in zip(*norms)), (name, strategy, norms)
+                assert repeats and all(a <= 2 * b + 1e-7 for a, b in zip(*norms)), (name, name_of_way, norms)
 
 
 # --- times ----------------------------------------------------------------------------------------------------------
@@ -231,16 +244,16 @@ def calls_of(ranks, length, causal, backward, compared=False):
     rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
     parts = [x[:, :, rows] for x in (q, k, v)]
 
-    def ours(strategy, check=False):
+    def ours(strategy, group, check=False):
         def attend(*x):
-            return distributed.attention(*x, shards, causal=causal, strategy=strategy, check=check)
+            return distributed.attention(*x, shards, group, causal=causal, strategy=strategy, check=check)
 
         return call_of(attend, backward, *parts)
 
     calls = {"one GPU": call_of(lambda *x: attikos.attention(*x, causal=causal), backward, q, k, v)}
-    calls |= {strategy: ours(strategy) for strategy in STRATEGIES}
+    calls |= {name: ours(strategy, group) for name, strategy, group in ranks.ways()}
     if compared:
-        calls["ring, compared"] = ours("ring", True)
+        calls["ring, compared"] = ours("ring", None, True)
     calls["cuDNN, one GPU"] = call_of(lambda *x: WHOLE_SDPA(*x, is_causal=causal), backward, q, k, v)
     theirs = [x.clone() for x in (q, k, v)]
     with parts_of_pytorch(ranks, causal, *theirs) as rotate_by:
@@ -259,15 +272,17 @@ def calls_of(ranks, length, causal, backward, compared=False):
 
 def time_case(ranks, length, causal, backward):
     with calls_of(ranks, length, causal, backward) as calls:
-        seconds, refused = ranks.times(calls)
-        host = {name: ranks.host(calls[name]) for name in ("one GPU", "ring") if name in seconds}
+        long = length * length * (7 if backward else 2) > 2**34
+        seconds, refused = ranks.times(calls, rounds=3 if long else 5, least=3 if long else 4)
+        host = {name: ranks.host(calls[name]) for name in ("one GPU", "ring", "ring, peers") if name in seconds}
     operations = 4 * HEADS * length * length * HEAD_DIM / (2 if causal else 1) * (3.5 if backward else 1)
     rates = ranks.rates(operations, seconds)
     best = max((rates[name] for name in rates if name.startswith("PyTorch")), default=None)
     ranks.put("times", {
         "length": length, "causal": causal, "backward": backward, "TFLOP/s a GPU": rates,
-        "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
-        "ring over PyTorch": best and "ring" in rates and round(rates["ring"] / best, 3), "refused": refused, "host": host,
+        "efficiency": ranks.efficiency(rates),
+        "over PyTorch": {name: round(rates[name] / best, 3) for name in ("ring", "ring, peers") if best},
+        "refused": refused, "host": host,
     })  # fmt: skip
 
 
@@ -286,11 +301,10 @@ def time_enqueue(ranks, causal, backward, length=8192):
 
 def time_messages(ranks, length=8192):
     """Those of a step of the ring: a block of keys and one of values in either direction."""
-    group = _groups.group_of(None)
     to, source = (ranks.rank + 1) % ranks.size, (ranks.rank - 1) % ranks.size
     sent, found = ([normal(s, 1, HEADS, length // ranks.size, HEAD_DIM) for s in some] for some in ((1, 2), (3, 4)))
 
-    def own():
+    def own(group):
         group.finish("perf", group.begin("perf", [(to, x) for x in sent], [(source, x) for x in found]))
 
     def batched():
@@ -298,7 +312,8 @@ def time_messages(ranks, length=8192):
         for work in dist.batch_isend_irecv(wanted):
             work.wait()
 
-    calls = {"the group's own calls": own, "batch_isend_irecv": batched}
+    calls = {"the group's own calls": lambda: own(_groups.group_of(None)), "batch_isend_irecv": batched,
+             "peers": lambda: own(ranks.peers)}  # fmt: skip
     for call in calls.values():
         call()
     ranks.put("enqueue", {"messages": 4, "microseconds": {name: ranks.enqueue(call) for name, call in calls.items()}})
@@ -321,13 +336,14 @@ def calls_of_packed(ranks, backward, count=64, seed=7):
         last = [x[0].transpose(0, 1) for x in (q, k, v)]
         return flash_attn.flash_attn_varlen_func(*last, starts, starts, longest, longest, causal=True).transpose(0, 1)[None]
 
-    def ours(strategy):
+    def ours(strategy, group):
         def attend(*x):
-            return distributed.attention(*x, shards, causal=True, strategy=strategy, check=False)
+            return distributed.attention(*x, shards, group, causal=True, strategy=strategy, check=False)
 
         return call_of(attend, backward, *(x[:, :, rows] for x in (q, k, v)))
 
-    calls = {"one GPU": call_of(whole, backward, q, k, v), **{strategy: ours(strategy) for strategy in STRATEGIES}}
+    calls = {"one GPU": call_of(whole, backward, q, k, v)}
+    calls |= {name: ours(strategy, group) for name, strategy, group in ranks.ways()}
     return calls, offsets, pairs
 
 
@@ -345,8 +361,9 @@ def time_packed(ranks, backward):
     operations = 2 * HEADS * pairs * HEAD_DIM * (3.5 if backward else 1)
     rates = ranks.rates(operations, seconds)
     ranks.put("packed", {
-        "sequences": len(offsets) - 1, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates, "refused": refused,
-        "efficiency": {name: round(rates[name] / rates["one GPU"], 3) for name in STRATEGIES if name in rates},
+        "sequences": len(offsets) - 1, "positions": offsets[-1], "backward": backward, "TFLOP/s a GPU": rates,
+        "refused": refused,
+        "efficiency": ranks.efficiency(rates),
         "host": {name: ranks.host(calls[name]) for name in ("one GPU", "ring")},
     })  # fmt: skip
 
@@ -363,21 +380,26 @@ def time_mlp(ranks, rows, hidden=8192, features=28672):
         inner = F.silu(F.linear(whole, gate)) * F.linear(whole, up)
         return funcol.wait_tensor(funcol.reduce_scatter_tensor(F.linear(inner, down), "sum", 0, dist.group.WORLD))
 
-    def ours():
-        return distributed.gated_mlp(x, gate, up, down, shards, check=False)
+    def ours(group=None):
+        return distributed.gated_mlp(x, gate, up, down, shards, group, check=False)
 
-    calls = {"ours": ours}
+    whole = x.new_empty(rows, hidden).normal_()
+    calls = {
+        "ours": ours, "ours, peers": lambda: ours(ranks.peers),
+        "ours, no messages": lambda: attikos.gemm(attikos.fused_gated_mlp(whole, gate, up), down, trans_b=True),
+        "PyTorch, no messages": lambda: F.linear(F.silu(F.linear(whole, gate)) * F.linear(whole, up), down),
+    }  # fmt: skip
     if rows % n == 0:
         calls["PyTorch"] = theirs
     seconds, refused = ranks.times(calls)
     difference = None
     if not refused and "PyTorch" in calls:
-        a, b = ours().float(), theirs().float()
+        a, b = ours(ranks.peers).float(), theirs().float()
         difference = float(f"{((a - b).norm() / b.norm()).item():.2g}")
     operations = 6 * rows * hidden * features
     ranks.put("mlp", {
         "rows": rows, "TFLOP/s a GPU": ranks.rates(operations, seconds),
-        "ratio": round(seconds["PyTorch"] / seconds["ours"], 3) if len(seconds) == 2 else None,
+        "ratio": {name: round(seconds["PyTorch"] / seconds[name], 3) for name in OF_BOTH if "PyTorch" in seconds},
         "difference": difference, "refused": refused, "host": ranks.host(ours),
     })  # fmt: skip
 

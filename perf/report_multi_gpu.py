@@ -8,7 +8,9 @@ import argparse
 import json
 
 OURS = ("ring", "all_gather", "all_to_all")
-PEERS = ("PyTorch, allgather", "PyTorch, alltoall")
+SHOWN = ("ring", *(f"{name}, peers" for name in OURS))
+BEST = "ring, peers"
+THEIRS = ("PyTorch, allgather", "PyTorch, alltoall")
 
 
 def best(rates, names):
@@ -22,19 +24,30 @@ def name_of(case):
 
 def table(report):
     print(f"{report['ranks']} × {report['device']}, PyTorch {report['torch']}, NCCL {report['nccl']}; TFLOP/s a GPU\n")
-    print("| tokens in all | one GPU | ring | all_gather | all_to_all | PyTorch's | ring of one GPU | ring × PyTorch's |")
-    print("|---" * 8 + "|")
+    print(f"| tokens in all | one GPU | {' | '.join(SHOWN)} | PyTorch's | {BEST} of one GPU | {BEST} × PyTorch's |")
+    print("|---" * (5 + len(SHOWN)) + "|")
     for case in report["times"]:
         rates = case["TFLOP/s a GPU"]
-        peer = best(rates, PEERS)
-        ours = [f"{rates[name]:.0f}" if name in rates else "" for name in ("one GPU", *OURS)]
-        of_peer = f"{rates['ring'] / peer:.2f}" if peer else ""
-        print(f"| {name_of(case)} | {' | '.join(ours)} | {peer or 0:.0f} | {case['efficiency']['ring']:.2f} | {of_peer} |")
+        peer = best(rates, THEIRS)
+        ours = [f"{rates[name]:.0f}" if name in rates else "" for name in ("one GPU", *SHOWN)]
+        of_peer = f"{rates[BEST] / peer:.2f}" if peer else ""
+        print(f"| {name_of(case)} | {' | '.join(ours)} | {peer or 0:.0f} | {case['efficiency'][BEST]:.2f} | {of_peer} |")
     for case in report["packed"]:
         rates = case["TFLOP/s a GPU"]
-        ours = [f"{rates[name]:.0f}" if name in rates else "" for name in ("one GPU", *OURS)]
+        ours = [f"{rates[name]:.0f}" if name in rates else "" for name in ("one GPU", *SHOWN)]
         what = f"{case['sequences']} sequences, forward{' and backward' if case['backward'] else ''}"
-        print(f"| {what} | {' | '.join(ours)} | | {case['efficiency']['ring']:.2f} | |")
+        print(f"| {what} | {' | '.join(ours)} | | {case['efficiency'][BEST]:.2f} | |")
+
+
+def products(report):
+    """The feed-forward block, beside the same products without messages."""
+    columns = ("ours", "ours, peers", "ours, no messages", "PyTorch", "PyTorch, no messages")
+    print(f"\n| rows | {' | '.join(columns)} | ours, peers × PyTorch's |")
+    print("|---" * (2 + len(columns)) + "|")
+    for case in report["mlp"]:
+        rates = case["TFLOP/s a GPU"]
+        found = " | ".join(f"{rates[name]:.0f}" for name in columns)
+        print(f"| {case['rows']} | {found} | {case['ratio']['ours, peers']:.2f} |")
 
 
 def host(report):
@@ -64,13 +77,14 @@ def plot(report, path):
 
     panels = [(causal, backward) for backward in (False, True) for causal in (True, False)]
     figure, axes = pyplot.subplots(1, len(panels), figsize=(14, 3.8), sharey=True)
-    lines = {"one GPU": "k--", "ring": "C0o-", "all_gather": "C1s-", "all_to_all": "C2^-"}
+    lines = {"one GPU": "k--", "ring": "C0o:", "ring, peers": "C0o-", "all_gather, peers": "C1s-",
+             "all_to_all, peers": "C2^-"}  # fmt: skip
     for axis, (causal, backward) in zip(axes, panels):
         cases = [c for c in report["times"] if (c["causal"], c["backward"]) == (causal, backward)]
         lengths = [c["length"] / 1024 for c in cases]
         for name, style in lines.items():
             axis.plot(lengths, [c["TFLOP/s a GPU"].get(name) for c in cases], style, label=name)
-        axis.plot(lengths, [best(c["TFLOP/s a GPU"], PEERS) for c in cases], "C3x-", label="PyTorch's context parallel")
+        axis.plot(lengths, [best(c["TFLOP/s a GPU"], THEIRS) for c in cases], "C3x-", label="PyTorch's context parallel")
         axis.set_xscale("log", base=2)
         axis.set_xticks(lengths, [f"{n:g}k" for n in lengths])
         axis.set_title(f"{'causal' if causal else 'full'}, forward{' and backward' if backward else ''}", fontsize=10)
@@ -109,6 +123,7 @@ def main():
     with open(arguments.file, encoding="utf-8") as file:
         report = json.load(file)
     table(report)
+    products(report)
     host(report)
     if arguments.plot:
         plot(report, arguments.plot)

@@ -3,6 +3,7 @@
 
   distributed_ranks.py torch RANKS    processes of torch.multiprocessing and Gloo
   distributed_ranks.py nccl RANKS     the same with a GPU each, and NCCL
+  distributed_ranks.py peers RANKS    the same, and a PeerGroup with little memory, so that messages are several pieces
   mpiexec … distributed_ranks.py mpi  communicators of mpi4py
 
 Outputs are compared with the oracle of attention over whole sequences, within its bound for merged results, and
@@ -18,6 +19,7 @@ import ml_dtypes
 import numpy as np
 import oracles
 import distributed_host  # noqa: F401: its cases
+import distributed_peers  # noqa: F401: its cases
 import distributed_products  # noqa: F401: its cases
 from attikos import distributed
 from attikos.distributed import Shards, _calls, _strategies
@@ -437,12 +439,13 @@ def with_torch(rank, size, port, backend):
         return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
     torch.set_num_threads(1)
-    if backend == "nccl":
+    if backend != "gloo":
         torch.cuda.set_device(rank)
-    dist.init_process_group(backend, init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    dist.init_process_group("gloo" if backend == "gloo" else "nccl", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    group = distributed.PeerGroup(buffer_bytes=64 << 10) if backend == "peers" else None
     run_all(
         types.SimpleNamespace(
-            rank=rank, size=size, group=None, make=make, back=back, double=lambda x: x.double(), device=device
+            rank=rank, size=size, group=group, make=make, back=back, double=lambda x: x.double(), device=device
         )
     )
     dist.destroy_process_group()

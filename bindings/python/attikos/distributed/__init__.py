@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from ._attention import attention
 from ._context_parallel import context_parallel, gather
+from ._peers import PeerGroup
 from ._products import column_parallel_gemm, gated_mlp, row_parallel_gemm
 from ._shards import Piece, Shards
 
 __all__ = [
-    "Piece", "Shards", "attention", "column_parallel_gemm", "context_parallel", "gated_mlp", "gather",
+    "PeerGroup", "Piece", "Shards", "attention", "column_parallel_gemm", "context_parallel", "gated_mlp", "gather",
     "row_parallel_gemm",
 ]  # fmt: skip

@@ -34,8 +34,8 @@ def attention(
     keys). Masks mean positions of whole sequences, as attention() has them: causal and the window with offset len_kv -
     len_q, or 0 with top_left.
 
-    group: a process group of torch.distributed (None: the default one), a mesh of one dimension, or a communicator of
-    mpi4py, which takes NumPy's arrays and PyTorch's tensors of the host. strategy:
+    group: a process group of torch.distributed (None: the default one), a mesh of one dimension, a PeerGroup, or a
+    communicator of mpi4py, which takes NumPy's arrays and PyTorch's tensors of the host. strategy:
 
     - "ring": blocks of keys and values go round, the next one behind this one's products; memory of two blocks
     - "all_gather": every rank gets all keys and values; one exchange, memory of all of them
