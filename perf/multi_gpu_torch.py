@@ -9,15 +9,17 @@ those of whole sequences. First results and gradients of every strategy are comp
 GPU, and calls are repeated: "error" is the norm of the difference over that of the exact result, "alone" the same of
 one GPU, "repeats" whether two calls gave the same bits. Then times: all calls of a case take turns, each a median of
 rounds, of which the slowest rank counts; a causal problem counts half the operations, gradients seven for two of the
-forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of the whole problem on one GPU in the same
-turn. ", peers": the same over a PeerGroup. PyTorch's calls are scaled_dot_product_attention() under
-torch.distributed.tensor.experimental.context_parallel() with cuDNN, its two ways of rotating; "refused" is what it says where it takes no such problem. "host" is what a call
-takes the host until it returns, in microseconds, without the comparison of arguments (check=False). `enqueue`: the same
-of all calls of 8k positions, one behind the other and without waiting for the device in between, and of the messages of
-one step of the ring, by the process group's own calls and by batch_isend_irecv(); "ring, compared" has check=True, so
-that it waits for the device. `packed`: 64 sequences of random lengths as one call. `mlp`: distributed.gated_mlp() with hidden 8192
-and 28672 features in all, beside PyTorch's functional collectives, all-gather, products and reduce-scatter one after the
-other, and beside either's products of as many rows without messages. No new case is begun after --seconds.
+forward pass. "efficiency" is TFLOP/s a GPU over those of attikos.attention() of the whole problem on one GPU in the
+same turn. ", peers": the same over a PeerGroup. PyTorch's calls are scaled_dot_product_attention() under
+torch.distributed.tensor.experimental.context_parallel() with cuDNN, its two ways of rotating; "refused" is what it says
+where it takes no such problem. "host" is what a call takes the host until it returns, in microseconds, without the
+comparison of arguments (check=False). `enqueue`: the same of all calls of 8k positions, one behind the other and
+without waiting for the device in between, and of the messages of one step of the ring, by the process group's own calls
+and by batch_isend_irecv(); "ring, compared" has check=True, so that it waits for the device. `packed`: 64 sequences of
+random lengths as one call, each dealt out to all ranks or, "balanced", as many as possible whole on one. `mlp`:
+distributed.gated_mlp() with hidden 8192 and 28672 features in all, beside PyTorch's functional collectives, all-gather,
+products and reduce-scatter one after the other, and beside either's products of as many rows without messages. No new
+case is begun after --seconds.
 """
 
 import argparse
@@ -95,7 +97,8 @@ class Ranks:
         return {name: statistics.median(x) for name, x in found.items()}, refused
 
     def efficiency(self, rates):
-        return {name: round(rates[name] / rates["one GPU"], 3) for name, *_ in self.ways() if name in rates}
+        ways = [name + placement for name, *_ in self.ways() for placement in ("", ", balanced")]
+        return {name: round(rates[name] / rates["one GPU"], 3) for name in ways if name in rates}
 
     def rates(self, operations, seconds):
         """TFLOP/s a GPU; "one GPU" has all operations to itself."""
@@ -326,9 +329,7 @@ def calls_of_packed(ranks, backward, count=64, seed=7):
     for _ in range(count):
         offsets.append(offsets[-1] + draw.randint(32, 4096))
     pairs = sum((b - a) ** 2 for a, b in zip(offsets, offsets[1:]))
-    shards = Shards.packed(offsets, ranks.size, granularity=16)
     q, k, v = (normal(s, 1, HEADS, offsets[-1], HEAD_DIM) for s in range(3))
-    rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
     starts = torch.tensor(offsets, dtype=torch.int32, device="cuda")
     longest = max(b - a for a, b in zip(offsets, offsets[1:]))
 
@@ -336,14 +337,19 @@ def calls_of_packed(ranks, backward, count=64, seed=7):
         last = [x[0].transpose(0, 1) for x in (q, k, v)]
         return flash_attn.flash_attn_varlen_func(*last, starts, starts, longest, longest, causal=True).transpose(0, 1)[None]
 
-    def ours(strategy, group):
+    def ours(shards, strategy, group):
+        rows = torch.from_numpy(shards.positions(ranks.rank)).cuda()
+
         def attend(*x):
             return distributed.attention(*x, shards, group, causal=True, strategy=strategy, check=False)
 
         return call_of(attend, backward, *(x[:, :, rows] for x in (q, k, v)))
 
+    dealt_out = Shards.packed(offsets, ranks.size, granularity=16)
+    balanced = Shards.balanced(offsets, ranks.size, causal=True, granularity=16)
     calls = {"one GPU": call_of(whole, backward, q, k, v)}
-    calls |= {name: ours(strategy, group) for name, strategy, group in ranks.ways()}
+    calls |= {name: ours(dealt_out, strategy, group) for name, strategy, group in ranks.ways()}
+    calls |= {f"{name}, balanced": ours(balanced, strategy, group) for name, strategy, group in ranks.ways()}
     return calls, offsets, pairs
 
 

@@ -41,10 +41,17 @@ void shards() {
   // Two packed sequences, each dealt out to all ranks.
   Shards const packed = Shards::packed(
       {0, 80, 96}, 4, distributed::Placement::contiguous);
+  // Short ones whole, on ranks that balance: the long one
+  // is dealt out.
+  Shards const balanced = Shards::balanced(
+      {0, 400, 410, 420, 430, 440}, 4, true);
   // [shards]
   expect(zigzag.pieces(1)[1] == Piece{0, 60, 70, 10},
          "the second piece of rank 1");
   expect(packed.rows(3) == 20 + 4, "rows of rank 3");
+  expect(balanced.pieces(2).size() == 3 &&
+             balanced.pieces(2)[2].rows() == 10,
+         "two runs of the long sequence, one short one");
 
   // [ring]
   // A ring of one's own over these pieces: in each step

@@ -73,6 +73,9 @@ TEST(ContextAttention, TakesPackedSequencesOfAnyLength) {
     check_all_strategies<float>(
         {1, 8, 4, 16, 16, shards, {.window_left = 4, .window_right = 4}, {}, {}, true});
   }
+  for (bool causal : {false, true})
+    check_all_strategies<float>(
+        {1, 8, 4, 16, 16, Shards::balanced(q, ranks().size(), causal), {.causal = causal}});
 }
 
 // Heads that ranks cannot share alike: fewer key heads than ranks, groups that a boundary between

@@ -250,6 +250,8 @@ TEST(ContextBackward, TakesPackedSequencesAndUnevenHeads) {
   std::vector<std::int64_t> const q{0, 3, 3, 20, 21, 40}, kv{0, 9, 20, 27, 27, 40};
   ContextShards const shards(Shards::packed(q, ranks().size()), Shards::packed(kv, ranks().size()));
   check_gradients<float>({1, 4, 2, 8, 8, shards, {.causal = true}, {}, {}, true});
+  check_gradients<float>(
+      {1, 4, 2, 8, 8, Shards::balanced(q, ranks().size(), true), {.causal = true}});
   check_gradients<float>({1, 6, 3, 8, 8, zigzag(24), {.causal = true}});
   check_gradients<float>({1, 2, 1, 8, 8, uneven(30)});
 }

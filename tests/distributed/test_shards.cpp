@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <attikos/distributed/schedule.hpp>
+#include <cmath>
 #include <set>
 #include <vector>
 
@@ -58,6 +59,51 @@ TEST(Shards, ZigzagGivesRanksTheSameWork) {
       for (std::int64_t i = piece.begin; i < piece.end; ++i) pairs += i + 1;
     EXPECT_EQ(pairs, 64 * 65 / 2 / 4);
   }
+}
+
+TEST(Shards, BalancedKeepsSequencesWholeWhereItCan) {
+  std::int64_t drawn = 7;
+  auto const draw = [&](std::int64_t most) {
+    drawn = drawn * 48271 % 2147483647;
+    return drawn % (most + 1);
+  };
+  for (int ranks : {1, 2, 3, 8})
+    for (bool causal : {false, true})
+      for (std::int64_t longest : {1, 50, 4000}) {
+        std::vector<std::int64_t> offsets{0};
+        for (int s = 0; s < 40; ++s) offsets.push_back(offsets.back() + draw(longest));
+        Shards const shards = Shards::balanced(offsets, ranks, causal, 2);
+        expect_partition(shards);
+        double most = 0, all = 0;
+        std::int64_t longest_whole = 0, shortest_dealt_out = longest;
+        for (int r = 0; r < ranks; ++r) {
+          double pairs = 0;
+          for (Piece const& x : shards.pieces(r)) {
+            std::int64_t const length = shards.length(x.sequence);
+            if (x.rows() == length)
+              longest_whole = std::max(longest_whole, length);
+            else
+              shortest_dealt_out = std::min(shortest_dealt_out, length);
+            for (std::int64_t i = x.begin; i < x.end; ++i)
+              pairs += static_cast<double>(causal ? i + 1 : length);
+          }
+          most = std::max(most, pairs);
+          all += pairs;
+        }
+        EXPECT_LE(longest_whole, shortest_dealt_out);
+        if (longest == 4000) {
+          EXPECT_LE(most * ranks, 1.03 * all);
+        }
+      }
+  // As few as it takes: two of three alike stay whole.
+  Shards const three = Shards::balanced({0, 10, 20, 30}, 2);
+  EXPECT_EQ(three.pieces(0), (std::vector<Piece>{{0, 0, 5, 0}, {1, 0, 10, 5}}));
+  EXPECT_EQ(three.pieces(1), (std::vector<Piece>{{0, 5, 10, 0}, {2, 0, 10, 5}}));
+  EXPECT_THROW(Shards::balanced({0, 5, 3}, 2), ShapeError);
+  EXPECT_THROW(Shards::balanced({0, 5}, 0), ShapeError);
+  EXPECT_THROW(Shards::balanced({}, 2), ShapeError);
+  EXPECT_THROW(Shards::balanced({0, 5}, 2, false, 0), ShapeError);
+  EXPECT_THROW(Shards::balanced({0, 5}, 2, false, 1, std::nan("")), ShapeError);
 }
 
 TEST(Shards, RefuseWhatIsNoPartition) {

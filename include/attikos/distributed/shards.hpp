@@ -7,6 +7,9 @@
 #include <attikos/core/error.hpp>
 #include <attikos/distributed/fingerprint.hpp>
 #include <cstdint>
+#include <functional>
+#include <numeric>
+#include <queue>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,25 +80,54 @@ class Shards {
       detail::raise<ShapeError>("distributed::Shards: ", ranks, " ranks, granularity ", granularity,
                                 ", ", cu_seqlens.size(), " offsets; expected at least one of each");
     Shards result;
+    result.take_lengths(cu_seqlens);
     result.pieces_.resize(static_cast<std::size_t>(ranks));
-    for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
-      std::int64_t const length = cu_seqlens[s + 1] - cu_seqlens[s];
-      if (length < 0)
-        detail::raise<ShapeError>("distributed::Shards: cu_seqlens goes from ", cu_seqlens[s],
-                                  " to ", cu_seqlens[s + 1], "; expected ascending offsets");
-      result.lengths_.push_back(length);
-      std::int64_t const runs = placement == Placement::zigzag ? 2 * std::int64_t{ranks} : ranks;
-      std::int64_t const granules = (length + granularity - 1) / granularity;
-      auto const boundary = [&](std::int64_t run) {
-        return std::min(granules * run / runs * granularity, length);
-      };
-      for (std::int64_t r = 0; r < ranks; ++r) {
-        auto& pieces = result.pieces_[static_cast<std::size_t>(r)];
-        std::int64_t const sequence = static_cast<std::int64_t>(s);
-        add(pieces, {sequence, boundary(r), boundary(r + 1), 0});
-        if (placement == Placement::zigzag)
-          add(pieces, {sequence, boundary(runs - 1 - r), boundary(runs - r), 0});
-      }
+    for (std::int64_t s = 0; s < result.sequences(); ++s)
+      result.deal_out(s, placement, granularity);
+    result.finish();
+    return result;
+  }
+
+  /// Packed sequences, as many as possible of which a rank holds whole: with full masks, or causal
+  /// ones, no rank has more than 1 + tolerance of its share of the pairs of queries and keys. Those
+  /// that are too long for that, the longest first, are dealt out to all ranks, contiguous or
+  /// zigzag. Ranks may hold different numbers of positions. Attention among positions of a sequence
+  /// is all that this goes by. Throws ShapeError as packed() does.
+  static Shards balanced(std::vector<std::int64_t> const& cu_seqlens, int ranks,
+                         bool causal = false, std::int64_t granularity = 1,
+                         double tolerance = 0.02) {
+    if (ranks < 1 || granularity < 1 || cu_seqlens.empty() || !(tolerance >= 0))
+      detail::raise<ShapeError>("distributed::Shards: ", ranks, " ranks, granularity ", granularity,
+                                ", ", cu_seqlens.size(), " offsets, tolerance ", tolerance,
+                                "; expected at least one of each, and a tolerance of 0 or more");
+    Shards result;
+    result.take_lengths(cu_seqlens);
+    result.pieces_.resize(static_cast<std::size_t>(ranks));
+    std::size_t const count = result.lengths_.size();
+    std::vector<double> pairs(count);
+    std::vector<std::size_t> longest_first(count);
+    for (std::size_t s = 0; s < count; ++s) {
+      double const length = static_cast<double>(result.lengths_[s]);
+      pairs[s] = causal ? length * (length + 1) / 2 : length * length;
+      longest_first[s] = s;
+    }
+    std::stable_sort(longest_first.begin(), longest_first.end(),
+                     [&](std::size_t a, std::size_t b) { return pairs[a] > pairs[b]; });
+    double const all = std::accumulate(pairs.begin(), pairs.end(), 0.0);
+    std::vector<int> holders;
+    double dealt_out = 0;  // pairs of the sequences that are
+    for (std::size_t split = 0; split <= count; ++split) {
+      double const most = give_whole(longest_first, split, pairs, ranks, holders);
+      if (most * ranks + dealt_out <= (1 + tolerance) * all) break;
+      if (split < count) dealt_out += pairs[longest_first[split]];
+    }
+    for (std::size_t s = 0; s < count; ++s) {
+      if (holders[s] < 0)
+        result.deal_out(static_cast<std::int64_t>(s),
+                        causal ? Placement::zigzag : Placement::contiguous, granularity);
+      else
+        add(result.pieces_[static_cast<std::size_t>(holders[s])],
+            {static_cast<std::int64_t>(s), 0, result.lengths_[s], 0});
     }
     result.finish();
     return result;
@@ -226,6 +258,50 @@ class Shards {
       pieces.back().end = piece.end;
     else
       pieces.push_back(piece);
+  }
+  void take_lengths(std::vector<std::int64_t> const& cu_seqlens) {
+    for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
+      if (cu_seqlens[s + 1] < cu_seqlens[s])
+        detail::raise<ShapeError>("distributed::Shards: cu_seqlens goes from ", cu_seqlens[s],
+                                  " to ", cu_seqlens[s + 1], "; expected ascending offsets");
+      lengths_.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+    }
+  }
+  /// Adds a part of a sequence to the pieces of every rank.
+  void deal_out(std::int64_t sequence, Placement placement, std::int64_t granularity) {
+    std::int64_t const length = lengths_[static_cast<std::size_t>(sequence)];
+    std::int64_t const ranks = static_cast<std::int64_t>(pieces_.size());
+    std::int64_t const runs = placement == Placement::zigzag ? 2 * ranks : ranks;
+    std::int64_t const granules = (length + granularity - 1) / granularity;
+    auto const boundary = [&](std::int64_t run) {
+      return std::min(granules * run / runs * granularity, length);
+    };
+    for (std::int64_t r = 0; r < ranks; ++r) {
+      auto& pieces = pieces_[static_cast<std::size_t>(r)];
+      add(pieces, {sequence, boundary(r), boundary(r + 1), 0});
+      if (placement == Placement::zigzag)
+        add(pieces, {sequence, boundary(runs - 1 - r), boundary(runs - r), 0});
+    }
+  }
+  /// Gives each sequence behind the first `split` of them, in this order, to the rank that has
+  /// least so far; holders: the rank of each, -1 of the others.
+  /// \return what the fullest rank has
+  static double give_whole(std::vector<std::size_t> const& sequences, std::size_t split,
+                           std::vector<double> const& costs, int ranks, std::vector<int>& holders) {
+    using Load = std::pair<double, int>;
+    std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+    for (int r = 0; r < ranks; ++r) loads.emplace(0, r);
+    holders.assign(costs.size(), -1);
+    double most = 0;
+    for (std::size_t i = split; i < sequences.size(); ++i) {
+      auto const [load, rank] = loads.top();
+      loads.pop();
+      holders[sequences[i]] = rank;
+      double const more = load + costs[sequences[i]];
+      most = std::max(most, more);
+      loads.emplace(more, rank);
+    }
+    return most;
   }
   void finish() {
     if (pieces_.empty())

@@ -7,6 +7,7 @@ import itertools
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import subprocess
 import sys
@@ -60,6 +61,36 @@ class Descriptions(unittest.TestCase):
         self.assertEqual(shards.joined(4).positions(0).tolist(), list(range(21)))
         with self.assertRaisesRegex(attikos.ShapeMismatchError, "4 ranks in runs of 3; expected a divisor"):
             shards.joined(3)
+
+    def test_balanced(self):
+        draw = random.Random(11)
+        for ranks, causal in itertools.product((1, 2, 3, 8), (False, True)):
+            for longest in (1, 50, 4000):
+                lengths = [draw.randint(0, longest) for _ in range(40)]
+                offsets = [0, *itertools.accumulate(lengths)]
+                shards = Shards.balanced(offsets, ranks, causal, granularity=2)
+                rows = [shards.positions(r) for r in range(ranks)]
+                np.testing.assert_array_equal(np.sort(np.concatenate(rows)), np.arange(shards.total))
+                split = {x.sequence for r in range(ranks) for x in shards.pieces(r) if x.rows < lengths[x.sequence]}
+                whole = [n for s, n in enumerate(lengths) if s not in split]
+                self.assertLessEqual(max(whole, default=0), min((lengths[s] for s in split), default=longest))
+                if longest == 4000:
+                    held = [shards.pieces(r) for r in range(ranks)]
+                    pairs = [sum(self.pairs(x, lengths[x.sequence], causal) for x in pieces) for pieces in held]
+                    self.assertLessEqual(max(pairs) * ranks, 1.03 * sum(pairs))
+        # As few as it takes: two of three alike stay whole.
+        shards = Shards.balanced([0, 10, 20, 30], 2)
+        self.assertEqual([[(x.sequence, x.begin, x.end) for x in shards.pieces(r)] for r in range(2)],
+                         [[(0, 0, 5), (1, 0, 10)], [(0, 5, 10), (2, 0, 10)]])
+        self.assertEqual(Shards.balanced([0, 9], 3, True), Shards.packed([0, 9], 3))
+        for wrong in (([0, 4, 2], 2), ([0, 4], 0), ([], 2), ([0, 4], 2, False, 0), ([0, 4], 2, False, 1, -1.0),
+                      ([0, 4], 2, False, 1, float("nan"))):  # fmt: skip
+            with self.assertRaises(attikos.ShapeMismatchError):
+                Shards.balanced(*wrong)
+
+    @staticmethod
+    def pairs(piece, length, causal):
+        return sum(range(piece.begin + 1, piece.end + 1)) if causal else piece.rows * length
 
     def test_sent_to_other_processes(self):
         """Without what a rank keeps beside it, which may lie on its device."""

@@ -13,8 +13,8 @@ from typing import Any, Callable, NamedTuple, Sequence
 from ..attention import attention, attention_backward
 from ..cache import merge_into
 from ._groups import MpiGroup, Part, TorchGroup
-from ._plan import Plan, Rows, Step, plan_of
-from ._shards import HeadRun, Shards
+from ._plan import Plan, Rows, Step, plan_of, rows_among
+from ._shards import HeadRun, Shards, shared_keys
 from ._storage import Pairs
 
 # Rows of keys, the key heads they are of, and gradients of both.
@@ -82,7 +82,21 @@ class Call:
 
     def plan_of_rank(self, rank: int, owners: Sequence[int]) -> Plan:
         """That of a rank's queries and the keys of these ranks."""
-        return plan_of(self.q_shards, self.kv_shards, rank, tuple(owners), self.window, self.top_left, self.packs)
+        return plan_of(
+            self.q_shards, self.kv_shards, self.shared, rank, tuple(owners), self.window, self.top_left, self.packs
+        )
+
+    @property
+    def shared(self) -> Shards:
+        """The keys that are sent: those that queries of other ranks may see."""
+        found: Shards = self.once("shared", shared_keys, self.q_shards, self.kv_shards)
+        return found
+
+    @property
+    def shared_rows(self) -> Rows:
+        """Where they lie among this rank's own."""
+        found: Rows = self.once("shared rows", rows_among, self.kv_shards, self.shared, self.group.rank)
+        return found
 
     def tasks(self, owners: Sequence[int]) -> Tasks:
         """Of this rank's queries and the keys of these ranks."""
@@ -90,8 +104,8 @@ class Call:
 
     def tasks_of_whole(self) -> Tasks:
         """Of all queries and all keys."""
-        whole = _whole(self.q_shards), _whole(self.kv_shards)
-        return self._tasks(plan_of(*whole, 0, (0,), self.window, self.top_left, self.packs))
+        q, kv = _whole(self.q_shards), _whole(self.kv_shards)
+        return self._tasks(plan_of(q, kv, kv, 0, (0,), self.window, self.top_left, self.packs))
 
     def _tasks(self, plan: Plan) -> Tasks:
         return Tasks(tuple(tuple(self._task(step) for step in block) for block in plan.steps), plan.merges)
@@ -249,23 +263,29 @@ class Backward:
         """Whether gradients are those of one product, of all rows and heads."""
         return len(found) == 1 and found[0][0].all and len(self.runs) == 1
 
-    def gathered(self, found: Sequence[Found], blocks: Any, owner: int | None) -> Pairs:
-        """The gradients of a rank's block as two dense arrays of the type of `blocks`."""
+    def gathered(self, found: Sequence[Found], new: Callable[[Any], Pairs], dtype: Any) -> Pairs:
+        """The gradients of a block as two dense arrays of a type, which new(dtype) has memory for."""
         storage = self.call.storage
         if self._is_whole(found):
-            return Pairs(storage, *(storage.dense(storage.to(x, blocks.dtype)) for x in found[0][2:]))
-        sums: Pairs = blocks.new(owner)
+            return Pairs(storage, *(storage.dense(storage.to(x, dtype)) for x in found[0][2:]))
+        sums = new(dtype)
         sums.clear()
         self.put(found, sums)
         return sums.apart()
 
-    def total(self, own: Sequence[Found], others: Pairs, k: Any, v: Any) -> tuple[Any, Any]:
-        """The sum of what this rank and others found for its block, as the gradients of k and v."""
-        storage = self.call.storage
-        if self._is_whole(own):
+    def total(
+        self, own: Sequence[Found], others: Pairs | None, new: Callable[[Any], Pairs], k: Any, v: Any
+    ) -> tuple[Any, Any]:
+        """The gradients of k and v: the sum of what this rank found for its block and what others did for the rows that
+        are shared. new(dtype): memory for the whole block."""
+        storage, rows = self.call.storage, self.call.shared_rows
+        whole = self._is_whole(own)
+        if others is not None and whole and rows.all:
             return Pairs.total(storage, [others, Pairs(storage, *own[0][2:])], k, v)
-        sums = Pairs(storage, storage.to(others.first, self.wide), storage.to(others.second, self.wide))
-        self.put(own, sums)
+        sums = self.gathered(own, new, self.type_of_products if whole else self.wide)
+        if others is not None:
+            _add(storage, rows, sums.first, others.first)
+            _add(storage, rows, sums.second, others.second)
         return storage.to(sums.first, k.dtype), storage.to(sums.second, v.dtype)
 
     def finish(self) -> Any:

@@ -50,6 +50,10 @@ class PeerGroup(TorchGroup):
 
     def begin(self, operation: str, sends: Messages, receives: Messages) -> Any:
         """As TorchGroup.begin()."""
+        sends = [message for message in sends if message[1].numel()]
+        receives = [message for message in receives if message[1].numel()]
+        if not sends and not receives:
+            return ()
         for _, x in (*sends, *receives):
             if x.device != self.device:
                 raise ArgumentError(
@@ -65,7 +69,8 @@ class PeerGroup(TorchGroup):
         return begun, sends, receives  # tensors live until the messages are done
 
     def finish(self, operation: str, begun: Any) -> None:
-        self._boxes.finish(begun[0])
+        if begun:
+            self._boxes.finish(begun[0])
 
 
 class _Place(NamedTuple):

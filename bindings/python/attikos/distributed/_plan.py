@@ -65,6 +65,14 @@ class Rows:
         return self._made[key]
 
 
+@functools.lru_cache(maxsize=1024)
+def rows_among(kv_shards: Shards, shared: Shards, rank: int) -> Rows:
+    """Where the rows that a rank shares lie among its own."""
+    kept = {(x.sequence, x.begin) for x in shared.pieces(rank)}
+    runs = [(x.local, x.local + x.rows) for x in kv_shards.pieces(rank) if (x.sequence, x.begin) in kept]
+    return Rows(runs, kv_shards.rows(rank))
+
+
 def places_of(shards: Shards, rank: int) -> Rows:
     """Where the rows of a rank lie when all sequences lie one after the other."""
     found: Rows | None = shards._places.get(rank)
@@ -102,8 +110,11 @@ class Plan:
 def _products(
     queries: Sequence[Piece], keys: Sequence[Piece], window: tuple[int, int], offsets: Sequence[int]
 ) -> Iterator[Product]:
+    of_sequence: dict[int, list[Piece]] = {}
+    for kv in keys:
+        of_sequence.setdefault(kv.sequence, []).append(kv)
     for q in queries:
-        for kv in keys:
+        for kv in of_sequence.get(q.sequence, ()):
             product = product_of(q, kv, window, offsets[q.sequence])
             if product is not None:
                 yield product
@@ -133,10 +144,11 @@ def _group_for(product: Product, pieces: set[int], merges: bool, groups: Sequenc
 
 @functools.lru_cache(maxsize=256)
 def plan_of(
-    q_shards: Shards, kv_shards: Shards, rank: int, owners: tuple[int, ...], window: tuple[int, int], top_left: bool,
-    packs: bool,
+    q_shards: Shards, kv_shards: Shards, shared: Shards, rank: int, owners: tuple[int, ...], window: tuple[int, int],
+    top_left: bool, packs: bool,
 ) -> Plan:  # fmt: skip
-    """The plan of a rank's queries and the blocks of these owners. packs: products of one mask may be one call."""
+    """The plan of a rank's queries and the blocks of these owners: of its own all keys, of others those that `shared`
+    has. packs: products of one mask may be one call."""
     offsets = [
         0 if top_left else kv_shards.length(s) - q_shards.length(s) for s in range(q_shards.sequences)
     ]  # fmt: skip
@@ -144,7 +156,8 @@ def plan_of(
     blocks = []
     for owner in owners:
         calls: list[_Group] = []
-        for product in joined(_products(queries, kv_shards.pieces(owner), window, offsets)):
+        block = kv_shards if owner == rank else shared
+        for product in joined(_products(queries, block.pieces(owner), window, offsets)):
             end = product.q_row + product.q_rows
             touched = {x.local for x in queries if x.local < end and product.q_row < x.local + x.rows}
             merges = any(x in times for x in touched)
@@ -160,7 +173,7 @@ def plan_of(
             tuple(
                 Step(
                     Rows([(p.q_row, p.q_row + p.q_rows) for p in group.products], q_shards.rows(rank)),
-                    Rows([(p.kv_row, p.kv_row + p.kv_rows) for p in group.products], kv_shards.rows(owner)),
+                    Rows([(p.kv_row, p.kv_row + p.kv_rows) for p in group.products], block.rows(owner)),
                     group.products[0].left, group.products[0].right, group.merges,
                 )  # fmt: skip
                 for group in calls

@@ -6,7 +6,9 @@ The twin of attikos/distributed/shards.hpp and schedule.hpp. Nothing here knows 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
+import heapq
 import itertools
 from typing import Any, Iterable, Sequence
 
@@ -32,8 +34,8 @@ class Piece:
 class Shards:
     """Which rank holds which positions of one sequence or of several: immutable, the same value on every rank.
 
-    Rows of a rank are its pieces, one after the other. Made by contiguous(), zigzag(), uneven(), packed() or
-    of_pieces(); a description in which a position has no rank, or two, raises ShapeMismatchError.
+    Rows of a rank are its pieces, one after the other. Made by contiguous(), zigzag(), uneven(), packed(),
+    balanced() or of_pieces(); a description in which a position has no rank, or two, raises ShapeMismatchError.
     """
 
     def __init__(self, lengths: Sequence[int], pieces: Sequence[Sequence[Piece]]) -> None:
@@ -113,21 +115,39 @@ class Shards:
                 f"attikos.distributed.Shards: {ranks} ranks, granularity {granularity}, {len(offsets)} offsets, "
                 f"placement {placement!r}; expected at least one of each, and zigzag or contiguous"
             )
-        lengths, pieces = [], [[] for _ in range(ranks)]  # type: list[int], list[list[Piece]]
-        for s, (first, last) in enumerate(zip(offsets, offsets[1:])):
-            if last < first:
-                raise ShapeMismatchError(
-                    f"attikos.distributed.Shards: cu_seqlens goes from {first} to {last}; expected ascending offsets"
-                )
-            length = last - first
-            lengths.append(length)
-            runs = 2 * ranks if placement == "zigzag" else ranks
-            granules = -(-length // granularity)
-            at = [min(granules * run // runs * granularity, length) for run in range(runs + 1)]
-            for r in range(ranks):
-                _add(pieces[r], Piece(s, at[r], at[r + 1]))
-                if placement == "zigzag":
-                    _add(pieces[r], Piece(s, at[runs - 1 - r], at[runs - r]))
+        lengths = _lengths_of(offsets)
+        pieces: list[list[Piece]] = [[] for _ in range(ranks)]
+        for s, length in enumerate(lengths):
+            _deal_out(s, length, placement, granularity, pieces)
+        return cls(lengths, pieces)
+
+    @classmethod
+    def balanced(
+        cls, cu_seqlens: Sequence[int], ranks: int, causal: bool = False, granularity: int = 1, tolerance: float = 0.02
+    ) -> Shards:
+        """Several sequences, as many as possible of which a rank holds whole, so that nothing of them is sent: with
+        causal or full masks no rank has more than 1 + tolerance of its share of the pairs of queries and keys. Those
+        that are too long for that, the longest first, are dealt out to all ranks, as packed() does. Ranks may hold
+        different numbers of positions. Attention among positions of a sequence is all that this goes by."""
+        offsets = [int(x) for x in cu_seqlens]
+        if ranks < 1 or granularity < 1 or not offsets or not tolerance >= 0:
+            raise ShapeMismatchError(
+                f"attikos.distributed.Shards: {ranks} ranks, granularity {granularity}, {len(offsets)} offsets, "
+                f"tolerance {tolerance}; expected at least one of each, and a tolerance of 0 or more"
+            )
+        lengths = _lengths_of(offsets)
+        pairs = [n * (n + 1) // 2 if causal else n * n for n in lengths]
+        longest_first = sorted(range(len(lengths)), key=lambda s: (-pairs[s], s))
+        for split in range(len(lengths) + 1):
+            holders, most = _holders(longest_first[split:], pairs, ranks)
+            if (most + sum(pairs[s] for s in longest_first[:split]) / ranks) * ranks <= (1 + tolerance) * sum(pairs):
+                break
+        pieces: list[list[Piece]] = [[] for _ in range(ranks)]
+        for s, length in enumerate(lengths):
+            if s in holders:
+                _add(pieces[holders[s]], Piece(s, 0, length))
+            else:
+                _deal_out(s, length, "zigzag" if causal else "contiguous", granularity, pieces)
         return cls(lengths, pieces)
 
     @classmethod
@@ -229,6 +249,57 @@ class Shards:
     def __repr__(self) -> str:
         held = "; ".join(", ".join(f"{x.sequence}:[{x.begin}, {x.end})" for x in rank) for rank in self._pieces)
         return f"Shards(lengths {list(self._lengths)}, ranks {held})"
+
+
+class SomeRows(Shards):
+    """A description in which some positions have no rank."""
+
+    def _expect_each_position_once(self) -> None:
+        pass
+
+
+@functools.lru_cache(maxsize=256)
+def shared_keys(q_shards: Shards, kv_shards: Shards) -> Shards:
+    """Those pieces of keys whose sequences have queries on other ranks, too."""
+    holders: list[set[int]] = [set() for _ in range(q_shards.sequences)]
+    for rank in range(q_shards.ranks):
+        for piece in q_shards.pieces(rank):
+            holders[piece.sequence].add(rank)
+    shared = [[x for x in kv_shards.pieces(r) if holders[x.sequence] - {r}] for r in range(kv_shards.ranks)]
+    if all(len(some) == len(kv_shards.pieces(r)) for r, some in enumerate(shared)):
+        return kv_shards
+    return SomeRows([kv_shards.length(s) for s in range(kv_shards.sequences)], shared)
+
+
+def _lengths_of(offsets: Sequence[int]) -> list[int]:
+    for first, last in zip(offsets, offsets[1:]):
+        if last < first:
+            raise ShapeMismatchError(
+                f"attikos.distributed.Shards: cu_seqlens goes from {first} to {last}; expected ascending offsets"
+            )
+    return [last - first for first, last in zip(offsets, offsets[1:])]
+
+
+def _deal_out(sequence: int, length: int, placement: str, granularity: int, pieces: list[list[Piece]]) -> None:
+    """Adds a part of a sequence to the pieces of every rank."""
+    ranks = len(pieces)
+    runs = 2 * ranks if placement == "zigzag" else ranks
+    granules = -(-length // granularity)
+    at = [min(granules * run // runs * granularity, length) for run in range(runs + 1)]
+    for r in range(ranks):
+        _add(pieces[r], Piece(sequence, at[r], at[r + 1]))
+        if placement == "zigzag":
+            _add(pieces[r], Piece(sequence, at[runs - 1 - r], at[runs - r]))
+
+
+def _holders(sequences: Sequence[int], costs: Sequence[int], ranks: int) -> tuple[dict[int, int], int]:
+    """A rank for each sequence, in this order the one that has least so far, and what the fullest one has."""
+    loads = [(0, rank) for rank in range(ranks)]
+    holders = {}
+    for s in sequences:
+        load, holders[s] = loads[0]
+        heapq.heapreplace(loads, (load + costs[s], holders[s]))
+    return holders, max(load for load, _ in loads)
 
 
 def _add(pieces: list[Piece], piece: Piece) -> None:

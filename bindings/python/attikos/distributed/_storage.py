@@ -222,6 +222,11 @@ class Pairs:
         for x in self.messages:
             self._storage.write(x, 0)
 
+    def add(self, more: Pairs) -> None:
+        """Adds arrays of the same shapes."""
+        for to, x in ((self.first, more.first), (self.second, more.second)):
+            to += x
+
     @staticmethod
     def total(storage: Any, parts: Sequence[Pairs], first: Any, second: Any) -> tuple[Any, Any]:
         """The sums of several, in their order, rounded once to the types of two arrays of their shapes."""

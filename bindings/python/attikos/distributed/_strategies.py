@@ -14,8 +14,8 @@ from ._storage import Layout, Pairs
 
 
 class _Blocks:
-    """Memory for the keys and values, or the sums of their gradients, of any one rank; the shapes of a block follow
-    from who holds it."""
+    """Memory for the keys and values that a rank shares, or for the sums of their gradients; the shapes of a block
+    follow from who holds it."""
 
     def __init__(self, call: Call, k: Any, v: Any, dtype: Any = None) -> None:
         self.call, self.like, self.dtype = call, k, dtype
@@ -36,14 +36,25 @@ class _Blocks:
     def of_rows(self, rows: int) -> Pairs:
         return self.at(self.memory(rows), rows, rows)
 
-    def new(self, owner: int | None) -> Pairs:
-        """Of a rank's rows, or of all."""
-        shards = self.call.kv_shards
-        return self.of_rows(shards.total if owner is None else shards.rows(owner))
+    def new(self, owner: int) -> Pairs:
+        return self.of_rows(self.call.shared.rows(owner))
+
+
+def _new(call: Call, k: Any, v: Any, rows: int) -> Callable[[Any], Pairs]:
+    """Memory of a type for so many rows."""
+    return lambda dtype: _Blocks(call, k, v, dtype).of_rows(rows)
 
 
 def _mine(call: Call, k: Any, v: Any) -> Pairs:
     return Pairs(call.storage, call.storage.dense(k), call.storage.dense(v))
+
+
+def _shared(call: Call, mine: Pairs) -> Pairs:
+    """What this rank sends of its block."""
+    storage, rows = call.storage, call.shared_rows
+    if rows.all:
+        return mine
+    return Pairs(storage, *(storage.dense(rows.of(storage, x)) for x in (mine.first, mine.second)))
 
 
 # --- ring: a block of keys and values goes round, the next one behind this one's products ---------------------------
@@ -60,19 +71,20 @@ def _tasks_of_ring(call: Call) -> Tasks:
 
 def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failure: Failure, sums: Any = None) -> None:
     """work(step, block) for the blocks of all ranks, one's own first. sums: what travels beside the blocks."""
-    group, shards = call.group, call.kv_shards
+    group, shards = call.group, call.shared
     to, source = (group.rank + 1) % group.size, (group.rank - 1) % group.size
     blocks = _Blocks(call, k, v)
     memory = [blocks.memory(shards.max_rows) for _ in range(min(2, group.size - 1))]
     seen: dict[tuple[int, int], Pairs] = {}
     here = ahead = _mine(call, k, v)
+    leaving = _shared(call, here)
     for step in range(group.size):
         sends, receives = ([], []) if sums is None else sums.beside(step)  # type: list[Any], list[Any]
         if step + 1 < group.size:
             place, rows = step % 2, shards.rows((group.rank - step - 1) % group.size)
             found = seen.get((place, rows))
             ahead = found or seen.setdefault((place, rows), blocks.at(memory[place], rows, shards.max_rows))
-            sends += [(to, x) for x in here.messages]
+            sends += [(to, x) for x in leaving.messages]
             # Keys and values that are the caller's come as two messages, those that were on their way as one.
             receives += [(source, x) for x in (ahead.messages if step > 0 else (ahead.first, ahead.second))]
         begun = group.begin(call.operation, sends, receives)
@@ -80,7 +92,7 @@ def _round(call: Call, k: Any, v: Any, work: Callable[[int, Pairs], Any], failur
         group.finish(call.operation, begun)
         if sums is not None:
             sums.after(step, done or [])
-        here = ahead
+        here = leaving = ahead
 
 
 def _added_once(call: Call) -> bool:
@@ -120,7 +132,8 @@ class _Sums:
         if step == 0:
             self._own = found
         elif step == 1:
-            self._here = self._state.gathered(found, self._blocks, (self._call.group.rank - 1) % self._call.group.size)
+            owner = (self._call.group.rank - 1) % self._call.group.size
+            self._here = self._state.gathered(found, lambda dtype: self._blocks.new(owner), self._blocks.dtype)
         else:
             self._state.put(found, self._coming)
             self._here = self._coming
@@ -128,12 +141,10 @@ class _Sums:
     def home(self, k: Any, v: Any) -> tuple[Any, Any]:
         """The gradients of this rank's own keys and values."""
         call, n = self._call, self._call.group.size
-        if n == 1:
-            found = self._state.gathered(self._own, self._blocks, 0)
-            return call.storage.to(found.first, k.dtype), call.storage.to(found.second, v.dtype)
-        begun = call.group.begin(call.operation, *self._on(n, call.group.rank))
-        call.group.finish(call.operation, begun)
-        return self._state.total(self._own, self._coming, k, v)
+        if n > 1:
+            begun = call.group.begin(call.operation, *self._on(n, call.group.rank))
+            call.group.finish(call.operation, begun)
+        return self._state.total(self._own, self._coming, _new(call, k, v, k.shape[2]), k, v)
 
 
 def _attend_round(
@@ -184,7 +195,7 @@ def _to_all(call: Call, sent: Sequence[Pairs], found: Sequence[Pairs]) -> None:
 def _gather(call: Call, k: Any, v: Any) -> list[Pairs]:
     blocks, mine = _Blocks(call, k, v), _mine(call, k, v)
     found = [mine if r == call.group.rank else blocks.new(r).apart() for r in range(call.group.size)]
-    _to_all(call, [mine] * call.group.size, found)
+    _to_all(call, [_shared(call, mine)] * call.group.size, found)
     return found
 
 
@@ -201,14 +212,22 @@ def _gather_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dou
     state = Backward(call, q, out, lse, dout, call.once("all", _tasks_of_all, call), all_heads(call))
     narrow = call.once("added once", _added_once, call)
     sums = _Blocks(call, k, v, state.type_of_products if narrow else state.wide)
-    found = []
+    mine, found = [], []  # type: Sequence[Any], list[Pairs]
     for owner, block in enumerate(_gather(call, k, v)):
-        of_block = failure.unless_failed(state.add, owner, block.first, block.second)
-        found.append(state.gathered(of_block or [], sums, owner))
-    parts = [found[r] if r == group.rank else sums.new(group.rank).apart() for r in range(group.size)]
+        of_block = failure.unless_failed(state.add, owner, block.first, block.second) or []
+        if owner == group.rank:
+            mine = of_block
+            found.append(block)  # which is not sent
+        else:
+            found.append(state.gathered(of_block, lambda dtype: sums.new(owner), sums.dtype))  # noqa: B023
+    parts = [block if r == group.rank else sums.new(group.rank).apart() for r, block in enumerate(found)]
     _to_all(call, found, parts)
     failure.throw()
-    return (state.finish(), *Pairs.total(call.storage, parts, k, v))
+    del parts[group.rank]
+    others = parts[0] if parts else None
+    for part in parts[1:]:
+        parts[0].add(part)
+    return (state.finish(), *state.total(mine, others, _new(call, k, v, k.shape[2]), k, v))
 
 
 # --- all_to_all: every rank gets all positions of some heads --------------------------------------------------------
@@ -322,8 +341,8 @@ def _heads_backward(call: Call, q: Any, k: Any, v: Any, out: Any, lse: Any, dout
     whole_q, whole_out, whole_dout, whole_lse, whole_k, whole_v = wholes
     tasks = call.once("whole", _tasks_of_whole, call)
     state = Backward(call, whole_q, whole_out, whole_lse[..., 0], whole_dout, tasks, exchange.own.runs)
-    blocks = _Blocks(call, whole_k, whole_v, state.type_of_sums(0))
-    sums = state.gathered(failure.unless_failed(state.add, 0, whole_k, whole_v) or [], blocks, None)
+    found = failure.unless_failed(state.add, 0, whole_k, whole_v) or []
+    sums = state.gathered(found, _new(call, whole_k, whole_v, of_kv.total), state.type_of_sums(0))
     dq, dk, dv = exchange.to_rows(
         state.wide, (state.dq, _of_q, of_q), (sums.first, _of_kv, of_kv), (sums.second, _of_kv, of_kv)
     )
