@@ -3,6 +3,7 @@
 same processes.
 
   multi_gpu_torch.py [--ranks N] [--out FILE] [--lengths 8192,32768,131072] [--seconds 300] [--check-only]
+                     [--only packed,mlp]
 
 One process a GPU (--ranks: all there are). Batch 1, 16 heads of 128 features, bfloat16, random normal data; lengths are
 those of whole sequences. First results and gradients of every strategy are compared with float64, beside those of one
@@ -423,18 +424,23 @@ def run(rank, arguments, port):
             **context(), "ranks": ranks.size, "nccl": ".".join(map(str, torch.cuda.nccl.version())),
             "checks": [], "enqueue": [], "times": [], "packed": [], "mlp": [],
         }  # fmt: skip
-    check(ranks)
+    if not arguments.only:
+        check(ranks)
     cases = []
     if not arguments.check_only:
         lengths = [int(x) for x in arguments.lengths.split(",")]
-        cases += [(time_enqueue, causal, backward) for backward in (False, True) for causal in (True, False)]
+        for backward in (False, True):
+            cases += [(time_enqueue, causal, backward) for causal in (True, False)]
         cases += [(time_enqueue_packed, backward) for backward in (False, True)] + [(time_messages,)]
         for backward in (False, True):
             for length in lengths:
                 cases += [(time_case, length, causal, backward) for causal in (True, False)]
             cases.append((time_packed, backward))
         cases += [(time_mlp, rows) for rows in (1024, 4096, 16384)]
+    wanted = arguments.only.split(",") if arguments.only else None
     for function, *case in cases:
+        if wanted and function.__name__.removeprefix("time_") not in wanted:
+            continue
         if ranks.agreed([time.monotonic() - begun])[0] > arguments.seconds:
             if rank == 0:
                 print("not begun for want of time:", *case)
@@ -455,6 +461,7 @@ def main():
     parser.add_argument("--lengths", default="8192,32768,131072")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--check-only", action="store_true")
+    parser.add_argument("--only", help="of enqueue, enqueue_packed, messages, case, packed, mlp; without comparing results")
     arguments = parser.parse_args()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
