@@ -17,6 +17,7 @@ option(ATTIKOS_ENABLE_MPI "Attikos::mpi and the tests of what runs on several ra
 option(ATTIKOS_ENABLE_NCCL "Attikos::nccl and the same tests on several GPUs (needs NCCL; NCCL_ROOT)" OFF)
 option(ATTIKOS_ENABLE_FAST_MATH "Fast math in the CUDA companion (error bounds are documented apart)" OFF)
 option(ATTIKOS_REQUIRE_CUDA_COMPANION "A Kokkos with CUDA but no companion is an error, not a warning" OFF)
+option(ATTIKOS_TEST_UNITY "Compile sources of a test program together; OFF: each alone, as clang-tidy and who edits one want it" ON)
 option(ATTIKOS_TEST_DELAYS "Build the CUDA kernels once more with random delays in their rings, and test them" OFF)
 option(ATTIKOS_WARNINGS_AS_ERRORS "Warnings are errors in our own tests, examples and perf programs" OFF)
 # ATTIKOS_ENABLE_CUDA_COMPANION stands in AttikosCuda.cmake: its default depends on Kokkos.

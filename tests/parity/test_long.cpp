@@ -24,7 +24,7 @@ template <class C>
 class Long : public testing::Test {};
 TYPED_TEST_SUITE(Long, OneSpaceCases, CaseName);
 
-std::string name_of(char const* operation, char const* type) {
+std::string name_of_case(char const* operation, char const* type) {
   return std::string("long/") + operation + "/" + type;
 }
 
@@ -123,11 +123,12 @@ TYPED_TEST(Long, AttentionForward) {
        {AttentionAlgorithm::flash, AttentionAlgorithm::tiled, AttentionAlgorithm::naive}) {
     Head<T> few(65, false);  // tiled and naive store their scores
     few.forward(algorithm);
-    for (std::int64_t i : {0, 31, 64}) few.compare_forward(name_of("attention", type_name<T>()), i);
+    for (std::int64_t i : {0, 31, 64})
+      few.compare_forward(name_of_case("attention", type_name<T>()), i);
   }
   Head<T> all(length, true);
   all.forward(AttentionAlgorithm::flash);
-  for (std::int64_t i : sampled) all.compare_forward(name_of("attention", type_name<T>()), i);
+  for (std::int64_t i : sampled) all.compare_forward(name_of_case("attention", type_name<T>()), i);
 }
 
 TYPED_TEST(Long, AttentionBackward) {
@@ -145,7 +146,7 @@ TYPED_TEST(Long, AttentionBackward) {
   x.dq.download();
   x.dk.download();
   x.dv.download();
-  std::string const name = name_of("attention_backward", type_name<T>());
+  std::string const name = name_of_case("attention_backward", type_name<T>());
   for (std::int64_t row : sampled) {
     std::vector<InexactSum<Acc>> dq(sz(x.d)), dk(sz(x.d)), dv(sz(x.d));
     x.pairs(row, 1, 0, length, [&](std::int64_t, std::int64_t j, auto const& pair) {
@@ -179,7 +180,7 @@ TYPED_TEST(Long, Decode) {
   q.fill_uniform(random, -3, 3);
   k.fill_uniform(random, -3, 3);
   v.fill_uniform(random);
-  std::string const name = name_of("decode", type_name<T>());
+  std::string const name = name_of_case("decode", type_name<T>());
   for (std::int64_t splits : {0, 1, 7}) {
     decode(Exec(), q.view(), k.view(), v.view(), out.view(), lse.view(),
            DecodeOptions{.splits = splits});
@@ -215,7 +216,7 @@ TYPED_TEST(Long, Gemm) {
     gemm(Exec(), a.view(), b.view(), c.view(),
          GemmOptions{.trans_a = transposed, .trans_b = transposed});
     c.download();
-    Comparison comparison(name_of("gemm", type_name<T>()), transposed ? "TT" : "NN",
+    Comparison comparison(name_of_case("gemm", type_name<T>()), transposed ? "TT" : "NN",
                           stored_as<T>());
     for (std::int64_t i = 0; i < m; ++i)
       for (std::int64_t j = 0; j < n; ++j) {
@@ -259,7 +260,7 @@ TYPED_TEST(Long, Rows) {
   }
   auto const check = [&](char const* operation, auto const& want, auto const& bound) {
     out.download();
-    Comparison comparison(name_of(operation, type_name<T>()), "rows", stored_as<T>());
+    Comparison comparison(name_of_case(operation, type_name<T>()), "rows", stored_as<T>());
     for (std::int64_t i = 0; i < 3; ++i) {
       std::vector<double> row, gradient;
       for (std::int64_t j = 0; j < length; ++j) {

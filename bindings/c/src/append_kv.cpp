@@ -11,18 +11,18 @@
 namespace attikos::c {
 namespace {
 
-constexpr char const* operation = "append_kv";
+constexpr char const* append_kv_name = "append_kv";
 
 /// Calls f with the type of a cache for new keys of type T: T itself, 16 bits beside float, float8
 /// beside 16 bits.
 template <class T, class F>
 void visit_cache(Tensor const& cache, F const& f) {
   if constexpr (sizeof(T) == 2) {
-    visit_dtype<T, float8_e4m3>(operation, cache, f);
+    visit_dtype<T, float8_e4m3>(append_kv_name, cache, f);
   } else if constexpr (sizeof(T) == 4) {
-    visit_dtype<T, float16, bfloat16>(operation, cache, f);
+    visit_dtype<T, float16, bfloat16>(append_kv_name, cache, f);
   } else {
-    visit_dtype<T>(operation, cache, f);
+    visit_dtype<T>(append_kv_name, cache, f);
   }
 }
 
@@ -55,45 +55,45 @@ struct AppendCall {
     has_cu_kv = read_int32("cu_seqlens of kv", o.cu_seqlens_kv, 1, cu_kv);
     has_pages = read_int32("page table", o.page_table, 2, pages);
     if (has_counts && has_cu_kv)
-      fail(ATTIKOS_UNSUPPORTED, operation,
+      fail(ATTIKOS_UNSUPPORTED, append_kv_name,
            ": new_lengths go with padded k_new; packed k_new has its lengths in cu_seqlens");
     if (has_tables) {
-      cos = read_rope_table(operation, "rotary_cos", o.rotary_cos, context);
-      sin = read_rope_table(operation, "rotary_sin", o.rotary_sin, context);
-      expect_same_dtype(operation, sin, cos);
+      cos = read_rope_table(append_kv_name, "rotary_cos", o.rotary_cos, context);
+      sin = read_rope_table(append_kv_name, "rotary_sin", o.rotary_sin, context);
+      expect_same_dtype(append_kv_name, sin, cos);
     }
     if (has_queries) {
       if (!has_tables)
-        fail(ATTIKOS_NULL_ARGUMENT, operation,
+        fail(ATTIKOS_NULL_ARGUMENT, append_kv_name,
              ": queries are rotated but rotary_cos and rotary_sin are null");
       int const rank = has_cu_q ? 3 : 4;
-      q = read_tensor(operation, "q", o.q, rank, rank, context);
-      q_out = read_tensor(operation, "q_out", o.q_out, rank, rank, context);
+      q = read_tensor(append_kv_name, "q", o.q, rank, rank, context);
+      q_out = read_tensor(append_kv_name, "q_out", o.q_out, rank, rank, context);
     } else if (has_cu_q) {
-      fail(ATTIKOS_NULL_ARGUMENT, operation,
+      fail(ATTIKOS_NULL_ARGUMENT, append_kv_name,
            ": cu_seqlens of q go with q and q_out, which are null");
     }
   }
 
   bool read_int32(char const* name, attikos_tensor const* tensor, int rank, Tensor& to) const {
     if (tensor == nullptr) return false;
-    to = read_tensor(operation, name, tensor, rank, rank, context);
-    visit_dtype<std::int32_t>(operation, to, [](auto) {});
+    to = read_tensor(append_kv_name, name, tensor, rank, rank, context);
+    visit_dtype<std::int32_t>(append_kv_name, to, [](auto) {});
     return true;
   }
 
   void read(attikos_tensor const* new_keys, attikos_tensor const* new_values,
             attikos_tensor const* key_cache, attikos_tensor const* value_cache) {
     int const rank = has_cu_kv ? 3 : 4;
-    k_new = read_tensor(operation, "k_new", new_keys, rank, rank, context);
-    v_new = read_tensor(operation, "v_new", new_values, rank, rank, context);
-    k_cache = read_tensor(operation, "k_cache", key_cache, 4, 4, context);
-    v_cache = read_tensor(operation, "v_cache", value_cache, 4, 4, context);
-    expect_same_dtype(operation, v_new, k_new);
-    expect_same_dtype(operation, v_cache, k_cache);
+    k_new = read_tensor(append_kv_name, "k_new", new_keys, rank, rank, context);
+    v_new = read_tensor(append_kv_name, "v_new", new_values, rank, rank, context);
+    k_cache = read_tensor(append_kv_name, "k_cache", key_cache, 4, 4, context);
+    v_cache = read_tensor(append_kv_name, "v_cache", value_cache, 4, 4, context);
+    expect_same_dtype(append_kv_name, v_new, k_new);
+    expect_same_dtype(append_kv_name, v_cache, k_cache);
     if (has_queries) {
-      expect_same_dtype(operation, q, k_new);
-      expect_same_dtype(operation, q_out, k_cache);
+      expect_same_dtype(append_kv_name, q, k_new);
+      expect_same_dtype(append_kv_name, q_out, k_cache);
     }
   }
 
@@ -101,7 +101,7 @@ struct AppendCall {
   template <class T, class C>
   void run() const {
     if (has_tables) {
-      visit_beside<T>(operation, cos,
+      visit_beside<T>(append_kv_name, cos,
                       [&]<class Table>(std::type_identity<Table>) { run<T, C, Table>(); });
     } else {
       run<T, C, void>();
@@ -145,11 +145,11 @@ struct AppendCall {
 void run_append(attikos_context* context, attikos_tensor const* k_new, attikos_tensor const* v_new,
                 attikos_tensor const* k_cache, attikos_tensor const* v_cache,
                 attikos_append_kv_options const* options, Explanation* log) {
-  auto const& where = expect_context(operation, context);
-  auto const o = read_options(operation, options);
+  auto const& where = expect_context(append_kv_name, context);
+  auto const o = read_options(append_kv_name, options);
   AppendCall call(where, log, o);
   call.read(k_new, v_new, k_cache, v_cache);
-  visit_floating(operation, call.k_new, [&]<class T>(std::type_identity<T>) {
+  visit_floating(append_kv_name, call.k_new, [&]<class T>(std::type_identity<T>) {
     visit_cache<T>(call.k_cache, [&]<class C>(std::type_identity<C>) { call.run<T, C>(); });
   });
 }

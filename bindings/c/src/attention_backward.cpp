@@ -7,7 +7,7 @@
 namespace attikos::c {
 namespace {
 
-constexpr char const* operation = "attention_backward";
+constexpr char const* attention_backward_name = "attention_backward";
 
 struct Call {
   attikos_context const& context;
@@ -18,7 +18,7 @@ struct Call {
 
   template <class T>
   void run() const {
-    expect_term_types<T>(operation, setup);
+    expect_term_types<T>(attention_backward_name, setup);
     attikos::detail::AttentionBackwardTensors t;
     t.forward = attention_tensors(setup, q, k, v, out, &lse);
     t.dout = dout.any();
@@ -40,10 +40,11 @@ void run_attention_backward(attikos_context* context, attikos_tensor const* q,
                             attikos_tensor const* dout,
                             attikos_attention_gradients const* gradients,
                             attikos_attention_options const* options, Explanation* log) {
-  auto const& where = expect_context(operation, context);
+  auto const& where = expect_context(attention_backward_name, context);
   if (gradients == nullptr)
-    fail(ATTIKOS_NULL_ARGUMENT, operation, ": the gradients are null; expected dq, dk and dv");
-  auto const g = read_options(operation, gradients);
+    fail(ATTIKOS_NULL_ARGUMENT, attention_backward_name,
+         ": the gradients are null; expected dq, dk and dv");
+  auto const g = read_options(attention_backward_name, gradients);
   Call call{where,
             log,
             {},
@@ -59,37 +60,39 @@ void run_attention_backward(attikos_context* context, attikos_tensor const* q,
             {},
             g.d_bias != nullptr,
             g.d_sinks != nullptr,
-            read_attention_options(operation, options, where)};
+            read_attention_options(attention_backward_name, options, where)};
   if (call.setup.has_pages)
-    fail(ATTIKOS_UNSUPPORTED, operation, ": a paged cache has no gradients");
-  call.q = read_tensor(operation, "q", q, 3, 4, where);
+    fail(ATTIKOS_UNSUPPORTED, attention_backward_name, ": a paged cache has no gradients");
+  call.q = read_tensor(attention_backward_name, "q", q, 3, 4, where);
   int const rank = call.q.rank;
-  call.k = read_tensor(operation, "k", k, 3, 4, where);
-  call.v = read_tensor(operation, "v", v, 3, 4, where);
-  call.out = read_tensor(operation, "out", out, 3, 4, where);
-  call.lse = read_tensor(operation, "lse", lse, rank - 1, rank - 1, where);
-  call.dout = read_tensor(operation, "dout", dout, 3, 4, where);
-  call.dq = read_tensor(operation, "dq", g.dq, 3, 4, where);
-  call.dk = read_tensor(operation, "dk", g.dk, rank, rank, where);
-  call.dv = read_tensor(operation, "dv", g.dv, rank, rank, where);
-  expect_attention_ranks(operation, call.setup, call.q, {&call.out, &call.dout, &call.dq}, call.k,
-                         call.v);
+  call.k = read_tensor(attention_backward_name, "k", k, 3, 4, where);
+  call.v = read_tensor(attention_backward_name, "v", v, 3, 4, where);
+  call.out = read_tensor(attention_backward_name, "out", out, 3, 4, where);
+  call.lse = read_tensor(attention_backward_name, "lse", lse, rank - 1, rank - 1, where);
+  call.dout = read_tensor(attention_backward_name, "dout", dout, 3, 4, where);
+  call.dq = read_tensor(attention_backward_name, "dq", g.dq, 3, 4, where);
+  call.dk = read_tensor(attention_backward_name, "dk", g.dk, rank, rank, where);
+  call.dv = read_tensor(attention_backward_name, "dv", g.dv, rank, rank, where);
+  expect_attention_ranks(attention_backward_name, call.setup, call.q,
+                         {&call.out, &call.dout, &call.dq}, call.k, call.v);
   for (Tensor const* tensor :
        {&call.k, &call.v, &call.out, &call.dout, &call.dq, &call.dk, &call.dv})
-    expect_same_dtype(operation, *tensor, call.q);
+    expect_same_dtype(attention_backward_name, *tensor, call.q);
   auto const term = [&](bool wanted, bool has, char const* name, attikos_tensor const* given,
                         Tensor const& like, Tensor& tensor) {
     if (!wanted) return;
     if (!has)
-      fail(ATTIKOS_NULL_ARGUMENT, operation, ": ", name, " is wanted but its tensor is null");
-    tensor = read_tensor(operation, name, given, like.rank, like.rank, where);
-    expect_same_dtype(operation, tensor, like);
+      fail(ATTIKOS_NULL_ARGUMENT, attention_backward_name, ": ", name,
+           " is wanted but its tensor is null");
+    tensor = read_tensor(attention_backward_name, name, given, like.rank, like.rank, where);
+    expect_same_dtype(attention_backward_name, tensor, like);
   };
   auto const& s = call.setup;
   term(call.has_d_bias, s.has_bias, "d_bias", g.d_bias, s.bias, call.d_bias);
   term(call.has_d_sinks, s.has_sinks, "d_sinks", g.d_sinks, s.sinks, call.d_sinks);
-  visit_floating(operation, call.q, [&]<class T>(std::type_identity<T>) {
-    visit_dtype<typename attikos::ElementTraits<T>::Accumulator>(operation, call.lse, [](auto) {});
+  visit_floating(attention_backward_name, call.q, [&]<class T>(std::type_identity<T>) {
+    visit_dtype<typename attikos::ElementTraits<T>::Accumulator>(attention_backward_name, call.lse,
+                                                                 [](auto) {});
     call.run<T>();
   });
 }

@@ -7,7 +7,7 @@
 namespace attikos::c {
 namespace {
 
-constexpr char const* operation = "decode";
+constexpr char const* decode_name = "decode";
 
 struct DecodeCall {
   attikos_context const& context;
@@ -22,22 +22,22 @@ struct DecodeCall {
             attikos_tensor const* output, attikos_tensor const* sums) {
     int const rank = setup.has_cu_q ? 3 : 4;
     int const rank_kv = setup.has_cu_kv ? 3 : 4;
-    q = read_tensor(operation, "q", queries, rank, rank, context);
-    k = read_tensor(operation, "k", keys, rank_kv, rank_kv, context);
-    v = read_tensor(operation, "v", values, rank_kv, rank_kv, context);
-    out = read_tensor(operation, "out", output, rank, rank, context);
-    if (has_lse) lse = read_tensor(operation, "lse", sums, rank - 1, rank - 1, context);
-    expect_same_dtype(operation, k, q);
-    expect_same_dtype(operation, v, q);
-    if (q.dtype != ATTIKOS_FLOAT8_E4M3) expect_same_dtype(operation, out, q);
+    q = read_tensor(decode_name, "q", queries, rank, rank, context);
+    k = read_tensor(decode_name, "k", keys, rank_kv, rank_kv, context);
+    v = read_tensor(decode_name, "v", values, rank_kv, rank_kv, context);
+    out = read_tensor(decode_name, "out", output, rank, rank, context);
+    if (has_lse) lse = read_tensor(decode_name, "lse", sums, rank - 1, rank - 1, context);
+    expect_same_dtype(decode_name, k, q);
+    expect_same_dtype(decode_name, v, q);
+    if (q.dtype != ATTIKOS_FLOAT8_E4M3) expect_same_dtype(decode_name, out, q);
   }
 
   /// Elements of type T, output of type Out.
   template <class T, class Out>
   void run() const {
     using Acc = typename ElementTraits<T>::Accumulator;
-    if (has_lse) visit_dtype<Acc>(operation, lse, [](auto) {});
-    expect_term_types<T, Out>(operation, setup);
+    if (has_lse) visit_dtype<Acc>(decode_name, lse, [](auto) {});
+    expect_term_types<T, Out>(decode_name, setup);
     auto const tensors = attention_tensors(setup, q, k, v, out, has_lse ? &lse : nullptr);
     run_on(context, [&](auto const& exec) {
       if (setup.check && log == nullptr) validate_sequences(exec, tensors);
@@ -64,15 +64,15 @@ DecodeOptions decode_options(attikos_decode_options const& from) {
                 "causal_top_left and check are read by hand");
   to.causal_alignment =
       from.causal_top_left != 0 ? CausalAlignment::top_left : CausalAlignment::bottom_right;
-  to.determinism = read_determinism(operation, from.determinism);
+  to.determinism = read_determinism(decode_name, from.determinism);
   return to;
 }
 
 void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tensor const* k,
                 attikos_tensor const* v, attikos_tensor const* out, attikos_tensor const* lse,
                 attikos_decode_options const* options, Explanation* log) {
-  auto const& where = expect_context(operation, context);
-  auto const o = read_options(operation, options);
+  auto const& where = expect_context(decode_name, context);
+  auto const o = read_options(decode_name, options);
   auto const terms = attention_part(o);
   DecodeCall call{where,
                   log,
@@ -82,14 +82,15 @@ void run_decode(attikos_context* context, attikos_tensor const* q, attikos_tenso
                   {},
                   {},
                   lse != nullptr,
-                  read_attention_options(operation, &terms, where, true),
+                  read_attention_options(decode_name, &terms, where, true),
                   decode_options(o)};
   call.read(q, k, v, out, lse);
   visit_dtype<double, float, float16, bfloat16, float8_e4m3>(
-      operation, call.q, [&]<class T>(std::type_identity<T>) {
+      decode_name, call.q, [&]<class T>(std::type_identity<T>) {
         if constexpr (sizeof(T) == 1) {
           visit_dtype<float, float16, bfloat16>(
-              operation, call.out, [&]<class Out>(std::type_identity<Out>) { call.run<T, Out>(); });
+              decode_name, call.out,
+              [&]<class Out>(std::type_identity<Out>) { call.run<T, Out>(); });
         } else {
           call.run<T, T>();
         }

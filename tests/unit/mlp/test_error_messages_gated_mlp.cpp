@@ -13,14 +13,14 @@ namespace attikos::test {
 namespace {
 
 using Exec = Kokkos::DefaultExecutionSpace;
-using Matrix = Tensor<float, 2, Exec>;
+using FloatMatrix = Tensor<float, 2, Exec>;
 using Cube = Tensor<float, 3, Exec>;
 
 /// x [2, 3, 8] and weights [5, 8].
 class GatedMlpErrors : public testing::Test {
  protected:
   Cube x{{2, 3, 8}}, out{{2, 3, 5}}, dout{{2, 3, 5}}, dx{{2, 3, 8}};
-  Matrix gate{{5, 8}}, up{{5, 8}}, dgate{{5, 8}}, dup{{5, 8}};
+  FloatMatrix gate{{5, 8}}, up{{5, 8}}, dgate{{5, 8}}, dup{{5, 8}};
 
   void TearDown() override {
     for (auto* tensor : {&out, &dx}) {
@@ -42,7 +42,7 @@ class GatedMlpErrors : public testing::Test {
 };
 
 TEST_F(GatedMlpErrors, ShapesOfTheWeights) {
-  Matrix wide({5, 9}), tall({6, 8});
+  FloatMatrix wide({5, 9}), tall({6, 8});
   refuse<ShapeError>(wide.view(), up.view(), out.view(), {},
                      {"attikos::gated_mlp: gate_weight is [5, 9] float32; expected [intermediate, "
                       "hidden] with hidden = 8",
@@ -98,7 +98,7 @@ TEST_F(GatedMlpErrors, OtherActivationsAndKernels) {
 
 TEST_F(GatedMlpErrors, GradientsHaveTheExtentsOfTheirArguments) {
   Cube wrong_x({2, 3, 7}), wrong_dout({2, 2, 5});
-  Matrix wrong({8, 5});
+  FloatMatrix wrong({8, 5});
   auto const refuse_backward = [&](auto const& d, auto const& gx, auto const& gg, auto const& gu,
                                    std::initializer_list<std::string> parts) {
     expect_error<ShapeError>(
@@ -139,7 +139,7 @@ TEST_F(GatedMlpErrors, ExplainNamesTheKernel) {
 
 TEST(GatedMlpDefaults, ExecAndOptionsMayBeLeftOut) {
   Cube x({1, 2, 3}), out({1, 2, 4}), dx({1, 2, 3});
-  Matrix gate({4, 3}), up({4, 3}), dgate({4, 3}), dup({4, 3});
+  FloatMatrix gate({4, 3}), up({4, 3}), dgate({4, 3}), dup({4, 3});
   x.fill(1);
   gate.fill(0);
   up.fill(2);
