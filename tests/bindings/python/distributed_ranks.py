@@ -19,10 +19,10 @@ import ml_dtypes
 import numpy as np
 import oracles
 import distributed_host  # noqa: F401: its cases
-import distributed_peers  # noqa: F401: its cases
+import distributed_messages  # noqa: F401: its cases
 import distributed_products  # noqa: F401: its cases
 from attikos import distributed
-from attikos.distributed import Shards, _attention, _calls, _groups, _strategies
+from attikos.distributed import Shards, _calls, _strategies
 from distributed_cases import CASES, case, numpy_itself, random
 
 NAN = float("nan")
@@ -411,45 +411,6 @@ def model_in_a_context(ranks):
         except kind:
             continue
         raise AssertionError(wrong)
-
-
-class Listening:
-    """A group that counts the bytes this rank sends."""
-
-    def __init__(self, group):
-        self._group, self.sent = group, 0
-
-    def __getattr__(self, name):
-        return getattr(self._group, name)
-
-    def begin(self, operation, sends, receives):
-        self.sent += sum(x.nbytes for _, x in sends)
-        return self._group.begin(operation, sends, receives)
-
-
-@case
-def only_keys_that_others_need_are_sent(ranks):
-    n, group = ranks.size, Listening(_groups.group_of(ranks.group))
-    lengths = [24, 40, 8, 32]
-    whole = [[(s, 0, length) for s, length in enumerate(lengths) if s % n == r] for r in range(n)]
-    halves = [
-        [(0, r * 24 // n, (r + 1) * 24 // n), *(x for x in of_rank if x[0] > 0)] for r, of_rank in enumerate(whole)
-    ]  # fmt: skip
-    for pieces, rows in ((whole, 0), (halves, 24 // n)):
-        shards = Shards.of_pieces(lengths, pieces)
-        arrays = [ranks.make(rows_of(random((1, h, 104, 16), np.float32, h), shards, ranks.rank)) for h in (4, 2, 2)]
-        for strategy in ("ring", "all_gather"):
-            call = _read_call(group, arrays, shards, strategy)
-            group.sent = 0
-            _strategies.forward(call, *arrays)
-            block = rows * 2 * 2 * 16 * 4  # keys and values, two heads of 16 float32 numbers
-            assert group.sent == block * (n - 1), (strategy, rows, group.sent)
-
-
-def _read_call(group, arrays, shards, strategy):
-    return _attention._read(
-        group, *arrays, shards, None, True, False, (-1, -1), 0.0, "ieee", "", strategy, 0
-    ).on(group)  # fmt: skip
 
 
 # --- launching ------------------------------------------------------------------------------------------------------

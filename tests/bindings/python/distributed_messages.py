@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PeerGroup, for distributed_ranks.py: on GPUs what only its messages can get wrong, on hosts what it says."""
+"""What ranks send, for distributed_ranks.py: keys that others need and no more; and PeerGroup, on GPUs what only its
+messages can get wrong, on hosts what it says."""
 
 import attikos
 import numpy as np
 from attikos import distributed
-from attikos.distributed import Shards
+from attikos.distributed import Shards, _attention, _groups, _strategies
 from distributed_cases import case, numpy_itself, random
 from distributed_host import STRATEGIES, part_of
 
@@ -101,3 +102,43 @@ def calls_of_peers_are_captured(ranks):
             if repeat == 1:
                 graph.replay()
             assert torch.equal(out, want), (strategy, repeat)
+
+
+class Listening:
+    """A group that counts the bytes this rank sends."""
+
+    def __init__(self, group):
+        self._group, self.sent = group, 0
+
+    def __getattr__(self, name):
+        return getattr(self._group, name)
+
+    def begin(self, operation, sends, receives):
+        self.sent += sum(x.nbytes for _, x in sends)
+        return self._group.begin(operation, sends, receives)
+
+
+@case
+def only_keys_that_others_need_are_sent(ranks):
+    n, group = ranks.size, Listening(_groups.group_of(ranks.group))
+    lengths = [24, 40, 8, 32]
+    whole = [[(s, 0, length) for s, length in enumerate(lengths) if s % n == r] for r in range(n)]
+    halves = [
+        [(0, r * 24 // n, (r + 1) * 24 // n), *(x for x in of_rank if x[0] > 0)] for r, of_rank in enumerate(whole)
+    ]  # fmt: skip
+    for pieces, rows in ((whole, 0), (halves, 24 // n)):
+        shards = Shards.of_pieces(lengths, pieces)
+        whole_arrays = [random((1, h, 104, 16), np.float32, h) for h in (4, 2, 2)]
+        arrays = [ranks.make(part_of(x, shards, ranks.rank)) for x in whole_arrays]
+        for strategy in ("ring", "all_gather"):
+            call = _read_call(group, arrays, shards, strategy)
+            group.sent = 0
+            _strategies.forward(call, *arrays)
+            block = rows * 2 * 2 * 16 * 4  # keys and values, two heads of 16 float32 numbers
+            assert group.sent == block * (n - 1), (strategy, rows, group.sent)
+
+
+def _read_call(group, arrays, shards, strategy):
+    return _attention._read(
+        group, *arrays, shards, None, True, False, (-1, -1), 0.0, "ieee", "", strategy, 0
+    ).on(group)  # fmt: skip
