@@ -22,7 +22,8 @@ Device query_device(int ordinal) noexcept {
   if (!ask(device.compute_major, cudaDevAttrComputeCapabilityMajor) ||
       !ask(device.compute_minor, cudaDevAttrComputeCapabilityMinor) ||
       !ask(device.sm_count, cudaDevAttrMultiProcessorCount) ||
-      !ask(device.shared_memory_per_block_optin, cudaDevAttrMaxSharedMemoryPerBlockOptin)) {
+      !ask(device.shared_memory_per_block_optin, cudaDevAttrMaxSharedMemoryPerBlockOptin) ||
+      !ask(device.l2_bytes, cudaDevAttrL2CacheSize)) {
     return Device{};
   }
   device.ordinal = ordinal;

@@ -57,7 +57,8 @@ struct Device {
   Architecture architecture = Architecture::unknown;
   int sm_count = 0;  ///< Streaming multiprocessors.
   int shared_memory_per_block_optin =
-      0;  ///< Bytes one block may have when it asks for more than 48 KiB.
+      0;             ///< Bytes one block may have when it asks for more than 48 KiB.
+  int l2_bytes = 0;  ///< Bytes of the L2 cache; 0: not known.
 
   /// Whether the compute capability is at least `major.minor`.
   constexpr bool at_least(int major_wanted, int minor_wanted) const noexcept {

@@ -159,10 +159,11 @@ TEST(FaultsRuns, QuestionsAboutDevices) {
     EXPECT_EQ(device.compute_minor, wanted.compute_minor);
     EXPECT_EQ(device.sm_count, wanted.sm_count);
     EXPECT_EQ(device.shared_memory_per_block_optin, wanted.shared_memory_per_block_optin);
+    EXPECT_EQ(device.l2_bytes, wanted.l2_bytes);
     EXPECT_EQ(static_cast<int>(device.architecture), static_cast<int>(wanted.architecture));
     if (!failed) break;
   }
-  EXPECT_GE(n, 5);
+  EXPECT_GE(n, 6);
   test::fail_cuda_call(0, injected);
   EXPECT_EQ(abi::current_device(), -1);
   EXPECT_EQ(test::stop_failing_cuda_calls().failed, "cudaGetDevice");
