@@ -42,7 +42,9 @@ struct AttentionBackwardParams {
   float* rows;      ///< of each tile of queries: -lse / lse_unit of tile_q queries, then -row sums
   float* dq_sums;   ///< of each tile of queries tile_q × padded head_dim sums; see sums.cuh
   unsigned* turns;  ///< of each tile of queries two: how often its halves were added to
-  unsigned* tickets;  ///< tiles of keys that blocks have taken; then whether no turns are taken
+  /// Tiles of keys that blocks have taken; whether no turns are taken; tiles of keys near their
+  /// end.
+  unsigned* tickets;
 };
 
 /// Numbers of the workspace of a kernel whose elements are T.

@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(128)
   if (thread < 2) p.turns[2 * static_cast<std::int64_t>(tile) + thread] = 0;
   if (tile == 0) {
     bool const lost = loses_tiles<TileKv>(g);
-    if (thread == 2) p.tickets[0] = 0, p.tickets[1] = lost ? 1 : 0;
+    if (thread == 2) p.tickets[0] = p.tickets[2] = 0, p.tickets[1] = lost ? 1 : 0;
   }
   QueryTile const t = locate_queries<TileQ>(p, tile);
   using Number = NumberOf<T>;

@@ -17,6 +17,9 @@ struct Sm90BackwardParams : AttentionBackwardParams {
   CUtensorMap q, dout, k, v;
   int q_steps[2], dout_steps[2], k_steps[2], v_steps[2];  ///< per head and batch; 0: shared
   int works;                                              ///< tiles of keys of all heads
+  /// Tiles of queries that a tile of keys has left when it is near its end, which the next round
+  /// waits for; 0: rounds do not wait. See near_end_of().
+  int near_end;
 };
 
 /// Head dimensions up to 128: two warpgroups share a tile of 128 keys, 64 each, and go through
@@ -102,6 +105,7 @@ struct Sm90BackwardSignals {
   std::uint64_t full_weights;
   std::uint64_t full_segment[Config::segments], empty_segment[Config::segments];
   KeyTile found;                          ///< for the warp that finds tiles
+  int work;                               ///< its number
   KeyTileHead segment[Config::segments];  ///< key0 < 0: there are no more
 };
 

@@ -14,6 +14,18 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// Tells the next round that one tile of keys more is near its end.
+__device__ __forceinline__ void pass_near_end(Sm90BackwardParams const& p) {
+  if (p.near_end > 0) pass_turn(p.tickets + 2);
+}
+/// Waits until all tiles of keys of the rounds before that of number `work` are near their end,
+/// unless it has so few queries that it is near its own.
+__device__ __forceinline__ void wait_for_rounds(Sm90BackwardParams const& p, KeyTileHead const& t,
+                                                int work) {
+  if (p.near_end > 0 && t.end - t.first > p.near_end)
+    wait_for_turn(p.tickets + 2, work - work % static_cast<int>(gridDim.x));
+}
+
 /// Takes tiles of keys that no other block has taken and says what there is to do with them.
 template <class Config>
 __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
@@ -32,7 +44,9 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
         if (leader) ticket = atomicAdd(p.tickets, 1u);
         int const work = static_cast<int>(__shfl_sync(0xffffffff, ticket, 0));
         more = work < p.works;
+        if (leader) signals.work = work;
         if (more && locate_keys<Config::tile_kv>(p, work, keys)) break;
+        if (more && leader) pass_near_end(p);
       } while (more);
       if (!more) keys.key0 = -1;
       if (leader) signals.found = keys;
@@ -84,11 +98,14 @@ __device__ __forceinline__ void load_tiles(Sm90BackwardParams const& p, unsigned
         tma_load(shared + Config::v_at + to, &p.v, &signals.full_kv, Keep::normal, panel * 64,
                  t.begin_kv + t.key0, t.head_kv * p.v_steps[0], batch * p.v_steps[1]);
       }
+      wait_for_rounds(p, t, signals.work);
     }
     int const batch = p.args.forward.cu_seqlens_q.data != nullptr ? 0 : t.batch;
     int m = p.from_last ? t.first : t.end - 1;
+    if (t.stops && t.end - t.first < p.near_end) pass_near_end(p);
 #pragma unroll 1
     for (int left = t.end - t.first; left > 0; --left, m += p.from_last ? 1 : -1) {
+      if (left == p.near_end && t.stops) pass_near_end(p);
       int const row = t.begin_q + m * tile_q;
       mbarrier_wait(&signals.empty_q[q.stage], q.phase ^ 1);
       std::uint64_t* const full_q = &signals.full_q[q.stage];

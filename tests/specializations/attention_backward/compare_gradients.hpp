@@ -286,9 +286,9 @@ inline std::string describe(Case const& t, Beside const& more) {
   return text.str();
 }
 
-/// Runs a case for devices of all multiprocessors, of 1 and of 3, and once more with strides of no
-/// account that no kernel could use, and compares every element with float64. Ordered, all bits
-/// must agree.
+/// Runs a case for devices of all multiprocessors, of 1 and of 3, the last of next to no L2, and
+/// once more with strides of no account that no kernel could use, and compares every element with
+/// float64. Ordered, all bits must agree.
 template <class Kernel>
 void run_backward(Case const& t, Beside const& more = {}) {
   using T = ElementOf<Kernel>;
@@ -302,10 +302,12 @@ void run_backward(Case const& t, Beside const& more = {}) {
   DirectWorkspace memory(Kernel::workspace_bytes(a, real));
   a.workspace = memory.begin();
   std::vector<std::vector<unsigned char>> first;
-  for (int sm_count : {real.sm_count, 1, 3, real.sm_count}) {
-    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count));
+  int const devices[][2] = {
+      {real.sm_count, real.l2_bytes}, {1, real.l2_bytes}, {3, 1}, {real.sm_count, 1}};
+  for (auto const& [sm_count, l2_bytes] : devices) {
+    SCOPED_TRACE("multiprocessors " + std::to_string(sm_count) + " L2 " + std::to_string(l2_bytes));
     Device d = real;
-    d.sm_count = sm_count;
+    d.sm_count = sm_count, d.l2_bytes = l2_bytes;
     if (sm_count == 3) mislead(a);
     x.forget_results();
     memory.forget();
