@@ -23,7 +23,8 @@ void repeat(Case const& t) {
   std::array<cudaStream_t, streams> stream{};
   for (auto& one : stream) {
     ASSERT_CUDA(cudaStreamCreateWithFlags(&one, cudaStreamNonBlocking));
-    problems.push_back(std::make_unique<BackwardProblem<T>>(t));
+    problems.push_back(std::make_unique<BackwardProblem<T>>(
+        t, Beside{}, problems.empty() ? nullptr : problems[0].get()));
     memory.push_back(std::make_unique<DirectWorkspace>(
         Kernel::workspace_bytes(problems.back()->arguments(), device)));
   }
@@ -31,8 +32,8 @@ void repeat(Case const& t) {
   for (int round = 0; round < 100; ++round) {
     Device d_ = device;
     d_.sm_count = round % 4 == 3 ? 97 : device.sm_count;
-    // Next to none, or a little less than the queries of a head take.
-    if (round % 3 != 0) d_.l2_bytes = round % 3 == 1 ? 1 : static_cast<int>(8 * t.len_q * t.d - 1);
+    // Next to none, or what the queries of one head take.
+    if (round % 3 != 0) d_.l2_bytes = round % 3 == 1 ? 1 : static_cast<int>(8 * t.len_q * t.d);
     for (auto& x : problems) x->forget_results();
     for (std::size_t n = 0; n < streams; ++n) {
       AttentionBackwardArgs a = problems[n]->arguments();

@@ -36,9 +36,11 @@ void other_head_dims() {
 TEST(AttentionBackwardSm90Runs, OtherHeadDims) { other_head_dims<Bf16>(); }
 TEST(AttentionBackwardSm90Runs, OtherHeadDimsFloat16) { other_head_dims<F16>(); }
 
+using HeadDims = std::initializer_list<std::int64_t>;
+
 // Softcap and ALiBi have shapes of tiles of their own.
-TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
-  for (std::int64_t d : {1, 32, 33, 64, 80, 96, 100, 128, 136, 192, 256})
+void terms(HeadDims dims) {
+  for (std::int64_t d : dims)
     for (int which = 0; which < 3; ++which)
       for (Order order_out : {Order::heads_first, Order::padded, Order::odd}) {
         Case const t{.batch = 2,
@@ -58,6 +60,10 @@ TEST(AttentionBackwardSm90Runs, TermsOfEveryHeadDim) {
         STOP_AT_FAILURE;
       }
 }
+TEST(AttentionBackwardSm90Runs, TermsOfHeadDimsTo80) { terms({1, 32, 33, 64, 80}); }
+TEST(AttentionBackwardSm90Runs, TermsOfHeadDimsTo128) { terms({96, 100, 128}); }
+TEST(AttentionBackwardSm90Runs, TermsOfHeadDimsTo192) { terms({136, 192}); }
+TEST(AttentionBackwardSm90Runs, TermsOfHeadDim256) { terms({256}); }
 
 // Everything but q, k, v and dout in any order, at any address.
 TEST(AttentionBackwardSm90Runs, OutputsOfAnyStrides) {
@@ -83,21 +89,48 @@ TEST(AttentionBackwardSm90Runs, HeadsThatShareKeys) {
   }
 }
 
-TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPadding) {
-  for (std::int64_t d : {32, 40, 64, 96, 128, 168, 192, 256}) {
+void ragged(HeadDims dims) {
+  for (std::int64_t d : dims) {
     ragged_gradients<Bf16>(d);
     STOP_AT_FAILURE;
     ragged_gradients<F16>(d);
     STOP_AT_FAILURE;
   }
 }
+TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPadding) { ragged({32, 40, 64, 96, 128}); }
+TEST(AttentionBackwardSm90Runs, LengthsCutPoisonedPaddingOfWideHeads) { ragged({168, 192, 256}); }
 
-TEST(AttentionBackwardSm90Runs, PackedSequences) {
-  for (std::int64_t d : {32, 40, 64, 96, 128, 168, 192, 256}) {
+// Of tiles of keys that nothing is to do with, too, the next round has to hear.
+TEST(AttentionBackwardSm90Runs, LengthsOfKeysAlone) {
+  for (std::int64_t d : {64, 128, 256})
+    for (bool causal : {false, true}) {
+      Case const t{.batch = 3,
+                   .heads = 4,
+                   .heads_kv = 2,
+                   .len_q = 200,
+                   .len_kv = 400,
+                   .d = d,
+                   .dv = d,
+                   .causal = causal,
+                   .lengths_kv = {400, 1, 130}};
+      run_backward<Bf16>(t);
+      STOP_AT_FAILURE;
+      run_backward<F16>(t);
+      STOP_AT_FAILURE;
+    }
+}
+
+void packed(HeadDims dims) {
+  for (std::int64_t d : dims) {
     packed_sequences<F16, Bf16>(d);
     STOP_AT_FAILURE;
   }
 }
+TEST(AttentionBackwardSm90Runs, PackedSequences) { packed({32, 40, 64, 96}); }
+TEST(AttentionBackwardSm90Runs, PackedSequencesOf128) { packed({128}); }
+TEST(AttentionBackwardSm90Runs, PackedSequencesOf168) { packed({168}); }
+TEST(AttentionBackwardSm90Runs, PackedSequencesOf192) { packed({192}); }
+TEST(AttentionBackwardSm90Runs, PackedSequencesOf256) { packed({256}); }
 TEST(AttentionBackwardSm90Runs, ManyPackedSequences) { many_packed_sequences<Bf16>(); }
 TEST(AttentionBackwardSm90Runs, BoundariesThatGoBack) { boundaries_that_go_back<Bf16>(); }
 
@@ -108,10 +141,10 @@ TEST(AttentionBackwardSm90Runs, Unordered) {
   }
 }
 
-TEST(AttentionBackwardSm90Runs, RandomCases) {
-  Draws below(20251125);
-  for (int round = 0; round < 200; ++round) {
-    Case const t = random_gradients(below, round < 100 ? 128 : 256);
+void random_cases(std::uint32_t seed, int most) {
+  Draws below(seed);
+  for (int round = 0; round < 100; ++round) {
+    Case const t = random_gradients(below, most);
     if (round % 2 == 0)
       run_backward<Bf16>(t, {.ordered = round % 4 != 0});
     else
@@ -119,17 +152,26 @@ TEST(AttentionBackwardSm90Runs, RandomCases) {
     STOP_AT_FAILURE;
   }
 }
+TEST(AttentionBackwardSm90Runs, RandomCases) { random_cases(20251125, 128); }
+TEST(AttentionBackwardSm90Runs, RandomCasesOfWideHeads) { random_cases(20251126, 256); }
 
-TEST(AttentionBackwardSm90Runs, SameBitsEveryTime) {
-  for (std::int64_t d : {32, 64, 96, 128, 192, 256})
+template <class Kernel>
+void same_bits(HeadDims dims) {
+  for (std::int64_t d : dims)
     for (bool causal : {false, true}) {
       SCOPED_TRACE(d);
-      repeat<Bf16>(d, causal);
-      STOP_AT_FAILURE;
-      repeat<F16>(d, causal);
+      repeat<Kernel>(d, causal);
       STOP_AT_FAILURE;
     }
 }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTime) { same_bits<Bf16>({32, 64, 96}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf128) { same_bits<Bf16>({128}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf192) { same_bits<Bf16>({192}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf256) { same_bits<Bf16>({256}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeFloat16) { same_bits<F16>({32, 64, 96}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf128Float16) { same_bits<F16>({128}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf192Float16) { same_bits<F16>({192}); }
+TEST(AttentionBackwardSm90Runs, SameBitsEveryTimeOf256Float16) { same_bits<F16>({256}); }
 
 TEST(AttentionBackwardSm90Runs, Replays) {
   for (std::int64_t d : {32, 64, 96, 128, 192, 256}) {
