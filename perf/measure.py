@@ -54,18 +54,20 @@ def attention_calls(libraries, kernel, given):
     return calls, 2 * batch * heads * length * length * (d + dv) // (2 if given.causal else 1)
 
 
-def attend(q, k, v, causal):
-    """out and the log-sum-exp, one head after the other."""
+def attend(q, k, v, causal, rows=4096):
+    """out and the log-sum-exp, of one head after the other so many rows at a time."""
     out = torch.empty(*q.shape[:3], v.shape[3], device="cuda", dtype=q.dtype)
     lse = torch.empty(q.shape[:3], device="cuda")
     for b in range(q.shape[0]):
         for h in range(q.shape[1]):
             shared = h * k.shape[1] // q.shape[1]
-            scores = (q[b, h] @ k[b, shared].T).float() * q.shape[3] ** -0.5
-            if causal:
-                scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(1), float("-inf"))
-            lse[b, h] = scores.logsumexp(1)
-            out[b, h] = scores.softmax(1).to(q.dtype) @ v[b, shared]
+            for begin in range(0, q.shape[2], rows):
+                some = slice(begin, begin + rows)
+                scores = (q[b, h, some] @ k[b, shared].T).float() * q.shape[3] ** -0.5
+                if causal:
+                    scores.masked_fill_(torch.ones_like(scores, dtype=torch.bool).triu(begin + 1), float("-inf"))
+                lse[b, h, some] = scores.logsumexp(1)
+                out[b, h, some] = scores.softmax(1).to(q.dtype) @ v[b, shared]
     return out, lse
 
 
