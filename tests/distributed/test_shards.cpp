@@ -106,6 +106,20 @@ TEST(Shards, BalancedKeepsSequencesWholeWhereItCan) {
   EXPECT_THROW(Shards::balanced({0, 5}, 2, false, 1, std::nan("")), ShapeError);
 }
 
+TEST(Shards, SharedKeysAreThoseThatQueriesOfOtherRanksMaySee) {
+  Shards const zigzag = Shards::zigzag(64, 4);
+  EXPECT_EQ(zigzag.shared_with(zigzag), zigzag);
+  EXPECT_EQ(Shards::zigzag(64, 1).shared_with(Shards::zigzag(64, 1)).max_rows(), 0);
+  // Sequence 0 is rank 0's alone, 1 has queries of both, 2 has none.
+  Shards const queries = Shards::of_pieces({4, 6, 0}, {{{0, 0, 4}, {1, 0, 3}}, {{1, 3, 6}}});
+  Shards const keys =
+      Shards::of_pieces({5, 8, 3}, {{{0, 2, 5}, {2, 0, 3}, {1, 0, 2}}, {{0, 0, 2}, {1, 2, 8}}});
+  Shards const shared = keys.shared_with(queries);
+  EXPECT_EQ(shared.pieces(0), (std::vector<Piece>{{1, 0, 2, 0}}));
+  EXPECT_EQ(shared.pieces(1), (std::vector<Piece>{{0, 0, 2, 0}, {1, 2, 8, 2}}));
+  EXPECT_EQ(shared.length(0), 5);
+}
+
 TEST(Shards, RefuseWhatIsNoPartition) {
   EXPECT_THROW(Shards::of_pieces({4}, {{{0, 0, 3}}}), ShapeError);
   EXPECT_THROW(Shards::of_pieces({4}, {{{0, 0, 3}}, {{0, 2, 4}}}), ShapeError);

@@ -76,7 +76,8 @@ class ContextCall : private ContextTransfers<T, Exec> {
       case distributed::Strategy::two_level:
         return run_heads();
       default:
-        this->pack_pairs(k_, v_, blocks_[0].data);
+        this->pack_pairs(k_, v_, own_);
+        this->pack_shared(own_, blocks_[0].data);
         run_ring();
         failure_.rethrow();
         parts_->finish(out_, lse_);
@@ -90,7 +91,8 @@ class ContextCall : private ContextTransfers<T, Exec> {
 
   void get_blocks(int number) {
     for (int b = 0; b < 2; ++b)
-      blocks_[b] = this->message(number + b, this->pair_bytes(this->groups_.kv.max_rows()));
+      blocks_[b] = this->message(number + b, this->pair_bytes(this->shared_.max_rows()));
+    own_ = this->own_block(blocks_[0]);
   }
   void prepare_ring() {
     if (!this->deals_heads()) get_blocks(0);
@@ -100,15 +102,16 @@ class ContextCall : private ContextTransfers<T, Exec> {
 
   template <class Between>
   void add_block(int owner, void* data, Between const& between) {
-    auto const& kv = this->groups_.kv;
-    AnyTensor const pairs = this->pairs_at(data, kv.rows(owner));
+    bool const own = owner == this->group();
+    auto const& kv = own ? this->groups_.kv : this->shared_;
+    AnyTensor const pairs = this->pairs_at(own ? own_ : data, kv.rows(owner));
     parts_->add_block(kv.pieces(owner), this->keys_of(pairs), this->values_of(pairs), between);
   }
 
-  /// Blocks of groups go round, of which this group's lies in the first buffer.
+  /// Blocks of groups go round, of which what this group sends lies in the first buffer.
   void run_ring() {
     int const n = this->groups();
-    auto const& kv = this->groups_.kv;
+    auto const& kv = this->shared_;
     QueueRef const queue(exec_);
     auto& transport = comm_.transport();
     blocks_[0].to_wire(exec_, this->pair_bytes(kv.rows(this->group())));
@@ -178,6 +181,7 @@ class ContextCall : private ContextTransfers<T, Exec> {
   ContextProblem own_heads_;
   std::optional<ContextParts<T, Exec>> parts_;
   MessageBuffer<Exec> blocks_[2];
+  void* own_ = nullptr;  ///< this group's block
   HeadExchange<Exec> q_by_heads_, k_by_heads_, v_by_heads_, out_by_heads_, lse_by_heads_;
 };
 

@@ -112,6 +112,7 @@ inline ContextPlan plan_context(ContextExtents const& e, Shards const& q, Shards
   double const kv_row =
       number(e.batch * e.heads_kv * (e.head_dim + e.head_dim_v) * e.element_bytes);
   double const block = number(kv.max_rows()) * kv_row;
+  double const sent = number(kv.shared_with(q).max_rows()) * kv_row;  // of a block, round a ring
   double const state =
       number(q.max_rows() * e.batch * e.heads_q * (e.head_dim_v + 1) * e.accumulator_bytes);
 
@@ -120,12 +121,12 @@ inline ContextPlan plan_context(ContextExtents const& e, Shards const& q, Shards
     double compute = 0;
     for (int r : ranks)
       compute = std::max(compute, pairs_of(r, kv.pieces(ring_step(r, n, step).block)));
-    double const transfer = step + 1 < n ? machine.latency + block / machine.bandwidth : 0;
+    double const transfer = step + 1 < n ? machine.latency + sent / machine.bandwidth : 0;
     ring.compute += seconds_of(compute);
     ring.transfer += transfer;
     ring.exposed += std::max(0.0, transfer - seconds_of(compute));
   }
-  ring.buffers = 2 * block + 2 * state;
+  ring.buffers = 2 * sent + (sent < block ? block : 0) + 2 * state;
 
   double whole_pairs = 0;
   std::vector<Piece> const whole = kv.whole().pieces(0);

@@ -35,10 +35,10 @@ class GradientParts {
           batch_runs(problem, q_shards.length(piece.sequence), kv_shards.length(piece.sequence)));
   }
 
-  /// Numbers of W that a product of so many rows writes before they are added.
-  static std::int64_t partial_size(ContextProblem const& p, std::int64_t q_rows,
-                                   std::int64_t kv_rows) {
-    return p.batch *
+  /// Bytes that a product of so many rows writes before they are added.
+  static std::int64_t partial_bytes(ContextProblem const& p, std::int64_t q_rows,
+                                    std::int64_t kv_rows) {
+    return p.batch * static_cast<std::int64_t>(sizeof(W)) *
            (p.heads_q * q_rows * p.head_dim + p.heads_kv * kv_rows * (p.head_dim + p.head_dim_v));
   }
 
@@ -171,7 +171,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     work_dout_ = work(12, dout_);
     parts_->set_queries(work_q_, work_out_, lse_, work_dout_, sum_q_);
     std::int64_t const rows = this->groups_.kv.max_rows();
-    parts_->set_partial(this->plain(13, partial_bytes(p, q_rows, rows)));
+    parts_->set_partial(this->plain(13, GradientParts<W, Exec>::partial_bytes(p, q_rows, rows)));
     if (strategy == distributed::Strategy::ring) {
       get_blocks(0);
       prepare_ring();
@@ -194,8 +194,9 @@ class GradientCall : private ContextTransfers<T, Exec> {
       case distributed::Strategy::two_level:
         return run_heads();
       default:
-        this->pack_pairs(k_, v_, blocks_[0].data);
-        begin();
+        this->pack_pairs(k_, v_, own_);
+        this->pack_shared(own_, blocks_[0].data);
+        convert_queries(q_, out_, dout_);
         run_ring();
         failure_.throw_if_one_failed(operation_, comm_);
         write(home_);
@@ -204,12 +205,6 @@ class GradientCall : private ContextTransfers<T, Exec> {
 
  private:
   static constexpr auto acc = static_cast<std::int64_t>(sizeof(Acc));
-
-  static std::int64_t partial_bytes(ContextProblem const& p, std::int64_t q_rows,
-                                    std::int64_t kv_rows) {
-    return GradientParts<W, Exec>::partial_size(p, q_rows, kv_rows) *
-           static_cast<std::int64_t>(sizeof(W));
-  }
 
   /// A tensor as products take it: itself, or memory for a copy in W.
   AnyTensor work(int number, AnyTensor const& x) {
@@ -241,7 +236,6 @@ class GradientCall : private ContextTransfers<T, Exec> {
     return x;
   }
 
-  void begin() { convert_queries(q_, out_, dout_); }
   void convert_queries(AnyTensor const& q, AnyTensor const& out, AnyTensor const& dout) {
     clear(sum_q_);
     convert(q, work_q_);
@@ -251,11 +245,15 @@ class GradientCall : private ContextTransfers<T, Exec> {
 
   /// Memory of blocks that go round, and of their sums. \param number of the first message
   void get_blocks(int number) {
-    std::int64_t const rows = this->groups_.kv.max_rows();
+    std::int64_t const rows = this->shared_.max_rows();
     for (int b = 0; b < 2; ++b) {
       blocks_[b] = this->message(number + b, this->pair_bytes(rows));
       sums_[b] = this->message(number + 2 + b, this->pair_bytes(rows, acc));
     }
+    own_ = this->own_block(blocks_[0]);
+    own_gradients_ = this->shares_all_
+                         ? sums_[0].data
+                         : this->plain(Base::own_sums_number, this->pair_bytes(own_rows(), acc));
     get_sums();
   }
   /// Memory of what one block of keys comes to here, and of the block as products take it.
@@ -265,6 +263,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     if constexpr (!std::is_same_v<T, W>)
       work_pairs_ = this->plain(14, this->pair_bytes(rows, static_cast<std::int64_t>(sizeof(W))));
   }
+  std::int64_t own_rows() const { return this->groups_.kv.rows(this->group()); }
   void prepare_ring() {
     for (int block = 0; block < this->groups(); ++block)
       add_block(block, nullptr, nullptr, true, [] {});
@@ -272,9 +271,10 @@ class GradientCall : private ContextTransfers<T, Exec> {
 
   template <class Between>
   void add_block(int owner, void* data, void* gradients, bool dry, Between const& between) {
-    auto const& kv = this->groups_.kv;
+    bool const own = owner == this->group();
+    auto const& kv = own ? this->groups_.kv : this->shared_;
     std::int64_t const rows = kv.rows(owner);
-    AnyTensor const pairs = this->pairs_at(data, rows), x = work_pairs(pairs);
+    AnyTensor const pairs = this->pairs_at(own ? own_ : data, rows), x = work_pairs(pairs);
     AnyTensor const g = gradients_at(gradients, rows);
     if (!dry) {
       clear(g);
@@ -284,12 +284,12 @@ class GradientCall : private ContextTransfers<T, Exec> {
                       this->values_of(g), dry, between);
   }
 
-  /// Blocks of groups go round, of which this group's lies in the first buffer. Sums of a block
-  /// travel one step behind the block: a rank adds what its queries give, and the last one has gone
-  /// all the way round, to home_.
+  /// Blocks of groups go round, the one sent first from the first buffer. Sums of a block travel
+  /// one step behind it: a rank adds what its queries give, and the last has gone all the way
+  /// round, to home_. Where not all of a block is sent, what the rank itself found stays and waits.
   void run_ring() {
     int const n = this->groups(), me = this->group();
-    auto const& kv = this->groups_.kv;
+    auto const& kv = this->shared_;
     QueueRef const queue(exec_);
     auto& transport = comm_.transport();
     blocks_[0].to_wire(exec_, this->pair_bytes(kv.rows(me)));
@@ -306,9 +306,10 @@ class GradientCall : private ContextTransfers<T, Exec> {
             {to, blocks_[here].wire, this->pair_count(rows)});
       void* const sums = sums_[here].data;
       failure_.unless_failed([&] {
-        add_block(s.block, blocks_[here].data, step == 0 ? sums : mine_, false,
+        add_block(s.block, blocks_[here].data, step == 0 ? own_gradients_ : mine_, false,
                   [&] { transport.progress(Base::block_slot); });
       });
+      if (step == 0 && !this->shares_all_) clear(gradients_at(sums, rows));
       if (step > 0) {
         transport.finish(queue, Base::sum_slot + next);
         sums_[here].from_wire(exec_, this->pair_bytes(rows, acc));
@@ -328,12 +329,17 @@ class GradientCall : private ContextTransfers<T, Exec> {
       }
     }
     MessageBuffer<Exec> const& home = sums_[n > 1 ? n % 2 : 0];
-    std::int64_t const own = kv.rows(me);
     if (n > 1) {
       transport.finish(queue, Base::sum_slot + (n - 1) % 2);
-      home.from_wire(exec_, this->pair_bytes(own, acc));
+      home.from_wire(exec_, this->pair_bytes(kv.rows(me), acc));
     }
-    home_ = gradients_at(home.data, own);
+    home_ = gradients_at(home.data, kv.rows(me));
+    if (this->shares_all_) return;
+    AnyTensor const all = gradients_at(own_gradients_, own_rows());
+    this->for_each_shared(all, home_, [&](AnyTensor const& sum, AnyTensor const& more) {
+      copy_rows<Acc, Acc, true>(exec_, operation_, more, sum);
+    });
+    home_ = all;
   }
 
   void write(AnyTensor const& sums) {
@@ -356,7 +362,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
   void run_gather() {
     int const n = comm_.size();
     this->gather_pairs(k_, v_);
-    begin();
+    convert_queries(q_, out_, dout_);
     failure_.unless_failed([&] { add_all_pairs(false); });
     // Each rank gets what all have for its rows, and adds it in the order of ranks.
     std::int64_t const total = shards_.kv.total(), own = shards_.kv.rows(comm_.rank());
@@ -417,7 +423,8 @@ class GradientCall : private ContextTransfers<T, Exec> {
     work_dout_ = work(12, x_dout_.ordered);
     sum_q_ = x_dq_.ordered;
     parts_->set_queries(work_q_, work_out_, as_lse(x_lse_.ordered), work_dout_, sum_q_);
-    parts_->set_partial(this->plain(13, partial_bytes(own_heads_, q.rows(group), kv.max_rows())));
+    parts_->set_partial(this->plain(
+        13, GradientParts<W, Exec>::partial_bytes(own_heads_, q.rows(group), kv.max_rows())));
     // Of all heads, which this rank gets for its rows.
     this->heads_kv_ = p.heads_kv;
     own_sums_ = gradients_at(this->plain(9, this->pair_bytes(shards_.kv.rows(comm_.rank()), acc)),
@@ -465,7 +472,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
     };
     this->template to_rows<Acc>(x_dk_, this->keys_of(own_sums_), add);
     this->template to_rows<Acc>(x_dv_, this->values_of(own_sums_), add);
-    exchange_dq();
+    this->template to_rows<Acc>(x_dq_, dq_, [](AnyTensor const&, AnyTensor const&) {});
     failure_.throw_if_one_failed(operation_, comm_);
     this->for_each_of_group([&](int r) {
       copy_rows<Acc, T>(exec_, operation_, this->part_by_rows(x_dq_, r, dtype_of<Acc>),
@@ -473,9 +480,6 @@ class GradientCall : private ContextTransfers<T, Exec> {
     });
     copy_rows<Acc, T>(exec_, operation_, this->keys_of(own_sums_), dk_);
     copy_rows<Acc, T>(exec_, operation_, this->values_of(own_sums_), dv_);
-  }
-  void exchange_dq() {
-    this->template to_rows<Acc>(x_dq_, dq_, [](AnyTensor const&, AnyTensor const&) {});
   }
 
   AnyTensor q_, k_, v_, out_, lse_, dout_, dq_, dk_, dv_, d_sinks_;
@@ -486,6 +490,7 @@ class GradientCall : private ContextTransfers<T, Exec> {
   AnyTensor own_sums_;  ///< of all heads, where heads were dealt out
   AnyTensor sum_q_, work_q_, work_out_, work_dout_, work_k_, work_v_;
   void *work_pairs_ = nullptr, *mine_ = nullptr;
+  void *own_ = nullptr, *own_gradients_ = nullptr;  ///< this group's block and what it comes to
   MessageBuffer<Exec> blocks_[2], sums_[2];
   HeadExchange<Exec> x_q_, x_k_, x_v_, x_out_, x_lse_, x_dout_, x_dq_, x_dk_, x_dv_;
 };

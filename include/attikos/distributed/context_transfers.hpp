@@ -75,6 +75,7 @@ class ContextTransfers {
   static constexpr auto element = static_cast<std::int64_t>(sizeof(T));
   static constexpr int block_slot = 0, sum_slot = 1;  ///< of exchanges; sums have two
   static constexpr int first_plain = 48;              ///< numbers of buffers that no message uses
+  static constexpr int own_block_number = 28, own_sums_number = 29;  ///< plain ones of a ring
 
   // Neighboring ranks form groups. The ranks of a group bring together the rows that they have,
   // and blocks of a group go round between groups: groups of one rank are a ring, one group of all
@@ -92,6 +93,20 @@ class ContextTransfers {
                               comm_.size(), " ranks, and its machine ", group_, " per node");
     groups_.q = group_ == 1 ? shards_.q : shards_.q.joined(group_);
     groups_.kv = group_ == 1 ? shards_.kv : shards_.kv.joined(group_);
+    shared_ = strategy == Strategy::ring ? shards_.kv.shared_with(shards_.q) : groups_.kv;
+    shares_all_ = shared_ == groups_.kv;
+  }
+  /// Calls f(part, place) for the rows of this rank's keys that others need: where they lie among
+  /// all of the rank's, and in what is sent.
+  template <class F>
+  void for_each_shared(AnyTensor const& all, AnyTensor const& sent, F const& f) const {
+    auto whole = shards_.kv.pieces(comm_.rank()).begin();
+    for (Piece const& piece : shared_.pieces(comm_.rank())) {
+      while (!holds(*whole, piece)) ++whole;
+      std::int64_t const b = all.extent[0], h = all.extent[1];
+      f(part_of(all, {{0, 0, whole->local}, {b, h, piece.rows()}}),
+        part_of(sent, {{0, 0, piece.local}, {b, h, piece.rows()}}));
+    }
   }
   int group() const { return comm_.rank() / group_; }
   int groups() const { return comm_.size() / group_; }
@@ -133,6 +148,19 @@ class ContextTransfers {
     AnyTensor const pairs = pairs_at(data, shards_.kv.rows(comm_.rank()));
     copy_rows<T, T>(exec_, operation_, k, keys_of(pairs));
     copy_rows<T, T>(exec_, operation_, v, values_of(pairs));
+  }
+  /// Memory for this rank's block of a ring: where messages begin if all of it is sent.
+  void* own_block(MessageBuffer<Exec> const& first) {
+    if (shares_all_) return first.data;
+    return plain(own_block_number, pair_bytes(shards_.kv.rows(comm_.rank())));
+  }
+  void pack_shared(void* own, void* message) {
+    if (shares_all_) return;
+    for_each_shared(pairs_at(own, shards_.kv.rows(comm_.rank())),
+                    pairs_at(message, shared_.rows(comm_.rank())),
+                    [&](AnyTensor const& from, AnyTensor const& to) {
+                      copy_rows<T, T>(exec_, operation_, from, to);
+                    });
   }
 
   /// All keys and values, in the order of positions, in ordered_pairs_.
@@ -327,6 +355,8 @@ class ContextTransfers {
   distributed::Strategy strategy_ = distributed::Strategy::ring;
   int group_ = 1;                                          ///< ranks of a group
   distributed::ContextShards groups_{Shards{}, Shards{}};  ///< what groups hold
+  Shards shared_;           ///< keys that go round: those whose sequences have queries elsewhere
+  bool shares_all_ = true;  ///< these are all of them
   std::int64_t width_ = 0;
   std::int64_t heads_kv_ = 0;  ///< of a block of keys and values
   MessageBuffer<Exec> own_, gathered_;

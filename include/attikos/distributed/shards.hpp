@@ -227,6 +227,29 @@ class Shards {
     result.finish();
     return result;
   }
+  /// Of these keys those whose sequences have queries on other ranks, too, where `queries` says who
+  /// has which: what a rank does not send has no place in it.
+  Shards shared_with(Shards const& queries) const {
+    std::vector<int> first(lengths_.size(), -1), last(lengths_.size(), -1);  // ranks of queries
+    for (int r = 0; r < queries.ranks(); ++r)
+      for (Piece const& piece : queries.pieces(r)) {
+        auto const s = static_cast<std::size_t>(piece.sequence);
+        if (first[s] < 0) first[s] = r;
+        last[s] = r;
+      }
+    Shards result;
+    result.lengths_ = lengths_;
+    for (int r = 0; r < ranks(); ++r) {
+      result.pieces_.emplace_back();
+      for (Piece const& piece : pieces(r)) {
+        auto const s = static_cast<std::size_t>(piece.sequence);
+        if (first[s] >= 0 && (first[s] != r || last[s] != r))
+          result.pieces_.back().push_back(piece);
+      }
+    }
+    result.finish();
+    return result;
+  }
   /// Whether no piece begins in the middle of a block of `block` positions of its sequence.
   bool aligned_to(std::int64_t block) const {
     for (auto const& of_rank : pieces_)

@@ -131,8 +131,9 @@ class ContextSchedule : public Schedule {
       wires = pairs * rows + all;
       use.messages = wires + all;
     } else if (layout_ != Layout::all_to_all) {
-      wires = 2 * pairs * number(blocks_.max_rows());
-      use.messages = wires;
+      double const block = pairs * number(blocks_.max_rows());
+      wires = grid_.ring > 1 ? 2 * block : 0;  // a rank alone sends nothing of the one that it has
+      use.messages = std::max(wires, block);
     }
     std::int64_t most_heads = 0;
     for (int p = 0; p < grid_.heads; ++p) most_heads = std::max(most_heads, head_count(p));
