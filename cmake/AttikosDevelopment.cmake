@@ -22,7 +22,8 @@ target_link_libraries(attikos_development_flags INTERFACE attikos_warning_flags 
 
 # attikos_quick_to_compile: what a build for tests compiles with less optimization. The suite looks at results, and
 # templates over every type take three times as long with -O3. The examples that are there to be timed are compiled as
-# users compile them, and so is the C library in a build without tests, such as the wheel's. attikos_quickest_to_compile: the same without any, for what hardly computes.
+# users compile them, and so is the C library in a build without tests, such as the wheel's.
+# attikos_quickest_to_compile: the same without any, for what hardly computes.
 option(ATTIKOS_TEST_OPTIMIZED "Compile the tests, and the C library beside them, with the build type's optimization" OFF)
 add_library(attikos_quick_to_compile INTERFACE)
 add_library(attikos_quickest_to_compile INTERFACE)
