@@ -151,9 +151,12 @@ def _attend_round(
     call: Call, q: Any, k: Any, v: Any, runs: Sequence[HeadRun], failure: Failure
 ) -> tuple[Any, Any]:
     state = Forward(call, q, v.shape[-1], call.once("ring", _tasks_of_ring, call), runs)
+    transfers = call.group.size - 1  # steps beside which blocks travel
+    if transfers and not call.shared.max_rows:
+        transfers = 0
 
     def work(step: int, block: Pairs) -> None:
-        state.add(step, block.first, block.second, beside_transfers=step + 1 < call.group.size)
+        state.add(step, block.first, block.second, beside_transfers=step < transfers)
 
     _round(call, k, v, work, failure)
     return state.finish()
