@@ -200,18 +200,23 @@ void Safetensors::check_buffer() const {
   }
 }
 
-std::span<float const> Safetensors::float32(std::string const& name,
-                                            std::vector<std::uint64_t> const& shape) const {
+std::span<std::byte const> Safetensors::bytes(std::string const& name, std::string const& dtype,
+                                              std::vector<std::uint64_t> const& shape) const {
   auto const found = tensors_.find(name);
   std::string const who = "tensor " + one_line(name, 80);
   if (found == tensors_.end()) fail("the " + who + " is missing");
   Tensor const& tensor = found->second;
-  if (tensor.dtype != "F32") fail(who + " is " + tensor.dtype + " but must be F32");
+  if (tensor.dtype != dtype) fail(who + " is " + tensor.dtype + " but must be " + dtype);
   if (tensor.shape != shape) {
     fail(who + " is " + to_string(tensor.shape) + " but must be " + to_string(shape));
   }
-  auto const bytes = buffer_.subspan(tensor.begin, tensor.end - tensor.begin);
-  return {reinterpret_cast<float const*>(bytes.data()), bytes.size() / sizeof(float)};
+  return buffer_.subspan(tensor.begin, tensor.end - tensor.begin);
+}
+
+std::span<float const> Safetensors::float32(std::string const& name,
+                                            std::vector<std::uint64_t> const& shape) const {
+  auto const tensor = bytes(name, "F32", shape);
+  return {reinterpret_cast<float const*>(tensor.data()), tensor.size() / sizeof(float)};
 }
 
 }  // namespace sentence_search

@@ -28,6 +28,10 @@ class Safetensors {
   std::span<float const> float32(std::string const& name,
                                  std::vector<std::uint64_t> const& shape) const;
 
+  /// The same of any type, named as the format does: "F32", "BF16", "I64", as bytes.
+  std::span<std::byte const> bytes(std::string const& name, std::string const& dtype,
+                                   std::vector<std::uint64_t> const& shape) const;
+
   std::size_t size() const { return tensors_.size(); }
 
  private:

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "attention.hpp"
+
+namespace llama {
+
+LLAMA_ATTENTION(attikos::bfloat16);
+
+}  // namespace llama

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "products.hpp"
+
+namespace llama {
+
+LLAMA_PRODUCTS(attikos::bfloat16);
+
+}  // namespace llama
