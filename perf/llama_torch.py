@@ -4,11 +4,12 @@
   llama_torch.py compare PROGRAM [--out FILE] [--plot FILE] [--device cpu] -- OPTION...
   llama_torch.py train [--out FILE] [SIZES]
   llama_torch.py generate [--out FILE] [SIZES] --batches 1,64 --context N --tokens N
+  llama_torch.py plot RESULT --plot FILE
 
 compare runs PROGRAM with the given options in float32, which writes its first weights, the tokens of all steps and its
 losses. PyTorch then does the same from the same weights, tokens and settings of AdamW, in float32 without TF32 and in
 float64. Of each step the farthest that the losses so far were from those of float64 is taken; Attikos's may be at most
-FACTOR times PyTorch's, and ULPS of a loss in float32 more.
+FACTOR times PyTorch's, and ULPS of a loss in float32 more. plot draws what compare wrote.
 
 train times steps in bfloat16: the whole model under torch.compile, attention by the fastest of PyTorch's back ends,
 AdamW fused, either of float32 master weights, whose gradients and roundings are copied, or of the bfloat16 weights
@@ -147,8 +148,8 @@ def compare(arguments):
     # Weights far from where they began, in norms.
     moved = sum(((w - torch.tensor(first[n])) ** 2).sum() for n, w in exact_last.items()) ** 0.5
     off = [
-        float(sum(((torch.as_tensor(weights[n]).double() - w) ** 2).sum() for n, w in exact_last.items()) ** 0.5 / moved)
-        for weights in (last, their_last)
+        float(sum(((torch.tensor(weights[n], dtype=w.dtype) - w) ** 2).sum() for n, w in exact_last.items()) ** 0.5 / moved)
+        for weights in (last, {n: w.numpy() for n, w in their_last.items()})
     ]
     result = {
         "options": " ".join(arguments.options),
@@ -168,15 +169,17 @@ def compare(arguments):
         },
     }
     if arguments.plot:
-        plot(arguments.plot, ours, theirs, exact)
+        plot(arguments.plot, result)
     print(json.dumps({n: v for n, v in result.items() if n != "losses"}, indent=1))
     assert len(ours) == len(batches) and (farthest[0] <= allowed).all(), "the losses are not those of PyTorch"
     return result
 
 
-def plot(path, ours, theirs, exact):
-    import matplotlib.pyplot as plt
+def plot(path, result):
+    import matplotlib.pyplot as plt  # which not every machine with a GPU has
 
+    names = ("attikos float32", "torch float32", "torch float64")
+    ours, theirs, exact = (numpy.array(result["losses"][name]) for name in names)
     figure, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(7, 6), height_ratios=(2, 1))
     above.plot(exact, color="0.8", linewidth=5, label="PyTorch, float64")
     above.plot(theirs, label="PyTorch, float32")
@@ -295,6 +298,7 @@ def generate(arguments, sizes):
     tables = rotary_tables(head_dim, capacity, "cuda", torch.bfloat16)
     result = {}
     for batch in (int(n) for n in arguments.batches.split(",")):
+        torch._dynamo.reset()  # which would make the second size a dynamic one
         shape = (sizes["layers"], 2, batch, sizes["kv-heads"], capacity, head_dim)
         cache = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
         token = torch.zeros((batch, 1), device="cuda", dtype=torch.int64)
@@ -334,8 +338,8 @@ def generate(arguments, sizes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("compare", "train", "generate"))
-    parser.add_argument("program", nargs="?", help="of compare")
+    parser.add_argument("command", choices=("compare", "train", "generate", "plot"))
+    parser.add_argument("program", nargs="?", help="of compare; a result, of plot")
     parser.add_argument("--out", help="where the result goes as JSON")
     parser.add_argument("--plot", help="where the curves of compare go as PNG")
     parser.add_argument("--device", default="cuda")
@@ -350,6 +354,8 @@ def main():
         ours, options = ours[:at], ours[at + 1 :]
     arguments = parser.parse_args(ours)
     arguments.options = options
+    if arguments.command == "plot":
+        return plot(arguments.plot, json.loads(pathlib.Path(arguments.program).read_text(encoding="utf-8")))
     if arguments.command == "compare":
         result = compare(arguments)
     else:
