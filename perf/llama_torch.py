@@ -29,6 +29,7 @@ import time
 import numpy
 import torch
 import torch.nn.functional as functional
+from companion_torch import context
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FACTOR, ULPS = 4, 4
@@ -148,13 +149,12 @@ def compare(arguments):
     # Weights far from where they began, in norms.
     moved = sum(((w - torch.tensor(first[n])) ** 2).sum() for n, w in exact_last.items()) ** 0.5
     off = [
-        float(sum(((torch.tensor(weights[n], dtype=w.dtype) - w) ** 2).sum() for n, w in exact_last.items()) ** 0.5 / moved)
-        for weights in (last, {n: w.numpy() for n, w in their_last.items()})
+        float(sum(((torch.tensor(of[n], dtype=w.dtype) - w) ** 2).sum() for n, w in exact_last.items()) ** 0.5 / moved)
+        for of in (last, {n: w.numpy() for n, w in their_last.items()})
     ]
-    result = {
+    machine = {"device": f"CPU, {torch.get_num_threads()} threads", "torch": torch.__version__}
+    result = (context() if arguments.device == "cuda" else machine) | {
         "options": " ".join(arguments.options),
-        "device": torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU, " + str(torch.get_num_threads()),
-        "torch": torch.__version__,
         "steps": len(ours),
         "first loss": ours[0],
         "last losses": {"attikos float32": ours[-1], "torch float32": theirs[-1], "torch float64": exact[-1]},
@@ -207,10 +207,8 @@ def random_weights(sizes, dtype):
         }  # fmt: skip
         shapes |= {f"model.layers.{i}.{name}.weight": shape for name, shape in of_layer.items()}
     shapes["model.norm.weight"] = (hidden,)
-    return {
-        n: torch.ones(s, device="cuda", dtype=dtype) if len(s) == 1 else 0.02 * torch.randn(s, device="cuda", dtype=dtype)
-        for n, s in shapes.items()
-    }
+    where = {"device": "cuda", "dtype": dtype}
+    return {n: torch.ones(s, **where) if len(s) == 1 else 0.02 * torch.randn(s, **where) for n, s in shapes.items()}
 
 
 def milliseconds(call, warm=3, count=10):
@@ -360,7 +358,7 @@ def main():
         result = compare(arguments)
     else:
         sizes = {n: getattr(arguments, n.replace("-", "_")) for n in SIZES}
-        result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "sizes": sizes}
+        result = context() | {"sizes": sizes}
         result |= (train if arguments.command == "train" else generate)(arguments, sizes)
         print(json.dumps(result, indent=1))
     if arguments.out:

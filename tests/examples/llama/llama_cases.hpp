@@ -6,15 +6,15 @@
 #include <cstdint>
 #include <vector>
 
-#include "../transformer_block/cases.hpp"
 #include "config.hpp"
+#include "oracle/cases.hpp"
 #include "trainer.hpp"
 
 namespace llama::test {
 
-using transformer_block::test::Case;
+using block_oracle::test::Case;
 
-inline Config config_of(transformer_block::Config const& c) {
+inline Config config_of(block_oracle::Config const& c) {
   Config config;
   config.vocabulary = c.vocabulary;
   config.layers = 1;
@@ -26,7 +26,7 @@ inline Config config_of(transformer_block::Config const& c) {
   return config;
 }
 
-/// The oracle's cases, in which each token's target is the text's next.
+/// An oracle's case, and the text that it is cut from.
 struct TextCase {
   Case oracle;
   std::vector<std::int32_t> text;
@@ -35,10 +35,9 @@ struct TextCase {
 
 inline std::vector<TextCase> text_cases() {
   std::vector<TextCase> result;
-  for (Case c : transformer_block::test::cases()) {
+  for (Case const& c : block_oracle::test::cases()) {
     TextCase t{c, c.tokens, {}};
-    t.text.push_back(0);
-    t.oracle.targets.assign(t.text.begin() + 1, t.text.end());
+    t.text.push_back(c.targets.back());
     for (std::size_t b = 0; b < c.batch; ++b)
       t.begins.push_back(static_cast<std::int64_t>(b * c.seqlen));
     result.push_back(t);

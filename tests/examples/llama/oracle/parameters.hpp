@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace transformer_block {
+namespace block_oracle {
 
 /// Sizes of the model.
 struct Config {
@@ -19,7 +19,6 @@ struct Config {
   std::size_t head_dim = 8;  ///< even
   std::size_t intermediate = 64;
   std::size_t max_positions = 128;  ///< rows of the rotary tables
-  std::size_t page_size = 5;        ///< positions in a page of the cache
   double eps = 1e-5;                ///< of the normalizations
   double rope_base = 10000;
 
@@ -70,4 +69,4 @@ struct RotaryTables {
   explicit RotaryTables(Config const& config);
 };
 
-}  // namespace transformer_block
+}  // namespace block_oracle

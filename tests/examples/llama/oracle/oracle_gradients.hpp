@@ -5,7 +5,7 @@
 
 #include "oracle.hpp"
 
-namespace transformer_block {
+namespace block_oracle {
 
 /// Gradient of the mean of −log p(target) in the logits.
 template <class Number>
@@ -219,4 +219,4 @@ double first_order_bound(Oracle<Bounded<T>> const& local,
   return bound;
 }
 
-}  // namespace transformer_block
+}  // namespace block_oracle

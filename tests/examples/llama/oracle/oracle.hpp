@@ -18,7 +18,7 @@
 #include "bounded.hpp"
 #include "parameters.hpp"
 
-namespace transformer_block {
+namespace block_oracle {
 
 template <class Number>
 struct OracleMatrix {
@@ -221,4 +221,4 @@ class Oracle {
   bool local_;
 };
 
-}  // namespace transformer_block
+}  // namespace block_oracle

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-namespace transformer_block {
+namespace block_oracle {
 namespace {
 
 // splitmix64: the distributions of the standard library differ between machines.
@@ -71,4 +71,4 @@ RotaryTables::RotaryTables(Config const& config) {
   }
 }
 
-}  // namespace transformer_block
+}  // namespace block_oracle

@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-namespace transformer_block {
+namespace block_oracle {
 
 /// A value, and a bound of |computed − value| where every operation is correct for elements of T
 /// that accumulate in float.
@@ -144,4 +144,4 @@ class Sum<Bounded<T>> {
   double value_ = 0, inherited_ = 0, magnitude_ = 0, terms_ = 0;
 };
 
-}  // namespace transformer_block
+}  // namespace block_oracle
