@@ -2,8 +2,8 @@
 """The example llama beside the same model in PyTorch.
 
   llama_torch.py compare PROGRAM [--out FILE] [--plot FILE] [--device cpu] -- OPTION...
-  llama_torch.py train [--out FILE] [SIZES]
-  llama_torch.py generate [--out FILE] [SIZES] --batches 1,64 --context N --tokens N
+  llama_torch.py train PROGRAM [--out FILE] [SIZES]
+  llama_torch.py generate PROGRAM [--out FILE] [SIZES] [--batches 1,64] [--context N] [--tokens N]
   llama_torch.py plot RESULT --plot FILE
 
 compare runs PROGRAM with the given options in float32, which writes its first weights, the tokens of all steps and its
@@ -13,7 +13,8 @@ FACTOR times PyTorch's, and ULPS of a loss in float32 more. plot draws what comp
 
 train times steps in bfloat16: the whole model under torch.compile, attention by the fastest of PyTorch's back ends,
 AdamW fused, either of float32 master weights, whose gradients and roundings are copied, or of the bfloat16 weights
-alone. generate times one token after another, a compiled step in a CUDA graph over a cache in one piece.
+alone; PROGRAM with either way of its MLP. generate times one token after another, a compiled step in a CUDA graph over
+a cache in one piece, with attention in each of the ways DECODERS; PROGRAM call by call and as a graph.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import contextlib
 import csv
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -244,7 +246,27 @@ def fastest_backend(sizes):
     return min(times, key=times.get), {b.name: t for b, t in times.items()}
 
 
+def run_program(program, sizes, options, pattern):
+    """What a run in bfloat16 prints of its speed."""
+    command = [program, "--type", "bfloat16", *(str(x) for n, v in sizes.items() for x in ("--" + n, v)), *options]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return {name: float(value) for name, value in re.findall(pattern, output)}
+
+
 def train(arguments, sizes):
+    speed = r"(trained) at (\d+) tokens"
+    ours = {}
+    for way, options in {
+        "kept": ("--steps", "60", "--report", "20"),
+        "kept, all logits at once": ("--steps", "60", "--report", "20", "--logits-rows", "1000000"),
+        "fused": ("--steps", "5", "--report", "1"),
+    }.items():
+        run = run_program(arguments.program, sizes, ["--mlp", way.split(",")[0], *options], speed)
+        ours["attikos tokens/s, " + way] = run["trained"]
+    return ours | train_torch(sizes)
+
+
+def train_torch(sizes):
     backend, times = fastest_backend(sizes)
     weights = {n: w.requires_grad_() for n, w in random_weights(sizes, torch.bfloat16).items()}
     cos, sin = rotary_tables(sizes["hidden"] // sizes["heads"], sizes["length"], "cuda", torch.bfloat16)
@@ -290,47 +312,77 @@ def train(arguments, sizes):
     return result
 
 
+def decode_gqa(q, k, v, mask):
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+
+
+def decode_grouped(q, k, v, mask):
+    """Query heads that share a key head as queries of one head."""
+    grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
+    return functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
+
+
+def decode_products(q, k, v, mask):
+    grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
+    scores = (grouped @ k.transpose(2, 3)).float() * q.shape[3] ** -0.5
+    weights = scores.masked_fill(~mask, -torch.inf).softmax(-1).to(q.dtype)
+    return (weights @ v).reshape(q.shape)
+
+
+DECODERS = {"gqa": decode_gqa, "grouped": decode_grouped, "products": decode_products}
+
+
+def decode_step(weights, sizes, tables, positions, attention):
+    def step(token, position, cache):
+        x = functional.embedding(token, weights["model.embed_tokens.weight"])
+        cos, sin = (t[position] for t in tables)
+        mask = (positions <= position)[None, None, None]
+        for i in range(sizes["layers"]):
+
+            def attend(q, k, v, i=i):
+                cache[i, 0].index_copy_(2, position, rotate(k, cos, sin))
+                cache[i, 1].index_copy_(2, position, v)
+                return attention(rotate(q, cos, sin), cache[i, 0], cache[i, 1], mask)
+
+            x = layer(x, layer_weights(weights, i), sizes, attend)
+        x = functional.rms_norm(x, (sizes["hidden"],), weights["model.norm.weight"], NORM_EPSILON)
+        token.copy_(functional.linear(x, weights["lm_head.weight"]).argmax(-1))
+        position.add_(1).clamp_(max=len(positions) - 1)
+
+    return step
+
+
 def generate(arguments, sizes):
-    weights = random_weights(sizes, torch.bfloat16)
     head_dim, capacity = sizes["hidden"] // sizes["heads"], arguments.context + arguments.tokens
+    batches = [int(n) for n in arguments.batches.split(",")]
+    result = {f"batch {batch}": {} for batch in batches}
+    prompt = " ".join(["the"] * (arguments.context - 1))  # behind [CLS]
+    for batch in batches:
+        options = ["--steps", "0", "--batch", "1", "--length", "16", "--generate", str(arguments.tokens)]
+        options += ["--generate-batch", str(batch), "--prompt", prompt]
+        times = run_program(arguments.program, sizes, options, r"(call by call|as a graph): ([\d.]+) us")
+        result[f"batch {batch}"] |= {f"attikos, {way}, us": time_of for way, time_of in times.items()}
+    weights = random_weights(sizes, torch.bfloat16)
     tables = rotary_tables(head_dim, capacity, "cuda", torch.bfloat16)
-    result = {}
-    for batch in (int(n) for n in arguments.batches.split(",")):
-        torch._dynamo.reset()  # which would make the second size a dynamic one
-        shape = (sizes["layers"], 2, batch, sizes["kv-heads"], capacity, head_dim)
-        cache = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
+    positions = torch.arange(capacity, device="cuda")
+    for batch in batches:
+        cache = torch.randn(
+            sizes["layers"], 2, batch, sizes["kv-heads"], capacity, head_dim, device="cuda", dtype=torch.bfloat16
+        )
         token = torch.zeros((batch, 1), device="cuda", dtype=torch.int64)
         position = torch.full((1,), arguments.context, device="cuda")
-        positions = torch.arange(capacity, device="cuda")
-
-        def step(token, position, cache):
-            x = functional.embedding(token, weights["model.embed_tokens.weight"])
-            cos, sin = (t[position] for t in tables)
-            mask = (positions <= position)[None, None, None]
-            for i in range(sizes["layers"]):
-
-                def attend(q, k, v, i=i):
-                    cache[i, 0].index_copy_(2, position, rotate(k, cos, sin))
-                    cache[i, 1].index_copy_(2, position, v)
-                    return functional.scaled_dot_product_attention(
-                        rotate(q, cos, sin), cache[i, 0], cache[i, 1], attn_mask=mask, enable_gqa=True
-                    )
-
-                x = layer(x, layer_weights(weights, i), sizes, attend)
-            x = functional.rms_norm(x, (sizes["hidden"],), weights["model.norm.weight"], NORM_EPSILON)
-            token.copy_(functional.linear(x, weights["lm_head.weight"]).argmax(-1))
-            position.add_(1).clamp_(max=capacity - 1)
-
-        compiled = torch.compile(step, fullgraph=True)
-        with torch.no_grad():
-            for _ in range(3):
-                compiled(token, position, cache)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                compiled(token, position, cache)
-            position.fill_(arguments.context)
-            time_of_step = milliseconds(graph.replay, 0, arguments.tokens - 1)
-        result[f"batch {batch}"] = {"step, us": time_of_step * 1e3, "tokens/s": batch / time_of_step * 1e3}
+        for name, attention in DECODERS.items():
+            torch._dynamo.reset()  # which would make the second size a dynamic one
+            compiled = torch.compile(decode_step(weights, sizes, tables, positions, attention), fullgraph=True)
+            with torch.no_grad():
+                for _ in range(3):
+                    compiled(token, position, cache)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    compiled(token, position, cache)
+                position.fill_(arguments.context)
+                time_of_step = milliseconds(graph.replay, 3, arguments.tokens - 4)
+                result[f"batch {batch}"][f"torch, {name}, us"] = 1e3 * time_of_step
     return result
 
 

@@ -172,6 +172,7 @@ void run(Options const& options) {
   training.descent.learning_rate = options.learning_rate;
   training.descent.weight_decay = options.weight_decay;
   training.warmup = options.warmup;
+  training.logits_rows = options.logits_rows;
   training.keep_mlp = options.keep_mlp;
   Trainer<T> trainer(config, training, text, begins);
   std::printf("%zu tokens of text; %zu weights, %.2f GB; %s, %s\n", text.size(),

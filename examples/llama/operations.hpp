@@ -52,14 +52,15 @@ void kept_mlp_backward(Exec const& exec, Matrix<T> const& x, Matrix<T> const& ga
 template <class T>
 std::size_t kept_mlp_backward_bytes(Matrix<T> const& dout);
 
-/// Cross entropy of each row of x·headᵀ, and the gradients of its mean.
+/// Cross entropy of each row of x·headᵀ, and the gradients of its sum times the row's share. Logits
+/// are in memory of `rows_at_once` rows, 0 for as many as the library likes.
 template <class T>
 void loss_and_gradients(Exec const& exec, Matrix<T> const& x, Matrix<T> const& head,
                         Tokens const& targets, Vector<StateOf<T>> const& share,
                         Vector<StateOf<T>> const& loss, Matrix<T> const& dx, Matrix<T> const& dhead,
-                        Bytes const& workspace);
+                        std::size_t rows_at_once, Bytes const& workspace);
 template <class T>
-std::size_t loss_bytes(Matrix<T> const& x, Matrix<T> const& head);
+std::size_t loss_bytes(Matrix<T> const& x, Matrix<T> const& head, std::size_t rows_at_once);
 
 // attention.hpp
 

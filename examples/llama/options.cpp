@@ -49,6 +49,7 @@ Trains a Llama model on a project's documentation, then lets it go on from a pro
   --type TYPE           float32 (default), or bfloat16 with float32 master weights
   --weight-decay R      (0.1)
   --seed N              of weights and of the order of sequences (1)
+  --logits-rows N       tokens whose logits are in memory at once, 0 (default) for a tenth of all
   --mlp WAY             fused (default): gated_mlp_backward(); kept: products of the forward pass
                         are kept for the way back
 
@@ -93,6 +94,7 @@ Options parse_options(std::vector<char*> const& arguments, Options options) {
       {"--seed", [&] { options.seed = parse<std::uint64_t>(name, value, 0, 1 << 20); }},
       {"--learning-rate", real(options.learning_rate)},
       {"--weight-decay", real(options.weight_decay)},
+      {"--logits-rows", number(options.logits_rows, 0)},
       {"--type", [&] { options.bfloat16 = parse_choice(name, value, "float32", "bfloat16"); }},
       {"--mlp", [&] { options.keep_mlp = parse_choice(name, value, "fused", "kept"); }},
       {"--report", number(options.report)},

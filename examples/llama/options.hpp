@@ -15,7 +15,7 @@ namespace llama {
 
 struct Options {
   Config config;
-  std::size_t batch = 8, length = 2048, steps = 200, warmup = 20;
+  std::size_t batch = 8, length = 2048, steps = 200, warmup = 20, logits_rows = 0;
   std::uint64_t seed = 1;
   double learning_rate = 3e-4, weight_decay = 0.1;
   bool bfloat16 = false, keep_mlp = false;

@@ -55,8 +55,14 @@ template <class T>
 struct Multiply {
   T const *a, *u;
   T* out;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    out[i] = T(static_cast<StateOf<T>>(a[i]) * static_cast<StateOf<T>>(u[i]));
+  std::int64_t count;
+  KOKKOS_FUNCTION void operator()(std::int64_t chunk) const {
+    std::int64_t const first = 8 * chunk;
+    Eight<T> x = load_eight(a, first, count);
+    Eight<T> const y = load_eight(u, first, count);
+    for (int i = 0; i < 8; ++i)
+      x.at[i] = T(static_cast<StateOf<T>>(x.at[i]) * static_cast<StateOf<T>>(y.at[i]));
+    store_eight(out, first, count, x);
   }
 };
 
@@ -65,11 +71,19 @@ template <class T>
 struct MultiplyBackward {
   T *a, *u;
   T const* d;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+  std::int64_t count;
+  KOKKOS_FUNCTION void operator()(std::int64_t chunk) const {
     using State = StateOf<T>;
-    auto const value = static_cast<State>(d[i]), of_a = static_cast<State>(a[i]);
-    a[i] = T(value * static_cast<State>(u[i]));
-    u[i] = T(value * of_a);
+    std::int64_t const first = 8 * chunk;
+    Eight<T> x = load_eight(a, first, count), y = load_eight(u, first, count);
+    Eight<T> const z = load_eight(d, first, count);
+    for (int i = 0; i < 8; ++i) {
+      auto const value = static_cast<State>(z.at[i]), of_a = static_cast<State>(x.at[i]);
+      x.at[i] = T(value * static_cast<State>(y.at[i]));
+      y.at[i] = T(value * of_a);
+    }
+    store_eight(a, first, count, x);
+    store_eight(u, first, count, y);
   }
 };
 
@@ -78,16 +92,19 @@ void kept_mlp(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate, Matri
               KeptMlp<T> const& kept, Matrix<T> const& out) {
   attikos::gemm(exec, x, gate, kept.a, with_silu, attikos::pre_activation(kept.g));
   attikos::gemm(exec, x, up, kept.u, transposed_weight);
-  Kokkos::parallel_for("llama: multiply", Kokkos::RangePolicy<Exec>(exec, 0, out.size()),
-                       Multiply<T>{kept.a.data(), kept.u.data(), out.data()});
+  auto const count = static_cast<std::int64_t>(out.size());
+  Kokkos::parallel_for("llama: multiply", Kokkos::RangePolicy<Exec>(exec, 0, (count + 7) / 8),
+                       Multiply<T>{kept.a.data(), kept.u.data(), out.data(), count});
 }
 template <class T>
 void kept_mlp_backward(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate,
                        Matrix<T> const& up, KeptMlp<T> const& kept, Matrix<T> const& dout,
                        Matrix<T> const& dx, Matrix<T> const& branch, Matrix<T> const& dgate,
                        Matrix<T> const& dup, Bytes const& workspace) {
-  Kokkos::parallel_for("llama: multiply backward", Kokkos::RangePolicy<Exec>(exec, 0, dout.size()),
-                       MultiplyBackward<T>{kept.a.data(), kept.u.data(), dout.data()});
+  auto const count = static_cast<std::int64_t>(dout.size());
+  Kokkos::parallel_for("llama: multiply backward",
+                       Kokkos::RangePolicy<Exec>(exec, 0, (count + 7) / 8),
+                       MultiplyBackward<T>{kept.a.data(), kept.u.data(), dout.data(), count});
   attikos::gemm_backward(exec, x, gate, kept.a, branch, dgate, with_silu,
                          attikos::pre_activation(kept.g), attikos::workspace(workspace));
   attikos::gemm_backward(exec, x, up, kept.u, attikos::none, dup, transposed_weight);
@@ -103,13 +120,15 @@ template <class T>
 void loss_and_gradients(Exec const& exec, Matrix<T> const& x, Matrix<T> const& head,
                         Tokens const& targets, Vector<StateOf<T>> const& share,
                         Vector<StateOf<T>> const& loss, Matrix<T> const& dx, Matrix<T> const& dhead,
-                        Bytes const& workspace) {
-  attikos::linear_cross_entropy(exec, x, head, targets, share, loss, dx, dhead, {},
+                        std::size_t rows_at_once, Bytes const& workspace) {
+  attikos::linear_cross_entropy(exec, x, head, targets, share, loss, dx, dhead,
+                                {.rows_at_once = static_cast<std::int64_t>(rows_at_once)},
                                 attikos::workspace(workspace));
 }
 template <class T>
-std::size_t loss_bytes(Matrix<T> const& x, Matrix<T> const& head) {
-  return attikos::linear_cross_entropy_workspace_size(x, head);
+std::size_t loss_bytes(Matrix<T> const& x, Matrix<T> const& head, std::size_t rows_at_once) {
+  return attikos::linear_cross_entropy_workspace_size(
+      x, head, {.rows_at_once = static_cast<std::int64_t>(rows_at_once)});
 }
 
 /// Everything above for one type.
@@ -135,7 +154,7 @@ std::size_t loss_bytes(Matrix<T> const& x, Matrix<T> const& head) {
   template std::size_t kept_mlp_backward_bytes(Matrix<T> const&);                                  \
   template void loss_and_gradients(Exec const&, Matrix<T> const&, Matrix<T> const&, Tokens const&, \
                                    Vector<StateOf<T>> const&, Vector<StateOf<T>> const&,           \
-                                   Matrix<T> const&, Matrix<T> const&, Bytes const&);              \
-  template std::size_t loss_bytes(Matrix<T> const&, Matrix<T> const&)
+                                   Matrix<T> const&, Matrix<T> const&, std::size_t, Bytes const&); \
+  template std::size_t loss_bytes(Matrix<T> const&, Matrix<T> const&, std::size_t)
 
 }  // namespace llama

@@ -48,15 +48,22 @@ std::size_t norm_backward_bytes(Matrix<T> const& x, Vector<T> const& weight) {
 template <class T>
 struct Add {
   T *sum, *term;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    sum[i] = T(static_cast<StateOf<T>>(sum[i]) + static_cast<StateOf<T>>(term[i]));
+  std::int64_t count;
+  KOKKOS_FUNCTION void operator()(std::int64_t chunk) const {
+    std::int64_t const first = 8 * chunk;
+    Eight<T> x = load_eight(sum, first, count);
+    Eight<T> const y = load_eight(term, first, count);
+    for (int i = 0; i < 8; ++i)
+      x.at[i] = T(static_cast<StateOf<T>>(x.at[i]) + static_cast<StateOf<T>>(y.at[i]));
+    store_eight(sum, first, count, x);
   }
 };
 
 template <class T>
 void add(Exec const& exec, Matrix<T> const& sum, Matrix<T> const& term) {
-  Kokkos::parallel_for("llama: add", Kokkos::RangePolicy<Exec>(exec, 0, sum.size()),
-                       Add<T>{sum.data(), term.data()});
+  auto const count = static_cast<std::int64_t>(sum.size());
+  Kokkos::parallel_for("llama: add", Kokkos::RangePolicy<Exec>(exec, 0, (count + 7) / 8),
+                       Add<T>{sum.data(), term.data(), count});
 }
 
 template <class T>

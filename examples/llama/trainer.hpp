@@ -20,8 +20,9 @@ struct TrainingOptions {
   std::size_t steps = 1000;   ///< in all: losses are kept of each
   std::uint64_t seed = 1;     ///< of the first weights
   Descent descent;
-  std::size_t warmup = 20;  ///< steps in which the learning rate rises to what it is
-  bool keep_mlp = false;    ///< keep the products of the gated MLP instead of gated_mlp_backward()
+  std::size_t warmup = 20;      ///< steps in which the learning rate rises to what it is
+  std::size_t logits_rows = 0;  ///< tokens whose logits are in memory, 0: the library's choice
+  bool keep_mlp = false;  ///< keep the products of the gated MLP instead of gated_mlp_backward()
 };
 
 /// Draws ±limit for every element of a weight from its place and the seed (splitmix64): the same
@@ -224,7 +225,7 @@ std::size_t Trainer<T>::workspace_bytes() const {
           : gated_mlp_backward_bytes(dx_, weights_.matrix(map.layers[0].gate), dgated_);
   return std::max({attend_bytes(qkv), attend_backward_bytes(exec_, qkv), mlp,
                    norm_backward_bytes(dx_, weights_.vector(map.final_norm)),
-                   loss_bytes(head_in_, weights_.matrix(map.head)),
+                   loss_bytes(head_in_, weights_.matrix(map.head), options_.logits_rows),
                    embed_backward_bytes(tokens_, dx_, embedding)});
 }
 
@@ -291,7 +292,7 @@ void Trainer<T>::forward_and_backward(std::size_t step) {
                  static_cast<std::int64_t>(options_.length), tokens_, targets_});
   forward();
   loss_and_gradients(exec_, head_in_, weights_.matrix(map.head), targets_, share_, loss_, dbranch_,
-                     gradients_.matrix(map.head), workspace_);
+                     gradients_.matrix(map.head), options_.logits_rows, workspace_);
   int const team = std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace> ? 1 : 256;
   Kokkos::parallel_for("llama: mean loss", Kokkos::TeamPolicy<Exec>(exec_, 1, team),
                        MeanLoss<State>{loss_, losses_.data() + step});
