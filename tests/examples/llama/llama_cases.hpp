@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "config.hpp"
-#include "oracle/cases.hpp"
+#include "oracle_cases.hpp"
 #include "trainer.hpp"
 
 namespace llama::test {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "oracle/cases.hpp"
+#include "oracle_cases.hpp"
 #include "support/finite_differences.hpp"
 
 namespace block_oracle::test {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "oracle_gradients.hpp"
-#include "parameters.hpp"
+#include "oracle/oracle_gradients.hpp"
+#include "oracle/parameters.hpp"
 
 // The support headers say `testing` and mean GoogleTest, not the attikos::testing of the oracle.
 namespace attikos::test {
