@@ -3,7 +3,7 @@
 
   llama_torch.py compare PROGRAM [--out FILE] [--plot FILE] [--device cpu] -- OPTION...
   llama_torch.py train PROGRAM [--out FILE] [SIZES]
-  llama_torch.py generate PROGRAM [--out FILE] [SIZES] [--batches 1,64] [--context N] [--tokens N]
+  llama_torch.py generate [PROGRAM] [--out FILE] [SIZES] [--batches 1,64] [--context N] [--tokens N]
   llama_torch.py plot RESULT --plot FILE
 
 compare runs PROGRAM with the given options in float32, which writes its first weights, the tokens of all steps and its
@@ -13,8 +13,9 @@ FACTOR times PyTorch's, and ULPS of a loss in float32 more. plot draws what comp
 
 train times steps in bfloat16: the whole model under torch.compile, attention by the fastest of PyTorch's back ends,
 AdamW fused, either of float32 master weights, whose gradients and roundings are copied, or of the bfloat16 weights
-alone; PROGRAM with either way of its MLP. generate times one token after another, a compiled step in a CUDA graph over
-a cache in one piece, with attention in each of the ways DECODERS; PROGRAM call by call and as a graph.
+alone; PROGRAM with either way of its MLP. generate times one token after another in a CUDA graph, of a compiled step and
+of its single calls, over a cache in one piece for each layer, with attention in each of the ways DECODERS; PROGRAM, if it
+is given, call by call and as a graph.
 """
 
 import argparse
@@ -316,20 +317,15 @@ def decode_gqa(q, k, v, mask):
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
 
 
-def decode_grouped(q, k, v, mask):
-    """Query heads that share a key head as queries of one head."""
-    grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
-    return functional.scaled_dot_product_attention(grouped, k, v, attn_mask=mask).reshape(q.shape)
-
-
 def decode_products(q, k, v, mask):
+    """Query heads that share a key head as rows of one product."""
     grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[3])
     scores = (grouped @ k.transpose(2, 3)).float() * q.shape[3] ** -0.5
     weights = scores.masked_fill(~mask, -torch.inf).softmax(-1).to(q.dtype)
     return (weights @ v).reshape(q.shape)
 
 
-DECODERS = {"gqa": decode_gqa, "grouped": decode_grouped, "products": decode_products}
+DECODERS = {"gqa": decode_gqa, "products": decode_products}
 
 
 def decode_step(weights, sizes, tables, positions, attention):
@@ -340,9 +336,10 @@ def decode_step(weights, sizes, tables, positions, attention):
         for i in range(sizes["layers"]):
 
             def attend(q, k, v, i=i):
-                cache[i, 0].index_copy_(2, position, rotate(k, cos, sin))
-                cache[i, 1].index_copy_(2, position, v)
-                return attention(rotate(q, cos, sin), cache[i, 0], cache[i, 1], mask)
+                keys, values = cache[i]
+                keys[:, :, position] = rotate(k, cos, sin)
+                values[:, :, position] = v
+                return attention(rotate(q, cos, sin), keys, values, mask)
 
             x = layer(x, layer_weights(weights, i), sizes, attend)
         x = functional.rms_norm(x, (sizes["hidden"],), weights["model.norm.weight"], NORM_EPSILON)
@@ -357,7 +354,7 @@ def generate(arguments, sizes):
     batches = [int(n) for n in arguments.batches.split(",")]
     result = {f"batch {batch}": {} for batch in batches}
     prompt = " ".join(["the"] * (arguments.context - 1))  # behind [CLS]
-    for batch in batches:
+    for batch in batches if arguments.program else ():
         options = ["--steps", "0", "--batch", "1", "--length", "16", "--generate", str(arguments.tokens)]
         options += ["--generate-batch", str(batch), "--prompt", prompt]
         times = run_program(arguments.program, sizes, options, r"(call by call|as a graph): ([\d.]+) us")
@@ -366,23 +363,24 @@ def generate(arguments, sizes):
     tables = rotary_tables(head_dim, capacity, "cuda", torch.bfloat16)
     positions = torch.arange(capacity, device="cuda")
     for batch in batches:
-        cache = torch.randn(
-            sizes["layers"], 2, batch, sizes["kv-heads"], capacity, head_dim, device="cuda", dtype=torch.bfloat16
-        )
+        # A tensor of each layer: writes to parts of one for all make torch.compile copy the whole.
+        shape, where = (batch, sizes["kv-heads"], capacity, head_dim), {"device": "cuda", "dtype": torch.bfloat16}
+        cache = [tuple(torch.randn(shape, **where) for _ in range(2)) for _ in range(sizes["layers"])]
         token = torch.zeros((batch, 1), device="cuda", dtype=torch.int64)
         position = torch.full((1,), arguments.context, device="cuda")
         for name, attention in DECODERS.items():
+            step = decode_step(weights, sizes, tables, positions, attention)
             torch._dynamo.reset()  # which would make the second size a dynamic one
-            compiled = torch.compile(decode_step(weights, sizes, tables, positions, attention), fullgraph=True)
-            with torch.no_grad():
-                for _ in range(3):
-                    compiled(token, position, cache)
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    compiled(token, position, cache)
-                position.fill_(arguments.context)
-                time_of_step = milliseconds(graph.replay, 3, arguments.tokens - 4)
-                result[f"batch {batch}"][f"torch, {name}, us"] = 1e3 * time_of_step
+            for way, call in {"compiled": torch.compile(step, fullgraph=True), "call by call": step}.items():
+                with torch.no_grad():
+                    for _ in range(3):
+                        call(token, position, cache)
+                    graph = torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(graph):
+                        call(token, position, cache)
+                    position.fill_(arguments.context)
+                    time_of_step = milliseconds(graph.replay, 3, arguments.tokens - 4)
+                result[f"batch {batch}"][f"torch, {name}, {way}, us"] = 1e3 * time_of_step
     return result
 
 
