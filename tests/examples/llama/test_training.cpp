@@ -26,7 +26,7 @@ void expect_oracle(std::string const& name, bool keep_mlp) {
     Trainer<T> trainer(config_of(c.config), options_of(c, keep_mlp), t.text, t.begins);
     ASSERT_EQ(trainer.weights().map.size, c.weights.size());
     to_device(trainer.weights().all, c.weights);
-    Kokkos::deep_copy(trainer.gradients().all, std::nan(""));
+    Kokkos::deep_copy(trainer.gradients().all, static_cast<T>(std::nan("")));
     trainer.forward_and_backward(0);
     trainer.fence();
     block::test::expect_near<T>(name, to_host(trainer.gradients().all), all.dweights);
