@@ -231,9 +231,9 @@ requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct ScratchShapes
   using Wide = Narrow;
 };
 
-template <class F>
-requires(F::lanes == 1) struct GradientShapes<F> {
-  using Narrow = AttentionShape<F, 1, 2, 32, 64, 1>;
+template <class F, GradientOf What>
+requires(F::lanes == 1) struct GradientShapes<F, What> {
+  using Narrow = AttentionShape<F, 1, 2, What == GradientOf::query ? 32 : 48, 64, 1>;
   using Wide = AttentionShape<F, 1, 1, 48, 128, 1>;
 };
 template <class F>

@@ -325,6 +325,15 @@ void attention_backward_on_device(Exec const& exec, abi::AttentionBackwardArgs c
   attention_backward_launches<T>(
       exec, a, functors, workspace, [&](AttentionAccumulator<T> const* delta, auto const& first) {
         with_gradient_launch<GradientOf::query, T>(exec, a, functors, delta, [&](auto const& dq) {
+          if constexpr (may_join_key_and_value<Exec, T, Functors>) {
+            if (joins_key_and_value<Exec, T, Functors>(a.forward))
+              return with_gradient_launch<GradientOf::key_and_value, T>(
+                  exec, a, functors, delta, [&](auto const& dkdv) {
+                    first();
+                    start("portable/dq", dq);
+                    start("portable/dkdv", dkdv);
+                  });
+          }
           with_gradient_launch<GradientOf::key, T>(exec, a, functors, delta, [&](auto const& dk) {
             with_gradient_launch<GradientOf::value, T>(exec, a, functors, delta,
                                                        [&](auto const& dv) {

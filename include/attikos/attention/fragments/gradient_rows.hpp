@@ -18,7 +18,7 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-enum class GradientOf { query, key, value };
+enum class GradientOf { query, key, value, key_and_value };
 
 /// Base of kernel bodies. A team has a tile of rows, queries or keys, and one slice of their
 /// features, and walks through the columns, keys or queries; those of keys through all heads of
@@ -31,6 +31,11 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
                                      Functors, What != GradientOf::query> {
   using Shape = TileShape;
   static constexpr bool by_key = What != GradientOf::query, of_value = What == GradientOf::value;
+  /// Gradients that a team sums up at once: of the value comes last.
+  static constexpr int results = What == GradientOf::key_and_value ? 2 : 1;
+  KOKKOS_INLINE_FUNCTION static constexpr bool is_of_value(int result) {
+    return of_value || result == 1;
+  }
   using Base = FragmentScores<Shape, abi::AttentionBackwardArgs, BackwardHead<T>, Functors, by_key>;
   using Base::args, Base::functors, Base::g, Base::for_each_score;
   using typename Base::Acc, typename Base::Columns, typename Base::F, typename Base::Head;
@@ -49,13 +54,19 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
     typename Shape::Outputs of;
     RowScales scales;
   };
+  using Results = Outputs[results];
 
   std::int64_t tiles;
   Acc const* delta;  ///< dout·out of each query
 
-  /// Scratch for the log-sum-exp and delta of a tile's queries, behind the head.
+  /// A query's log-sum-exp, binary unless a functor hears of it, and delta.
+  struct alignas(2 * sizeof(Acc)) QuerySums {
+    Acc lse, delta;
+  };
+  static constexpr bool tells_functor = What == GradientOf::query && accumulates<Functors, Acc>();
+  /// Scratch for those of a tile, behind the head.
   static constexpr int queries = by_key ? Shape::keys : Shape::rows;
-  static constexpr int front_size = Base::head_size + 2 * queries * static_cast<int>(sizeof(Acc));
+  static constexpr int front_size = Base::head_size + queries * static_cast<int>(sizeof(QuerySums));
   static constexpr int finish_size =
       front_size + Shape::finish_size * static_cast<int>(sizeof(Acc));
 
@@ -77,7 +88,7 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
     std::int64_t const all = groups(g()) * parts, in_groups = team.league_rank() % all;
     std::int64_t const group = in_groups / parts, col0 = in_groups % parts * Shape::features;
     std::int64_t slot = team.league_rank() / all;
-    Outputs out = {};
+    Results out = {};
     if constexpr (by_key) {
       QueryTile const where =
           g().cu_seqlens_kv.data == nullptr
@@ -112,21 +123,22 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
   KOKKOS_INLINE_FUNCTION static Block<T const> const& column_factor(Head const& h, bool second) {
     return by_key ? (second ? h.dout : h.q) : (second ? h.v : h.k);
   }
-  KOKKOS_INLINE_FUNCTION static Block<T const> const& summed(Head const& h) {
-    return What == GradientOf::query ? h.k : of_value ? h.dout : h.q;
+  KOKKOS_INLINE_FUNCTION static Block<T const> const& summed(Head const& h, int result = 0) {
+    return What == GradientOf::query ? h.k : is_of_value(result) ? h.dout : h.q;
   }
 
-  KOKKOS_INLINE_FUNCTION static Acc* queries_of(char* memory) {
-    return reinterpret_cast<Acc*>(memory + Base::head_size);
+  KOKKOS_INLINE_FUNCTION static QuerySums* queries_of(char* memory) {
+    return reinterpret_cast<QuerySums*>(memory + Base::head_size);
   }
   KOKKOS_INLINE_FUNCTION void load_queries(Work const& w, std::int64_t i0, int count,
                                            char* memory) const {
-    Acc* const lse = queries_of(memory);
+    constexpr Acc unit = tells_functor ? Acc(1) : Kokkos::numbers::log2e_v<Acc>;
+    QuerySums* const sums = queries_of(memory);
     for (int i = w.lane_in_team; i < queries; i += Shape::lanes) {
-      Acc const sum = i < count ? w.head.lse[(i0 + i) * w.head.lse_stride] : Acc(0);
+      Acc const lse = i < count ? w.head.lse[(i0 + i) * w.head.lse_stride] : Acc(0);
       // A row without keys: every weight is e^(-inf) = 0.
-      lse[i] = sum == negative_infinity<Acc>() ? -sum : sum;
-      lse[queries + i] = i < count ? delta[w.head.delta_row + i0 + i] : Acc(0);
+      sums[i] = {lse == negative_infinity<Acc>() ? -lse : lse * unit,
+                 i < count ? delta[w.head.delta_row + i0 + i] : Acc(0)};
     }
   }
 
@@ -178,6 +190,12 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
     for (int n = 0; n < F::held_sums; ++n)
       F::at(out[i][j], n) *= factor.of[i][F::position_of(0, n).held];
   }
+  KOKKOS_INLINE_FUNCTION static void multiply_all(typename Shape::Outputs& out, Acc factor) {
+    ATTIKOS_UNROLL_DEVICE
+    for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
+    for (int j = 0; j < Shape::features / F::cols; ++j) ATTIKOS_UNROLL_DEVICE
+    for (int n = 0; n < F::held_sums; ++n) F::at(out[i][j], n) *= factor;
+  }
   template <class Each>
   KOKKOS_INLINE_FUNCTION static void for_each_pair(Work const& w, Scores& dots, Scores& changes,
                                                    Each const& each) {
@@ -187,20 +205,18 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
 
   /// q·k becomes a pair's weight and dout·v the gradient of its q·k; 0 where the pair takes no
   /// part.
-  KOKKOS_INLINE_FUNCTION void differentiate(Work const& w, Columns const& tile, Acc const* lse,
-                                            [[maybe_unused]] bool tell, Scores& dots,
-                                            Scores& changes) const {
-    constexpr Acc log2_e = Kokkos::numbers::log2e_v<Acc>;
+  KOKKOS_INLINE_FUNCTION void differentiate(Work const& w, Columns const& tile,
+                                            QuerySums const* sums, [[maybe_unused]] bool tell,
+                                            Scores& dots, Scores& changes) const {
     Head const& head = w.head;
     auto const in_tile = [](Place const& p) { return by_key ? p.col : p.row; };
     bool const whole = Base::is_whole(w, tile);
-    Acc const scale = head.scale;
-    if constexpr (What == GradientOf::query && accumulates<Functors, Acc>()) {
+    if constexpr (tells_functor) {
       // The functor hears of each pair once, what the score was before and the gradient after it.
       for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
         PairGradient<Acc> pair{0, 0};
         if (p.row < w.live && p.col < tile.count) {
-          Acc const sum = lse[p.row], mean = lse[queries + p.row];
+          Acc const sum = sums[p.row].lse, mean = sums[p.row].delta;
           std::int64_t const i = w.row0 + p.row, j = tile.first + p.col;
           Acc const low = sum == -negative_infinity<Acc>() ? -sum : sum;
           pair = tell ? pair_gradient<true>(g(), functors, head, false, i, j, x, y, low, mean)
@@ -213,10 +229,9 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
     }
     Seen seen;
     Base::see_range(w, tile, whole, seen);
-    for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
-      x *= scale;
-      if constexpr (!of_value) y -= lse[queries + in_tile(p)];
-    });
+    Base::scale(w, dots);
+    if constexpr (!of_value)
+      for_each_score(w, changes, [&](Place const& p, Acc& y) { y -= sums[in_tile(p)].delta; });
     if (w.terms) {
       if (g().softcap > 0) {
         Base::cap_scores(w, dots);
@@ -239,23 +254,35 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
     }
     bool const all = seen.all();
     for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
-      x = quick_exp2((x - lse[in_tile(p)]) * log2_e);
+      x = quick_exp2(Kokkos::fma(x, w.binary, -sums[in_tile(p)].lse));
       if (!all && !seen.has(p)) x = Acc(0);
       if constexpr (Functors::has_weight) {
         if (x != Acc(0))
           x *= static_cast<Acc>(functors.weight(head.batch, head.head, Base::query_of(w, tile, p),
                                                 Base::key_of(w, tile, p)));
       }
-      if constexpr (!of_value) y = x == Acc(0) ? Acc(0) : x * y * scale;
+      if constexpr (!of_value) y = x == Acc(0) ? Acc(0) : x * y;
     });
   }
 
   /// Stores rows of the tile.
   KOKKOS_INLINE_FUNCTION void finish(Team const& team, QueryTile const& where, std::int64_t head,
+                                     std::int64_t col0, char* memory, Results& out) const {
+    finish<0>(team, where, head, col0, memory, out[0]);
+    if constexpr (results > 1) {
+      team.team_barrier();
+      finish<1>(team, where, head, col0, memory, out[1]);
+    }
+  }
+  template <int Result>
+  KOKKOS_INLINE_FUNCTION void finish(Team const& team, QueryTile const& where, std::int64_t head,
                                      std::int64_t col0, char* memory,
                                      Outputs& sums_and_scales) const {
     auto& out = sums_and_scales.of;
+    constexpr bool value = is_of_value(Result);
+    std::int64_t const width = value ? g().head_dim_v : g().head_dim;
     if constexpr (scales_rows) multiply_rows(out, sums_and_scales.scales);
+    if constexpr (!value && !tells_functor) multiply_all(out, static_cast<Acc>(g().softmax_scale));
     constexpr int ldo = Shape::finish_pitch;
     Acc* const sums = reinterpret_cast<Acc*>(memory + front_size);
     int const index = lane_in_team<F>(team);
@@ -270,17 +297,17 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
           stride[3]};
     };
     Block<T> const result = What == GradientOf::query ? to(args.dq, args.dq_stride)
-                            : of_value                ? to(args.dv, args.dv_stride)
+                            : value                   ? to(args.dv, args.dv_stride)
                                                       : to(args.dk, args.dk_stride);
     Base::tell_nan(out, index % F::lanes, memory);
     for (int first = 0; first < Shape::features; first += Shape::finish_features) {
-      std::int64_t const left = width(g()) - col0 - first;
+      std::int64_t const left = width - col0 - first;
       if (left <= 0) return;
       int const cols = static_cast<int>(clamp_index(left, 0, Shape::finish_features));
       team.team_barrier();
       Shape::put_outputs(out, first, sums + thread_row * ldo, index % F::lanes);
       team.team_barrier();
-      if (Base::has_nan(memory)) repair(team, where, head, rows, col0 + first, cols, sums);
+      if (Base::has_nan(memory)) repair<Result>(team, where, head, rows, col0 + first, cols, sums);
       team.team_barrier();
       bool const by_column = result.row_stride == 1;  // neighboring lanes write neighbors
       for (int i = index; i < rows * cols; i += Shape::lanes) {
@@ -291,6 +318,7 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
   }
 
   /// As repair_rows() has it.
+  template <int Result>
   KOKKOS_INLINE_FUNCTION void repair(Team const& team, QueryTile const& where, std::int64_t head0,
                                      int rows, std::int64_t col0, int cols, Acc* sums) const {
     if (where.sequence.batch < 0) return;
@@ -309,17 +337,19 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
           Acc const dot = dot_by_lanes<Acc>(team, head.q.at(i, 0), head.q.col_stride,
                                             head.k.at(j, 0), head.k.col_stride, g().head_dim);
           Acc const change =
-              of_value ? Acc(0)
-                       : dot_by_lanes<Acc>(team, head.dout.at(i, 0), head.dout.col_stride,
-                                           head.v.at(j, 0), head.v.col_stride, g().head_dim_v);
+              is_of_value(Result)
+                  ? Acc(0)
+                  : dot_by_lanes<Acc>(team, head.dout.at(i, 0), head.dout.col_stride,
+                                      head.v.at(j, 0), head.v.col_stride, g().head_dim_v);
           auto const pair =
               pair_gradient<false>(g(), functors, head, false, i, j, dot, change,
                                    head.lse[i * head.lse_stride], delta[head.delta_row + i]);
-          Acc const factor = of_value ? pair.weight : pair.slope;
+          Acc const factor = is_of_value(Result) ? pair.weight : pair.slope;
           if (factor == Acc(0)) continue;
-          T const* const from = summed(head).at(m, col0);
+          Block<T const> const& rows = summed(head, Result);
+          T const* const from = rows.at(m, col0);
           Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) {
-            out[c] += factor * element_value<Acc>(from[c * summed(head).col_stride]);
+            out[c] += factor * element_value<Acc>(from[c * rows.col_stride]);
           });
           if (count_numbers(team, out, cols) == 0) return;
         }

@@ -21,9 +21,9 @@ using GradientFactor =
 
 /// Shapes for heads of up to 64 features, and of more, of which rows and what pairs have stay in
 /// registers.
-template <class F>
+template <class F, GradientOf What>
 struct GradientShapes {
-  using Narrow = AttentionShape<F, 4, 1, 64, 64, 3>;
+  using Narrow = AttentionShape<F, 4, 1, What == GradientOf::query ? 64 : 48, 64, 2>;
   using Wide = AttentionShape<F, 4, 1, 48, 128, 2>;
 };
 /// Those by way of scratch, for up to 64 features of a gradient, and for more.
@@ -80,36 +80,57 @@ GradientLaunch<Kernel> gradient_launch(Exec const& exec, abi::AttentionBackwardA
                                       base.tiles * Kernel::groups(g) * Kernel::slices(g))};
 }
 
-/// Calls run(launch) with what computes one gradient. It may have no teams.
+/// Whether one walk through the queries may compute dk and dv, and whether it does: without a
+/// functor, which has one shape for all heads.
+template <class Exec, class T, class Functors>
+inline constexpr bool may_join_key_and_value =
+    FragmentsFor<Exec, GradientFactor<Exec, T>>::sums_make_left && !Functors::has_score &&
+    !Functors::has_weight;
+template <class Exec, class T, class Functors>
+bool joins_key_and_value(abi::AttentionArgs const& g) {
+  using F = FragmentsFor<Exec, GradientFactor<Exec, T>>;
+  return may_join_key_and_value<Exec, T, Functors> &&
+         std::max(g.head_dim, g.head_dim_v) <=
+             GradientShapes<F, GradientOf::key_and_value>::Narrow::features;
+}
+
+/// Calls run(launch) with what computes one gradient, or those of key and value where
+/// joins_key_and_value() says so. It may have no teams.
 template <GradientOf What, class T, class Exec, class Functors, class Acc, class Run>
 void with_gradient_launch(Exec const& exec, abi::AttentionBackwardArgs const& a,
                           Functors const& functors, Acc const* delta, Run const& run) {
   using F = FragmentsFor<Exec, GradientFactor<Exec, T>>;
+  using InRegisters = GradientShapes<F, What>;
+  using ByScratch = GradientScratchShapes<F>;
   abi::AttentionArgs const& g = a.forward;
-  // One shape has to do for each set of functors: compilation takes seconds for each kernel. A
-  // block mask alone has both that keep rows in registers: the scales of float16 follow the tile,
-  // and it gives the bits of the same mask given densely.
-  constexpr bool alone = !Functors::has_score && !Functors::has_weight;
-  if constexpr (F::sums_make_left) {
-    using Shapes = GradientShapes<F>;
-    using Narrow = GradientInRegisters<Exec, typename Shapes::Narrow, T, Functors, What>;
-    using Wide = GradientInRegisters<Exec, typename Shapes::Wide, T, Functors, What>;
+  auto const with = [&]<class Kernel>(std::type_identity<Kernel>) {
+    run(gradient_launch<Kernel>(exec, a, functors, delta));
+  };
+  using Narrow = GradientInRegisters<Exec, typename InRegisters::Narrow, T, Functors, What>;
+  using Wide = GradientInRegisters<Exec, typename InRegisters::Wide, T, Functors, What>;
+  if constexpr (What == GradientOf::key_and_value) {
+    with(std::type_identity<Narrow>{});
+  } else {
     std::int64_t const widest = std::max(g.head_dim, g.head_dim_v);
-    if constexpr (alone) {
-      if (widest <= Shapes::Narrow::features)
-        return run(gradient_launch<Narrow>(exec, a, functors, delta));
+    // One shape has to do for each set of functors: compilation takes seconds for each kernel. A
+    // block mask alone has both that keep rows in registers: the scales of float16 follow the
+    // tile, and it gives the bits of the same mask given densely.
+    constexpr bool alone = !Functors::has_score && !Functors::has_weight;
+    if constexpr (F::sums_make_left) {
+      // Of keys and values apart there are no narrow heads, where they are joined.
+      if constexpr (alone && What == GradientOf::query) {
+        if (widest <= InRegisters::Narrow::features) return with(std::type_identity<Narrow>{});
+      }
+      if (widest <= InRegisters::Wide::features) return with(std::type_identity<Wide>{});
     }
-    if (widest <= Shapes::Wide::features)
-      return run(gradient_launch<Wide>(exec, a, functors, delta));
+    using NarrowByScratch = GradientByScratch<Exec, typename ByScratch::Narrow, T, Functors, What>;
+    using WideByScratch = GradientByScratch<Exec, typename ByScratch::Wide, T, Functors, What>;
+    if constexpr (std::is_same_v<Functors, NoFunctors> && !F::sums_make_left) {
+      if (NarrowByScratch::width(g) <= ByScratch::Narrow::features)
+        return with(std::type_identity<NarrowByScratch>{});
+    }
+    with(std::type_identity<WideByScratch>{});
   }
-  using Shapes = GradientScratchShapes<F>;
-  using Narrow = GradientByScratch<Exec, typename Shapes::Narrow, T, Functors, What>;
-  using Wide = GradientByScratch<Exec, typename Shapes::Wide, T, Functors, What>;
-  if constexpr (std::is_same_v<Functors, NoFunctors> && !F::sums_make_left) {
-    if (Narrow::width(g) <= Shapes::Narrow::features)
-      return run(gradient_launch<Narrow>(exec, a, functors, delta));
-  }
-  run(gradient_launch<Wide>(exec, a, functors, delta));
 }
 
 }  // namespace detail

@@ -20,7 +20,7 @@ struct GradientByScratch : GradientRows<Exec, Shape, T, Functors, What> {
   using Base = GradientRows<Exec, Shape, T, Functors, What>;
   using Base::by_key, Base::g, Base::of_value, Base::summed, Base::width;
   using typename Base::Columns, typename Base::Element, typename Base::F, typename Base::Head;
-  using typename Base::Outputs, typename Base::Scores, typename Base::Team, typename Base::Work;
+  using typename Base::Results, typename Base::Scores, typename Base::Team, typename Base::Work;
   static constexpr int depth = 64 / static_cast<int>(sizeof(Element));  ///< of a step
   static_assert(Shape::keys % depth == 0);
   using RowSlices = SliceStage<F, T, Shape::rows, depth>;
@@ -44,7 +44,7 @@ struct GradientByScratch : GradientRows<Exec, Shape, T, Functors, What> {
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     char* const memory = scratch<char>(team, 0, scratch_size);
-    Base::compute(team, slices(g()), memory, [&](Work const& w, std::int64_t col0, Outputs& out) {
+    Base::compute(team, slices(g()), memory, [&](Work const& w, std::int64_t col0, Results& out) {
       walk(team, w, col0, memory, out);
     });
   }
@@ -75,7 +75,7 @@ struct GradientByScratch : GradientRows<Exec, Shape, T, Functors, What> {
     commit_copies();
   }
   KOKKOS_INLINE_FUNCTION void walk(Team const& team, Work const& w, std::int64_t col0, char* memory,
-                                   Outputs& out) const {
+                                   Results& out) const {
     Columns tile = Base::next_tile(w, w.begin);
     if (tile.count == 0) return;
     Element* const pairs = reinterpret_cast<Element*>(memory + Base::front_size);
@@ -126,7 +126,7 @@ struct GradientByScratch : GradientRows<Exec, Shape, T, Functors, What> {
         }
       }
       Base::differentiate(w, tile, Base::queries_of(memory), col0 == 0, dots, changes);
-      if constexpr (Base::scales_rows) Base::scale_rows(w, of_value ? dots : changes, out);
+      if constexpr (Base::scales_rows) Base::scale_rows(w, of_value ? dots : changes, out[0]);
       Shape::store_pairs(of_value ? dots : changes, own_pairs, w.lane);
       Columns const next = Base::next_tile(w, tile.first + Shape::keys);
       for (int n0 = 0; n0 < tile.count; n0 += depth) {
@@ -137,7 +137,7 @@ struct GradientByScratch : GradientRows<Exec, Shape, T, Functors, What> {
         else if (next.count > 0)
           copy_slices(w, next, false, 0, then);
         multiply_staged<F, depth>(lane_pairs + n0 * place_p.k, place_p, now + lane_s, place_s,
-                                  out.of);
+                                  out[0].of);
         turn();
       }
       tile = next;

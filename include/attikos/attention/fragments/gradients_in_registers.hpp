@@ -17,9 +17,9 @@ namespace detail {
 template <class Exec, class Shape, class T, class Functors, GradientOf What>
 struct GradientInRegisters : GradientRows<Exec, Shape, T, Functors, What> {
   using Base = GradientRows<Exec, Shape, T, Functors, What>;
-  using Base::by_key, Base::g, Base::of_value;
-  using typename Base::Columns, typename Base::Element, typename Base::F;
-  using typename Base::Outputs, typename Base::Scores, typename Base::Team, typename Base::Work;
+  using Base::by_key, Base::g, Base::of_value, Base::results;
+  using typename Base::Columns, typename Base::Element, typename Base::F, typename Base::Outputs;
+  using typename Base::Results, typename Base::Scores, typename Base::Team, typename Base::Work;
   using Rows = RowStage<Element, T, Shape::features, Shape::pitch>;
   static_assert(F::sums_make_left);
   static constexpr bool copies_summed = false;  ///< they are columns that are there already
@@ -40,7 +40,7 @@ struct GradientInRegisters : GradientRows<Exec, Shape, T, Functors, What> {
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     char* const memory = scratch<char>(team, 0, scratch_size);
     Base::compute(team, 1, memory,
-                  [&](Work const& w, std::int64_t, Outputs& out) { walk(team, w, memory, out); });
+                  [&](Work const& w, std::int64_t, Results& out) { walk(team, w, memory, out); });
   }
 
   KOKKOS_INLINE_FUNCTION int features(bool second) const {
@@ -62,7 +62,7 @@ struct GradientInRegisters : GradientRows<Exec, Shape, T, Functors, What> {
   }
 
   KOKKOS_INLINE_FUNCTION void walk(Team const& team, Work const& w, char* memory,
-                                   Outputs& out) const {
+                                   Results& out) const {
     Columns tile = Base::next_tile(w, w.begin);
     if (tile.count == 0) return;
     Element* now = reinterpret_cast<Element*>(memory + Base::front_size);  // columns for q·k
@@ -107,17 +107,22 @@ struct GradientInRegisters : GradientRows<Exec, Shape, T, Functors, What> {
       team.team_barrier();  // those for dout·v, too
       if constexpr (!of_value) {
         multiply_held<F>(second, other + lane_feature, by_feature, changes);
+        if constexpr (results == 1) {
+          team.team_barrier();
+          copy_second(next);
+        }
+      }
+      Base::differentiate(w, tile, Base::queries_of(memory), true, dots, changes);
+      if constexpr (of_value || results > 1) {
+        Outputs& of_values = out[results - 1];
+        if constexpr (Base::scales_rows) Base::scale_rows(w, dots, of_values);
+        multiply_sums<F>(dots, other + lane_column, by_column, of_values.of);
         team.team_barrier();
         copy_second(next);
       }
-      Base::differentiate(w, tile, Base::queries_of(memory), true, dots, changes);
-      if constexpr (Base::scales_rows) Base::scale_rows(w, of_value ? dots : changes, out);
-      if constexpr (of_value) {
-        multiply_sums<F>(dots, other + lane_column, by_column, out.of);
-        team.team_barrier();
-        copy_second(next);
-      } else {
-        multiply_sums<F>(changes, now + lane_column, by_column, out.of);
+      if constexpr (!of_value) {
+        if constexpr (Base::scales_rows) Base::scale_rows(w, changes, out[0]);
+        multiply_sums<F>(changes, now + lane_column, by_column, out[0].of);
       }
       Element* const free = now;
       now = then;

@@ -88,13 +88,15 @@ struct FragmentRows
       for (int r = 0; r < F::held_rows; ++r) {
         Acc const now = Kokkos::fmax(maximum[i][r], shift[i][r]);
         // No finite score yet: every weight is e^(-inf) = 0.
-        shift[i][r] = now == negative_infinity<Acc>() ? Acc(0) : now;
-        factor[i][r] = now == maximum[i][r] ? Acc(1) : quick_exp2(maximum[i][r] - shift[i][r]);
+        shift[i][r] = now == negative_infinity<Acc>() ? Acc(0) : now * w.binary;
+        factor[i][r] = now == maximum[i][r]
+                           ? Acc(1)
+                           : quick_exp2(Kokkos::fma(maximum[i][r], w.binary, -shift[i][r]));
         maximum[i][r] = now;
       }
     }
     for_each_score(w, scores, [&](Place const& p, Acc& x) {
-      x = quick_exp2(x - shift[p.i][p.held]);
+      x = quick_exp2(Kokkos::fma(x, w.binary, -shift[p.i][p.held]));
       if constexpr (Functors::has_weight) {
         if (x != Acc(0))
           x *= static_cast<Acc>(
@@ -158,7 +160,7 @@ struct FragmentRows
         ATTIKOS_UNROLL_DEVICE
         for (int r = 0; r < F::held_rows; ++r) {  // lanes that share a row write the same
           int const row = w.thread_row + i * F::rows + F::row_of(w.lane, r);
-          state.maximum[row] = maximum[i][r] * Kokkos::numbers::ln2_v<Acc>;
+          state.maximum[row] = maximum[i][r] * w.natural;
           state.sum[row] = row < w.live ? sum[i][r] : Acc(0);
         }
       }

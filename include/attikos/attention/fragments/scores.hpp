@@ -55,6 +55,9 @@ struct FragmentScores {
     int thread_row = 0;                           ///< where the thread's rows begin
     int lane = 0, lane_in_team = 0;
     bool terms = false;  ///< whether more than a scale and ranges of columns makes the scores
+    /// What a dot product is to be multiplied by before anything else, and a score, after that, to
+    /// be natural or a power of two. A positive scale that nothing comes before is one with them.
+    Acc scale = Acc(1), natural = Acc(1), binary = Acc(1);
   };
   /// Scratch for the head, which would take registers that sums need, and what a team says.
   struct OfTeam {
@@ -96,6 +99,11 @@ struct FragmentScores {
     w.lane_in_team = lane_in_team<F>(team);
     w.lane = w.lane_in_team % F::lanes;
     w.terms = has_terms<Functors>(g());
+    if (w.terms || !(head.scale > Acc(0)))
+      w.scale = head.scale;
+    else
+      w.natural = head.scale;
+    w.binary = w.natural * Kokkos::numbers::log2e_v<Acc>;
     std::int64_t const length = ByKey ? head.len_kv : head.len_q;
     w.live = static_cast<int>(clamp_index(length - row0, 0, w.rows));
     if (w.live > 0) {
@@ -177,32 +185,31 @@ struct FragmentScores {
     return ByKey ? w.row0 : tile.first;
   }
 
-  /// Dot products become scores, times log2(e), and −∞ where a row does not see a key. What only
-  /// some calls ask for is asked once for all scores that the lane holds.
+  /// Multiplies by what comes before anything else.
+  KOKKOS_INLINE_FUNCTION static void scale(Work const& w, Scores& scores) {
+    Acc const by = w.scale;
+    if (by != Acc(1)) for_each_score(w, scores, [&](Place const&, Acc& x) { x *= by; });
+  }
+
+  /// Dot products become scores in parts of Work::natural, and −∞ where a row does not see a key.
+  /// What only some calls ask for is asked once for all scores that the lane holds.
   KOKKOS_INLINE_FUNCTION void score(Work const& w, Columns const& tile, Scores& scores) const {
-    constexpr Acc log2_e = Kokkos::numbers::log2e_v<Acc>;
     Head const& head = w.head;
     bool const whole = is_whole(w, tile);
-    if (whole && !w.terms) {
-      Acc const scale = head.scale * log2_e;
-      for_each_score(w, scores, [&](Place const&, Acc& x) { x *= scale; });
-      return;
-    }
+    scale(w, scores);
+    if (whole && !w.terms) return;
     Seen seen;
     see_range(w, tile, whole, seen);
-    Acc const scale = w.terms ? head.scale : head.scale * log2_e;
-    for_each_score(w, scores, [&](Place const&, Acc& x) { x *= scale; });
     if (w.terms) {
       cap_scores(w, scores);
       add_terms(w, tile, seen, scores);
       exclude(w, tile, seen);
       bool const all = seen.all();
-      for_each_score(w, scores, [&](Place const& p, Acc& x) {
-        if constexpr (Functors::has_score)
+      if constexpr (Functors::has_score)
+        for_each_score(w, scores, [&](Place const& p, Acc& x) {
           if (all || seen.has(p))
             x = functors.score(x, head.batch, head.head, query_of(w, tile, p), key_of(w, tile, p));
-        x *= log2_e;
-      });
+        });
       if (all) return;
     }
     for_each_score(w, scores,
