@@ -153,7 +153,9 @@ struct Score {
 /// the score after scale, softcap, bias and ALiBi, with batch, query head and the positions of
 /// query and key within their sequences (std::int64_t), and returns the score that goes into the
 /// softmax; −∞ excludes the pair. It is a KOKKOS_FUNCTION of the accumulator type (float; double
-/// for double), cheap to copy, and must not depend on when or how often it is called.
+/// for double), cheap to copy, and must not depend on when or how often it is called. Where
+/// positions stay below 2³¹, a functor may take them as int: a GPU turns those into
+/// floating-point numbers four times as fast.
 /// attention_backward() asks it for `derivative(s, b, h, i, j)`, d result/d s. A functor with
 /// parameters of its own, a table of biases for example, gets their gradients if it has
 /// `accumulate(r, s, b, h, i, j)`: attention_backward() calls it once for each pair that takes
