@@ -27,8 +27,9 @@ enum class GradientOf { query, key, value, key_and_value };
 /// float16, whose numbers may be neither as large nor as small as gradients are, in parts of a
 /// row's scale.
 template <class Exec, class TileShape, class T, class Functors, GradientOf What>
-struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, BackwardHead<T>,
-                                     Functors, What != GradientOf::query> {
+struct GradientRows
+    : FragmentScores<TileShape, abi::AttentionBackwardArgs, BackwardHead<T>, Functors,
+                     What == GradientOf::query ? RowsOf::head : RowsOf::keys> {
   using Shape = TileShape;
   static constexpr bool by_key = What != GradientOf::query, of_value = What == GradientOf::value;
   /// Gradients that a team sums up at once: of the value comes last.
@@ -36,7 +37,8 @@ struct GradientRows : FragmentScores<TileShape, abi::AttentionBackwardArgs, Back
   KOKKOS_INLINE_FUNCTION static constexpr bool is_of_value(int result) {
     return of_value || result == 1;
   }
-  using Base = FragmentScores<Shape, abi::AttentionBackwardArgs, BackwardHead<T>, Functors, by_key>;
+  using Base = FragmentScores<Shape, abi::AttentionBackwardArgs, BackwardHead<T>, Functors,
+                              by_key ? RowsOf::keys : RowsOf::head>;
   using Base::args, Base::functors, Base::g, Base::for_each_score;
   using typename Base::Acc, typename Base::Columns, typename Base::F, typename Base::Head;
   using typename Base::Place, typename Base::Scores, typename Base::Seen, typename Base::Work;

@@ -35,31 +35,40 @@ KOKKOS_INLINE_FUNCTION Acc dot_by_lanes(Team const& team, T const* x, std::int64
   return result;
 }
 
+/// A row to repair: its head, its query, and the keys that it may see.
+template <class Head>
+struct RepairedRow {
+  Head head;
+  std::int64_t query, first, last;
+};
+
 /// Sums rows of out that hold a NaN again, key by key: a product of matrices multiplies the value
 /// of an excluded key by 0, and so makes a NaN of one that is infinite or NaN itself. A NaN among
-/// the scores is the row's own. Columns [col0, col0 + cols) of out are `state.out`'s.
+/// the scores is the row's own. Row i is `row_of(i)`; columns [col0, col0 + cols) of out are
+/// `state.out`'s.
 ///
 /// A thread has a row, its lanes have the features. A row whose columns are all NaN is done: a
 /// value that it sees is one.
-template <class Team, class Functors, class Head, class Acc>
+template <class Team, class Functors, class Acc, class RowOf>
 KOKKOS_INLINE_FUNCTION void repair_rows(Team const& team, abi::AttentionArgs const& g,
-                                        Functors const& functors, Head const& head,
-                                        std::int64_t row0, int rows, SoftmaxState<Acc> const& state,
-                                        std::int64_t col0, int cols) {
+                                        Functors const& functors, int rows,
+                                        SoftmaxState<Acc> const& state, std::int64_t col0, int cols,
+                                        RowOf const& row_of) {
   Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
     Acc* const out = state.out + i * state.ldo;
     if (state.sum[i] != state.sum[i] || count_numbers(team, out, cols) == cols) return;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) { out[c] = Acc(0); });
-    std::int64_t const row = row0 + i, last = head.last(row);
-    auto const* const query = head.q.at(row, 0);
-    for (std::int64_t j = head.first(row); j < last; ++j) {
+    auto const row = row_of(i);
+    auto const& head = row.head;
+    auto const* const query = head.q.at(row.query, 0);
+    for (std::int64_t j = row.first; j < row.last; ++j) {
       Acc const dot = dot_by_lanes<Acc>(team, query, head.q.col_stride, head.key(j),
                                         head.k.col_stride, g.head_dim);
-      Acc const score = pair_score(g, functors, head, row, j, dot);
+      Acc const score = pair_score(g, functors, head, row.query, j, dot);
       if (score == negative_infinity<Acc>()) continue;
       Acc weight = quick_exp(score - state.maximum[i]);
       if constexpr (Functors::has_weight)
-        weight *= static_cast<Acc>(functors.weight(head.batch, head.head, row, j));
+        weight *= static_cast<Acc>(functors.weight(head.batch, head.head, row.query, j));
       if (weight == Acc(0)) continue;
       auto const* const value = head.value(j) + col0 * head.v.col_stride;
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols), [&](int c) {

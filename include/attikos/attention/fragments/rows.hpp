@@ -27,12 +27,13 @@ struct PagedRows {
   }
 };
 
-/// Base of kernel bodies: one team computes one tile of query rows of one head.
-template <class Exec, class TileShape, class T, class Out, class Functors>
+/// Base of kernel bodies: one team computes one tile of query rows, of one head or of a group.
+template <class Exec, class TileShape, class T, class Out, class Functors,
+          RowsOf Rows = RowsOf::head>
 struct FragmentRows
-    : FragmentScores<TileShape, abi::AttentionArgs, AttentionHead<T, Out>, Functors> {
+    : FragmentScores<TileShape, abi::AttentionArgs, AttentionHead<T, Out>, Functors, Rows> {
   using Shape = TileShape;
-  using Base = FragmentScores<Shape, abi::AttentionArgs, AttentionHead<T, Out>, Functors>;
+  using Base = FragmentScores<Shape, abi::AttentionArgs, AttentionHead<T, Out>, Functors, Rows>;
   using Base::functors, Base::g, Base::for_each_score;
   using typename Base::Acc, typename Base::F, typename Base::Columns, typename Base::Place;
   using typename Base::Scores, typename Base::Work;
@@ -99,8 +100,8 @@ struct FragmentRows
       x = quick_exp2(Kokkos::fma(x, w.binary, -shift[p.i][p.held]));
       if constexpr (Functors::has_weight) {
         if (x != Acc(0))
-          x *= static_cast<Acc>(
-              functors.weight(w.head.batch, w.head.head, w.row0 + p.row, tile.first + p.col));
+          x *= static_cast<Acc>(functors.weight(w.head.batch, Base::head_of(w, p.row),
+                                                Base::index_of(w, p.row), tile.first + p.col));
       }
       total[p.i][p.held] += x;
     });
@@ -167,7 +168,10 @@ struct FragmentRows
       team.team_barrier();
       int const cols = static_cast<int>(clamp_index(left, 0, Shape::finish_features));
       if (Base::has_nan(memory))
-        repair_rows(team, g(), functors, w.head, w.row0, w.live, state, col0 + first, cols);
+        repair_rows(team, g(), functors, w.live, state, col0 + first, cols, [&](int i) {
+          std::int64_t const row = w.row0 + i;
+          return RepairedRow<Head const&>{w.head, row, w.head.first(row), w.head.last(row)};
+        });
       team.team_barrier();
       store_attention_rows<Traits>(team, g(), w.head, w.row0, w.rows, state, col0 + first, cols);
     }

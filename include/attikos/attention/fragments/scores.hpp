@@ -30,10 +30,19 @@ KOKKOS_INLINE_FUNCTION int lane_in_team(Team const& team) {
   return team.team_rank() * F::lanes + (F::lanes > 1 ? lane_of(team, F::lanes) : 0);
 }
 
-/// What one lane makes of its scores. Rows of a tile are queries and columns keys, or, `ByKey`, the
-/// other way round.
-template <class Shape, class Args, class HeadOfArgs, class Functors, bool ByKey = false>
+/// What rows of a tile are, whose columns are the other side of the pairs: queries of a head, those
+/// of all heads that share a key head, one head after another, or keys.
+enum class RowsOf { head, group, keys };
+
+/// A row of a group: its query, and the number of its head there.
+struct GroupRow {
+  std::int64_t query, head;
+};
+
+/// What one lane makes of its scores.
+template <class Shape, class Args, class HeadOfArgs, class Functors, RowsOf Rows = RowsOf::head>
 struct FragmentScores {
+  static constexpr bool ByKey = Rows == RowsOf::keys, OfGroup = Rows == RowsOf::group;
   using F = typename Shape::Fragments;
   using Head = HeadOfArgs;
   using Acc = typename Head::Acc;
@@ -47,8 +56,8 @@ struct FragmentScores {
 
   /// What a team works on. No rows: nothing.
   struct Work {
-    Head const& head;
-    std::int64_t row0;                            ///< of the tile, in its sequence
+    Head const& head;                             ///< of a group, its first
+    std::int64_t row0;                            ///< of the tile, in its sequence or group
     int rows = 0, live = 0;                       ///< rows of the tile, and those that have pairs
     std::int64_t begin = 0, last = 0;             ///< columns that any of them sees
     std::int64_t whole_begin = 0, whole_end = 0;  ///< those that all of a whole tile's see
@@ -58,6 +67,7 @@ struct FragmentScores {
     /// What a dot product is to be multiplied by before anything else, and a score, after that, to
     /// be natural or a power of two. A positive scale that nothing comes before is one with them.
     Acc scale = Acc(1), natural = Acc(1), binary = Acc(1);
+    GroupRow const* group = nullptr;  ///< rows of the tile, if of a group
   };
   /// Scratch for the head, which would take registers that sums need, and what a team says.
   struct OfTeam {
@@ -169,9 +179,22 @@ struct FragmentScores {
     for_each_place(w, [&](Place const& p) { each(p, at(scores, p)); });
   }
 
+  /// The position that a row of the tile has in its sequence, and its query head.
+  KOKKOS_INLINE_FUNCTION static std::int64_t index_of(Work const& w, int row) {
+    if constexpr (OfGroup)
+      return w.group[row].query;
+    else
+      return w.row0 + row;
+  }
+  KOKKOS_INLINE_FUNCTION static std::int64_t head_of(Work const& w, int row) {
+    if constexpr (OfGroup)
+      return w.head.head + w.group[row].head;
+    else
+      return w.head.head;
+  }
   KOKKOS_INLINE_FUNCTION static std::int64_t query_of(Work const& w, Columns const& tile,
                                                       Place const& p) {
-    return ByKey ? tile.first + p.col : w.row0 + p.row;
+    return ByKey ? tile.first + p.col : index_of(w, p.row);
   }
   KOKKOS_INLINE_FUNCTION static std::int64_t key_of(Work const& w, Columns const& tile,
                                                     Place const& p) {
@@ -184,6 +207,24 @@ struct FragmentScores {
   KOKKOS_INLINE_FUNCTION static std::int64_t first_key(Work const& w, Columns const& tile) {
     return ByKey ? w.row0 : tile.first;
   }
+  /// Where pairs lie in a tensor [batch, head, query, key].
+  struct PairOffsets {
+    std::int64_t first, row, col, head;
+    KOKKOS_INLINE_FUNCTION PairOffsets(Work const& w, Columns const& tile,
+                                       std::int64_t const (&stride)[4])
+        : first(w.head.batch * stride[0] + first_key(w, tile) * stride[3]),
+          row(stride[ByKey ? 3 : 2]),
+          col(stride[ByKey ? 2 : 3]),
+          head(stride[1]) {
+      if constexpr (!OfGroup) first += w.head.head * stride[1] + first_query(w, tile) * stride[2];
+    }
+    KOKKOS_INLINE_FUNCTION std::int64_t operator()(Work const& w, Place const& p) const {
+      if constexpr (OfGroup)
+        return first + head_of(w, p.row) * head + index_of(w, p.row) * row + p.col * col;
+      else
+        return first + p.row * row + p.col * col;
+    }
+  };
 
   /// Multiplies by what comes before anything else.
   KOKKOS_INLINE_FUNCTION static void scale(Work const& w, Scores& scores) {
@@ -208,7 +249,8 @@ struct FragmentScores {
       if constexpr (Functors::has_score)
         for_each_score(w, scores, [&](Place const& p, Acc& x) {
           if (all || seen.has(p))
-            x = functors.score(x, head.batch, head.head, query_of(w, tile, p), key_of(w, tile, p));
+            x = functors.score(x, head.batch, head_of(w, p.row), query_of(w, tile, p),
+                               key_of(w, tile, p));
         });
       if (all) return;
     }
@@ -257,7 +299,7 @@ struct FragmentScores {
       ATTIKOS_UNROLL_DEVICE
       for (int r = 0; r < F::held_rows; ++r) {
         int const in_tile = w.thread_row + i * F::rows + F::row_of(w.lane, r);
-        std::int64_t const row = w.row0 + in_tile;
+        std::int64_t const row = index_of(w, in_tile);
         low[i][r] =
             static_cast<int>(clamp_index(begin_of(w.head, row) - tile.first, 0, Shape::keys));
         high[i][r] =
@@ -283,17 +325,27 @@ struct FragmentScores {
                                         Scores& scores) const {
     Head const& head = w.head;
     if (g().bias != nullptr) {
-      std::int64_t const first = head.batch * g().bias_stride[0] + head.head * g().bias_stride[1] +
-                                 first_query(w, tile) * g().bias_stride[2] +
-                                 first_key(w, tile) * g().bias_stride[3];
-      std::int64_t const row = g().bias_stride[ByKey ? 3 : 2];
-      std::int64_t const col = g().bias_stride[ByKey ? 2 : 3];
+      PairOffsets const at_pair(w, tile, g().bias_stride);
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
-        if (seen.has(p))
-          x += load_any<Acc>(g().type_bias, g().bias, first + p.row * row + p.col * col);
+        if (seen.has(p)) x += load_any<Acc>(g().type_bias, g().bias, at_pair(w, p));
       });
     }
-    if (g().alibi != nullptr) {
+    if (g().alibi == nullptr) return;
+    if constexpr (OfGroup) {
+      Acc slope[Shape::fragments_m][F::held_rows];
+      std::int64_t ahead[Shape::fragments_m][F::held_rows];
+      ATTIKOS_UNROLL_DEVICE
+      for (int i = 0; i < Shape::fragments_m; ++i) ATTIKOS_UNROLL_DEVICE
+      for (int r = 0; r < F::held_rows; ++r) {
+        int const row = w.thread_row + i * F::rows + F::row_of(w.lane, r);
+        slope[i][r] = slope_of(w, row);
+        ahead[i][r] = index_of(w, row) + head.offset - tile.first;
+      }
+      for_each_score(w, scores, [&](Place const& p, Acc& x) {
+        std::int64_t const distance = ahead[p.i][p.held] - p.col;
+        x -= slope[p.i][p.held] * static_cast<Acc>(distance < 0 ? -distance : distance);
+      });
+    } else {
       std::int64_t const ahead = first_query(w, tile) + head.offset - first_key(w, tile);
       for_each_score(w, scores, [&](Place const& p, Acc& x) {
         std::int64_t const distance = ahead + (ByKey ? p.col - p.row : p.row - p.col);
@@ -302,23 +354,26 @@ struct FragmentScores {
     }
   }
 
+  /// The slope of a row's head; 0 past the last row.
+  KOKKOS_INLINE_FUNCTION Acc slope_of(Work const& w, int row) const {
+    return row < w.rows ? static_cast<Acc>(g().alibi[w.head.batch * g().alibi_stride[0] +
+                                                     head_of(w, row) * g().alibi_stride[1]])
+                        : Acc(0);
+  }
+
   /// Pairs that masks, weights of 0 and the block mask leave out.
   KOKKOS_INLINE_FUNCTION void exclude(Work const& w, Columns const& tile, Seen& seen) const {
     Head const& head = w.head;
     if (g().mask != nullptr) {
-      auto const* const mask =
-          g().mask + head.batch * g().mask_stride[0] + head.head * g().mask_stride[1] +
-          first_query(w, tile) * g().mask_stride[2] + first_key(w, tile) * g().mask_stride[3];
-      std::int64_t const row = g().mask_stride[ByKey ? 3 : 2];
-      std::int64_t const col = g().mask_stride[ByKey ? 2 : 3];
+      PairOffsets const at_pair(w, tile, g().mask_stride);
       for_each_place(w, [&](Place const& p) {
-        if (seen.has(p)) seen.drop(p, mask[p.row * row + p.col * col] == 0);
+        if (seen.has(p)) seen.drop(p, g().mask[at_pair(w, p)] == 0);
       });
     }
     if constexpr (Functors::has_weight) {
       for_each_place(w, [&](Place const& p) {
         if (seen.has(p))
-          seen.drop(p, functors.weight(head.batch, head.head, query_of(w, tile, p),
+          seen.drop(p, functors.weight(head.batch, head_of(w, p.row), query_of(w, tile, p),
                                        key_of(w, tile, p)) == 0);
       });
     }

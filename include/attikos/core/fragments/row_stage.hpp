@@ -23,7 +23,7 @@ struct StridedRows {
 template <class T, class Stored, int Cols, int Pitch>
 struct RowStage {
   static_assert((Cols & (Cols - 1)) == 0 && Pitch * sizeof(T) % 16 == 0);
-  static constexpr int most = 16 / static_cast<int>(sizeof(T));
+  static constexpr int most = 16 / static_cast<int>(sizeof(T)), pitch = Pitch;
 
   std::int64_t stride;  ///< between features
   int width = 1;        ///< neighbors that are copied at once; 1: element by element

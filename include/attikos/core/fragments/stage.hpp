@@ -269,6 +269,13 @@ KOKKOS_INLINE_FUNCTION void wait_for_copies() {
 #endif
 }
 
+/// A barrier of the lanes of one thread: each sees what others have put into scratch before.
+KOKKOS_INLINE_FUNCTION void lane_barrier() {
+#if defined(__CUDA_ARCH__)
+  __syncwarp();
+#endif
+}
+
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
