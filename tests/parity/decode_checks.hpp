@@ -203,7 +203,7 @@ struct DecodeRun {
           auto const row = reference::attention_row(
               len_kv(b), s.d, s.dv, t, [&](std::int64_t c) { return q.value(b, h, i, c); },
               [&](std::int64_t j, std::int64_t c) { return to_double(at(k, b, hk, j, c)); }, value);
-          DecodeBound<O, T> const bound(row, s.d, 128, !is_host_space<Exec>);
+          DecodeBound<O, T> const bound(row, s.d, 128, detail::multiplies_in_fragments<Exec>);
           for (std::int64_t c = 0; c < s.dv; ++c) {
             values.add(out.value(b, h, i, c), row.out[sz(c)],
                        bound.out(sz(c), [&](std::int64_t j) { return value(j, c); }), {b, h, i, c});

@@ -34,6 +34,25 @@ TYPED_TEST(Decode, Shapes) {
   }
 }
 
+/// Rows that fill a device's tiles and one more; features that its teams take in several steps, and
+/// more of them than queries that stay in scratch or than sums have registers for.
+TYPED_TEST(Decode, RowsAndFeaturesOfTiles) {
+  using Exec = typename TypeParam::Exec;
+  using T = typename TypeParam::T;
+  for (auto [group, queries] :
+       {std::pair<std::int64_t, std::int64_t>{4, 1}, {5, 1}, {4, 2}, {1, 9}, {16, 1}, {17, 1}})
+    check_decode<Exec, T>(
+        {{2, 2 * group, 2, queries, 150, 40, 24}, {.causal = true, .splits = 2}, Form::lengths});
+  for (std::int64_t width : {128, 136, 264})
+    for (std::int64_t queries : {1, 3})
+      for (Form form : {Form::lengths, Form::paged})
+        check_decode<Exec, T>({{1, 4, 2, queries, 140, width, 400 - width},
+                               {.causal = true, .splits = 2},
+                               form,
+                               Layout::right,
+                               16});
+}
+
 TYPED_TEST(Decode, PagedCache) {
   using Exec = typename TypeParam::Exec;
   using T = typename TypeParam::T;

@@ -188,7 +188,7 @@ struct PackedRun {
           auto const want = reference::attention_row(
               p.keys[sz(b)], p.d, p.dv, terms, [&](std::int64_t c) { return q.value(h, row, c); },
               [&](std::int64_t j, std::int64_t c) { return to_double(at(k, b, hk, j, c)); }, value);
-          DecodeBound<T> const bound(want, p.d, 128, !is_host_space<Exec>);
+          DecodeBound<T> const bound(want, p.d, 128, detail::multiplies_in_fragments<Exec>);
           for (std::int64_t c = 0; c < p.dv; ++c)
             values.add(out.value(h, row, c), want.out[sz(c)],
                        bound.out(sz(c), [&](std::int64_t j) { return value(j, c); }), {h, row, c});

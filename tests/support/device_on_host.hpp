@@ -199,8 +199,25 @@ struct ChooseFragments<Exec, T> {
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos
 
+#include <attikos/core/fragments/fragments_few_rows.hpp>
+
+namespace attikos {
+inline namespace ATTIKOS_VERSION_NAMESPACE {
+namespace detail {
+
+template <class Exec, class T, int Rows>
+requires is_host_space<Exec>
+struct ChooseFewRowFragments<Exec, T, Rows> {
+  using type = test::AllLanes<FewRowFragments<T, 32, Rows>>;
+};
+
+}  // namespace detail
+}  // namespace ATTIKOS_VERSION_NAMESPACE
+}  // namespace attikos
+
 #include <attikos/attention/fragments/attention_fragments.hpp>
 #include <attikos/attention/fragments/gradients.hpp>
+#include <attikos/decode/decode_fragments.hpp>
 #include <attikos/gemm/gemm_fragments.hpp>
 
 namespace attikos {
@@ -245,6 +262,23 @@ template <class F>
 requires(F::lanes == 1 && sizeof(typename F::Element) == 8) struct GradientScratchShapes<F> {
   using Narrow = AttentionShape<F, 1, 2, 16, 64, 1>;
   using Wide = AttentionShape<F, 1, 1, 32, 128, 1>;
+};
+
+template <class Exec, class Factor>
+requires is_host_space<Exec>
+struct DecodeShapes<Exec, Factor> {
+  using Few = DecodeShape<FewRowFragmentsFor<Exec, Factor, 4>, 1, 256, 3, 1>;
+  using Many = DecodeShape<FewRowFragmentsFor<Exec, Factor, 8>, 1, 128, 2, 1>;
+};
+template <class Exec>
+requires is_host_space<Exec>
+struct DecodeShapes<Exec, double> {
+  using Few = DecodeShape<FewRowFragmentsFor<Exec, double, 4>, 1, 128, 8, 1>;
+  using Many = Few;
+};
+template <class F>
+requires(F::lanes == 1) struct DecodeMatrixShape<F> {
+  using type = DecodeShape<F, 1, 128, 2, 1>;
 };
 
 }  // namespace detail

@@ -41,10 +41,11 @@ void decode_merge(char const* operation, Exec const& exec, abi::AttentionArgs co
   TensorRef<Acc, 3> lse{static_cast<Acc*>(g.lse), {batch, g.heads_q, g.seqlen_q}, {}};
   for (int r = 0; r < 4; ++r) out.stride[r] = g.out_stride[r];
   for (int r = 0; r < 3; ++r) lse.stride[r] = g.lse_stride[r];
-  launch_rows(exec, operation,
-              MergeStatesRow<Acc, SplitStates<Acc, Acc>, Out, Acc>{
-                  states, out, lse, {g.type_sinks, g.sinks, g.sinks_stride}},
-              all);
+  using Row = MergeStatesRow<Acc, SplitStates<Acc, Acc>, Out, Acc>;
+  Row merged{states, out, lse, {g.type_sinks, g.sinks, g.sinks_stride}};
+  merged.by_neighbors = !is_host_space<Exec> && states.template moves_at_once<Row::width>() &&
+                        tensor_moves_at_once<Row::width>(out);
+  launch_rows(exec, operation, merged, all);
 }
 
 /// Parts of the cache that a call asks for, 0 for any number. On hosts those that are chosen do not
@@ -96,7 +97,7 @@ void decode_checked(char const* operation, Exec const& exec, abi::DecodeArgs& g,
   WorkspaceLease const lease = get_workspace(operation, exec, bytes, memory...);
   auto* const partial_lse = static_cast<Acc*>(lease.data);
   auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;
-  decode_splits<T>(operation, exec, g, functors, plan, partial_out, partial_lse);
+  decode_splits<T, O>(operation, exec, g, functors, plan, partial_out, partial_lse);
   decode_merge<O, Exec, Acc>(operation, exec, g, plan.splits, partial_out, partial_lse);
 }
 

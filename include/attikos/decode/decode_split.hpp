@@ -1,60 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// Few queries against one stretch of a long cache: one team for every stretch, sequence and key
-/// head, with all query heads that share the key head in one tile.
+/// head, with all query heads that share the key head in one tile. On a device in fragments
+/// (decode_fragments.hpp).
 #pragma once
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/attention_scores.hpp>
-#include <attikos/attention/online_softmax.hpp>
 #include <attikos/core/launch.hpp>
+#include <attikos/decode/decode_fragments.hpp>
 #include <attikos/decode/decode_rows.hpp>
+#include <attikos/decode/decode_tiles.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
-
-/// How a decode problem is cut up: tile extents, where scratch lies, keys of one split (a multiple
-/// of the key tile) and number of splits.
-struct DecodePlan {
-  int tile_q, tile_kv, scratch_level;
-  std::int64_t chunk, splits;
-};
-
-/// Writes unnormalized results of one split as partial states, out/sum and log-sum-exp; row i of
-/// the tile goes to row `to(i)` of them.
-template <class Traits, class Team, class Acc, class To>
-KOKKOS_INLINE_FUNCTION void store_partial_rows(Team const& team, Acc value_scale, Acc* out,
-                                               Acc* lse, int rows, int cols,
-                                               SoftmaxState<Acc> const& state, To const& to) {
-  Kokkos::parallel_for(Kokkos::TeamThreadRange(team, rows), [&](int i) {
-    Acc const sum = state.sum[i];
-    bool const empty = sum == Acc(0);
-    Acc const factor = empty ? Acc(0) : value_scale / sum;
-    Acc const* const from = state.out + i * state.ldo;
-    std::int64_t const row = to(i);
-    Acc* const out_row = out + row * cols;
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, cols),
-                         [&](int j) { out_row[j] = empty ? Acc(0) : from[j] * factor; });
-    Kokkos::single(Kokkos::PerThread(team), [&] {
-      lse[row] = empty ? negative_infinity<Acc>() : state.maximum[i] + Kokkos::log(sum);
-    });
-  });
-}
-
-/// A tile of the rows of one sequence that share a key head: its query heads one after another,
-/// each with all its queries. Row r of the tile is query (row0 + r) mod len of head (row0 + r) div
-/// len.
-struct DecodeRows {
-  QueryRows sequence;
-  std::int64_t row0;
-  int rows;  ///< 0: nothing to do
-
-  KOKKOS_INLINE_FUNCTION std::int64_t head(int r) const { return (row0 + r) / sequence.rows; }
-  KOKKOS_INLINE_FUNCTION std::int64_t query(int r) const { return (row0 + r) % sequence.rows; }
-};
 
 /// The weight functor as online_softmax() asks for it: by row and column of a tile.
 template <class Acc, class Functors>
@@ -76,7 +37,6 @@ struct DecodeSplit {
   using Traits = TileTraits<Exec, Acc>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
-  static constexpr int padding = Traits::host ? 16 : 1;
 
   abi::AttentionArgs g;
   Functors functors;
@@ -87,10 +47,8 @@ struct DecodeSplit {
 
   KOKKOS_INLINE_FUNCTION int d() const { return static_cast<int>(g.head_dim); }
   KOKKOS_INLINE_FUNCTION int dv() const { return static_cast<int>(g.head_dim_v); }
-  KOKKOS_INLINE_FUNCTION int ldq() const { return d() + padding; }
-  KOKKOS_INLINE_FUNCTION int lds() const {
-    return round_up(plan.tile_kv, Traits::cols) + (Traits::host ? 0 : padding);
-  }
+  KOKKOS_INLINE_FUNCTION int ldq() const { return d() + 16; }
+  KOKKOS_INLINE_FUNCTION int lds() const { return round_up(plan.tile_kv, Traits::cols); }
   KOKKOS_INLINE_FUNCTION int ldo() const { return round_up(dv(), Traits::cols); }
   KOKKOS_INLINE_FUNCTION std::int64_t group() const { return g.heads_q / g.heads_kv; }
   KOKKOS_INLINE_FUNCTION std::int64_t packed_size() const {
@@ -104,25 +62,6 @@ struct DecodeSplit {
            scratch_bytes<Acc>(std::int64_t{plan.tile_q} * lds()) +
            scratch_bytes<Acc>(std::int64_t{plan.tile_q} * ldo()) +
            scratch_bytes<Acc>(packed_size()) + 2 * scratch_bytes<Acc>(plan.tile_q);
-  }
-
-  /// The rows of slot `slot` of sequence `b`, or of all sequences where q is packed: then segment e
-  /// has the slots from group·begin/tile + e on, as query_tiles() counts them.
-  KOKKOS_INLINE_FUNCTION DecodeRows locate(std::int64_t b, std::int64_t slot) const {
-    DecodeRows at{{b, 0, g.seqlen_q}, slot * plan.tile_q, 0};
-    if (g.cu_seqlens_q.data != nullptr) {
-      PackedSequences const s = packed_queries(g);
-      std::int64_t low = 0, high = s.batch + 2;
-      while (high - low > 1) {
-        std::int64_t const middle = low + (high - low) / 2;
-        (packed_boundary(s, middle) * group() / plan.tile_q + middle <= slot ? low : high) = middle;
-      }
-      at.sequence = packed_rows(s, low);
-      at.row0 = (slot - (at.sequence.begin * group() / plan.tile_q + low)) * plan.tile_q;
-    }
-    std::int64_t const left = group() * at.sequence.rows - at.row0;
-    at.rows = static_cast<int>(left < plan.tile_q ? (left > 0 ? left : 0) : plan.tile_q);
-    return at;
   }
 
   /// Calls f(row of the tile, number of rows, head of the group, first query) for each stretch of
@@ -140,8 +79,7 @@ struct DecodeSplit {
   /// Whether keys and values are read where they lie. Depends on nothing but the sequence, so that
   /// its bits depend on nothing else.
   KOKKOS_INLINE_FUNCTION bool is_direct(DecodeRows const& at) const {
-    return Traits::host && group() * at.sequence.rows <= direct_rows && g.k_stride[3] == 1 &&
-           g.v_stride[3] == 1;
+    return group() * at.sequence.rows <= direct_rows && g.k_stride[3] == 1 && g.v_stride[3] == 1;
   }
 
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
@@ -159,33 +97,22 @@ struct DecodeSplit {
     std::int64_t const rest = team.league_rank() / plan.splits;
     std::int64_t const sequence = rest / row_tiles / g.heads_kv;
     std::int64_t const first_head = rest / row_tiles % g.heads_kv * group();
-    DecodeRows const at = locate(sequence, rest % row_tiles);
+    DecodeRows const at = locate_decode_rows(g, sequence, rest % row_tiles, plan.tile_q);
     int const rows = at.rows;
     if (rows == 0) return;  // a slot that no packed sequence needs
     std::int64_t const b = at.sequence.batch;
-    std::int64_t const batch = g.cu_seqlens_q.data == nullptr ? g.batch : 1;
-    std::int64_t const state0 =
-        ((split * batch + sequence) * g.heads_q + first_head) * g.seqlen_q + at.sequence.begin;
-    auto const state_row = [&](int r) { return state0 + at.head(r) * g.seqlen_q + at.query(r); };
-    auto const leave_empty = [&] {  // what an empty state's output holds is never looked at
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows),
-                           [&](int r) { partial_lse[state_row(r)] = negative_infinity<Acc>(); });
-    };
-    if (b < 0) return leave_empty();
+    PartialRows const state_row(g, at, split, sequence, first_head);
+    if (b < 0) return state_row.leave_empty(team, partial_lse);
     Head const head(g, at.sequence, first_head);
 
-    // The queries of this tile lie in [low, high], and those past len_q see nothing.
-    bool const one_head = at.head(0) == at.head(rows - 1);
-    std::int64_t const low = one_head ? at.query(0) : 0;
-    std::int64_t const high = one_head ? at.query(rows - 1) : at.sequence.rows - 1;
-    std::int64_t const highest = high < head.len_q ? high : head.len_q - 1;
+    DecodeQueries const queries(at, head.len_q);
     std::int64_t begin = split * plan.chunk, last = begin;
-    if (low <= highest) {
-      std::int64_t const first = head.first(low) / plan.tile_kv * plan.tile_kv;
-      last = clamp_index(head.last(highest), begin, begin + plan.chunk);
+    if (queries.low <= queries.highest) {
+      std::int64_t const first = head.first(queries.low) / plan.tile_kv * plan.tile_kv;
+      last = clamp_index(head.last(queries.highest), begin, begin + plan.chunk);
       if (first > begin) begin = first;
     }
-    if (begin >= last) return leave_empty();
+    if (begin >= last) return state_row.leave_empty(team, partial_lse);
 
     Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows), [&](int i) {
       state.maximum[i] = negative_infinity<Acc>();
@@ -211,21 +138,17 @@ struct DecodeSplit {
     for (std::int64_t j0 = begin; j0 < last; j0 += plan.tile_kv) {
       int const cols = static_cast<int>(last - j0 < plan.tile_kv ? last - j0 : plan.tile_kv);
       int const padded = round_up(cols, Traits::cols);
-      int const ldv = Traits::host ? cols : ldo();
-      if constexpr (Traits::host) {
-        KOKKOS_IF_ON_HOST((if (direct) host::direct_scores<Acc>(q, ldq(), rows, head, j0, cols, d(),
-                                                                scores, lds());))
-      }
+      KOKKOS_IF_ON_HOST((if (direct) host::direct_scores<Acc>(q, ldq(), rows, head, j0, cols, d(),
+                                                              scores, lds());))
       if (!direct) {
         team.team_barrier();
-        pack_keys<Traits>(team, packed, Traits::host ? d() : padded, head, j0, d(), cols);
+        pack_keys<Traits>(team, packed, d(), head, j0, d(), cols);
         team.team_barrier();
-        multiply<Traits>(team, q, ldq(), packed, Traits::host ? d() : padded, scores, lds(), rows,
-                         padded, d(), false);
+        multiply<Traits>(team, q, ldq(), packed, d(), scores, lds(), rows, padded, d(), false);
         team.team_barrier();
-        pack_values<Traits>(team, packed, ldv, head, j0, cols, 0, dv());
+        pack_values<Traits>(team, packed, cols, head, j0, cols, 0, dv());
       }
-      bool const plain = !terms && head.first(highest) <= j0;
+      bool const plain = !terms && head.first(queries.highest) <= j0;
       if (plain) {
         auto const valid = [&](int r) {
           std::int64_t const n = head.last(at.query(r)) - j0;
@@ -252,81 +175,58 @@ struct DecodeSplit {
       }
       team.team_barrier();
       // Rows past len_q add 0 to what is thrown away.
-      bool const whole = plain && head.last(low) - j0 >= cols;
-      if constexpr (Traits::host) {
-        KOKKOS_IF_ON_HOST((if (direct && whole) host::direct_values<false, Acc>(
-                               scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());
-                           if (direct && !whole) host::direct_values<true, Acc>(
-                               scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());))
-      }
+      bool const whole = plain && head.last(queries.low) - j0 >= cols;
+      KOKKOS_IF_ON_HOST((if (direct && whole) host::direct_values<false, Acc>(
+                             scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());
+                         if (direct && !whole) host::direct_values<true, Acc>(
+                             scores, lds(), rows, head, j0, cols, dv(), state.out, ldo());))
       if (direct) continue;
       if (whole) {
-        multiply<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), rows, ldo(), cols,
+        multiply<Traits>(team, scores, lds(), packed, cols, state.out, ldo(), rows, ldo(), cols,
                          true);
       } else {  // some pairs are excluded
-        multiply_nonzero<Traits>(team, scores, lds(), packed, ldv, state.out, ldo(), rows, ldo(),
+        multiply_nonzero<Traits>(team, scores, lds(), packed, cols, state.out, ldo(), rows, ldo(),
                                  cols);
       }
     }
     team.team_barrier();
-    store_partial_rows<Traits>(team, head.value_scale, partial_out, partial_lse, rows, dv(), state,
-                               state_row);
+    store_partial_rows(team, head.value_scale, partial_out, g.head_dim_v, partial_lse, rows, dv(),
+                       state, state_row);
   }
 };
 
-/// Cuts up a problem. On a host the splits follow from the length of the cache alone, so that a
-/// result depends neither on the number of threads nor on what else is in the batch; on a device
-/// there are enough to fill it.
+/// Cuts up a problem for a host. The splits follow from the length of the cache alone, so that a
+/// result depends neither on the number of threads nor on what else is in the batch.
 template <class Exec, class T>
-DecodePlan decode_plan(Exec const& exec, abi::AttentionArgs const& g, std::int64_t wanted) {
+DecodePlan decode_plan_of_host(abi::AttentionArgs const& g, std::int64_t wanted) {
   using Kernel = DecodeSplit<Exec, T>;
   using Traits = typename Kernel::Traits;
   Kernel kernel{g, {}, {}, 0, nullptr, nullptr};
   DecodePlan& plan = kernel.plan;
-  // Packed sequences are taken for equally long.
-  bool const packed = g.cu_seqlens_q.data != nullptr;
-  std::int64_t const sequences = std::max<std::int64_t>(g.batch, 1);
-  std::int64_t const queries = packed ? (g.seqlen_q + sequences - 1) / sequences : g.seqlen_q;
-  std::int64_t const rows =
-      g.heads_kv == 0 ? 1 : std::max<std::int64_t>(g.heads_q / g.heads_kv * queries, 1);
-  auto const tile_of = [&](std::int64_t most) {
-    return static_cast<int>(std::min<std::int64_t>(rows, most));
-  };
-  std::int64_t splits = std::min(wanted, std::max<std::int64_t>(g.seqlen_kv, 1));
-  if constexpr (Traits::host) {
-    std::int64_t const widest = std::max<std::int64_t>({g.head_dim, g.head_dim_v, 1});
-    std::int64_t const room = (std::int64_t{256} << 10) /
-                              (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
-    auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
-    plan = {tile_of(Traits::rows * 16), static_cast<int>(kv), Traits::scratch_level, 0, 0};
-    while (plan.tile_q > 1 && kernel.bytes() > (std::size_t{8} << 20)) plan.tile_q /= 2;
-    if (splits == 0) splits = std::clamp<std::int64_t>(g.seqlen_kv / 512, 1, 64);
-  } else {
-    std::size_t const limit = static_cast<std::size_t>(Kernel::Policy::scratch_size_max(0)) - 1024;
-    int size = 64;
-    do {
-      plan = {tile_of(size), size, 0, 0, 0};
-      size /= 2;
-    } while (kernel.bytes() > limit && size >= 4);
-    if (kernel.bytes() > limit) plan = {tile_of(16), 16, 1, 0, 0};
-    if (splits == 0) {
-      // Four teams for each 2048 threads; a split of less than four tiles is not worth its merge.
-      std::int64_t const teams = g.batch * g.heads_kv * ((rows + plan.tile_q - 1) / plan.tile_q);
-      std::int64_t const room = concurrency_of(exec) / 512;
-      splits = std::clamp<std::int64_t>(
-          std::min(room / std::max<std::int64_t>(teams, 1), g.seqlen_kv / (4 * plan.tile_kv)), 1,
-          128);
-    }
-  }
+  std::int64_t const widest = std::max<std::int64_t>({g.head_dim, g.head_dim_v, 1});
+  std::int64_t const room = (std::int64_t{256} << 10) /
+                            (widest * static_cast<std::int64_t>(sizeof(typename Kernel::Acc)));
+  auto const kv = std::clamp<std::int64_t>(room / Traits::cols * Traits::cols, Traits::cols, 256);
+  auto const tile = static_cast<int>(
+      std::min<std::int64_t>(decode_rows_of_sequence(g), std::int64_t{Traits::rows} * 16));
+  plan = {tile, static_cast<int>(kv), Traits::scratch_level, 0, 0};
+  while (plan.tile_q > 1 && kernel.bytes() > (std::size_t{8} << 20)) plan.tile_q /= 2;
+  std::int64_t const splits = wanted == 0
+                                  ? std::clamp<std::int64_t>(g.seqlen_kv / 512, 1, 64)
+                                  : std::min(wanted, std::max<std::int64_t>(g.seqlen_kv, 1));
   std::int64_t const share = (g.seqlen_kv + splits - 1) / splits;
   plan.chunk = round_up<std::int64_t>(std::max<std::int64_t>(share, 1), plan.tile_kv);
   plan.splits = std::max<std::int64_t>((g.seqlen_kv + plan.chunk - 1) / plan.chunk, 1);
   return plan;
 }
 
-/// First extents of the partial states behind the splits.
-inline std::int64_t decode_batch(abi::AttentionArgs const& g) {
-  return g.cu_seqlens_q.data == nullptr ? g.batch : 1;
+/// How decode() cuts up a problem.
+template <class Exec, class T>
+DecodePlan decode_plan(Exec const& exec, abi::AttentionArgs const& g, std::int64_t wanted) {
+  if constexpr (multiplies_in_fragments<Exec>)
+    return decode_fragment_plan<Exec, T>(exec, g, wanted);
+  else
+    return decode_plan_of_host<Exec, T>(g, wanted);
 }
 
 /// Bytes of the partial states; throws ResourceError if no memory could hold them.
@@ -345,22 +245,23 @@ std::size_t decode_bytes(abi::AttentionArgs const& g, DecodePlan const& plan) {
 }
 
 /// Launches the splits of a problem that has rows. Asynchronous on `exec`.
-template <class T, class Exec, class Functors>
+template <class T, class Out, class Exec, class Functors>
 void decode_splits(char const* operation, Exec const& exec, abi::AttentionArgs const& g,
                    Functors const& functors, DecodePlan const& plan, AttentionAccumulator<T>* out,
                    AttentionAccumulator<T>* lse) {
-  using Kernel = DecodeSplit<Exec, T, Functors>;
-  std::int64_t const rows = g.heads_q / g.heads_kv * g.seqlen_q;
-  // As packed_tiles(), for rows in place of queries.
-  std::int64_t const tiles = g.cu_seqlens_q.data == nullptr ? (rows + plan.tile_q - 1) / plan.tile_q
-                                                            : rows / plan.tile_q + g.batch + 2;
-  Kernel const kernel{g, functors, plan, tiles, out, lse};
-  typename Kernel::Policy policy(
-      exec, checked_league(operation, plan.splits * tiles * decode_batch(g) * g.heads_kv),
-      Kernel::Traits::team_size, Kernel::Traits::vector_length);
-  policy.set_scratch_size(plan.scratch_level,
-                          Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
-  launch(operation, "portable/split", policy, kernel);
+  if constexpr (multiplies_in_fragments<Exec>) {
+    decode_fragments<T, Out>(operation, exec, g, functors, plan, out, lse);
+  } else {
+    using Kernel = DecodeSplit<Exec, T, Functors>;
+    std::int64_t const tiles = decode_row_tiles(g, plan.tile_q);
+    Kernel const kernel{g, functors, plan, tiles, out, lse};
+    typename Kernel::Policy policy(
+        exec, checked_league(operation, plan.splits * tiles * decode_batch(g) * g.heads_kv),
+        Kernel::Traits::team_size, Kernel::Traits::vector_length);
+    policy.set_scratch_size(plan.scratch_level,
+                            Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
+    launch(operation, "portable/split", policy, kernel);
+  }
 }
 
 }  // namespace detail
