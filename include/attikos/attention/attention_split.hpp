@@ -32,9 +32,16 @@ inline bool splits_keys_on(SplitDevice const& device, abi::AttentionArgs const& 
   return g.batch * g.heads_kv * ((rows + 63) / 64) < 2 * device.multiprocessors;
 }
 
-/// Whether attention() without a kernel by name leaves these arguments to decode()'s kernels, of
-/// which one is compiled for them on a device. Packed queries stay, whose tiles follow from all of
-/// them, and so do lengths of single heads.
+/// The same where all kernels are portable. Attention's tiles have rows of one query head each, and
+/// read keys again for each that shares them.
+inline bool splits_keys_of_portable(SplitDevice const& device, abi::AttentionArgs const& g) {
+  if (g.heads_kv == 0 || g.seqlen_q > 16 || g.seqlen_kv < 1024) return false;
+  return g.heads_q / g.heads_kv * g.seqlen_q <= 16 || splits_keys_on(device, g);
+}
+
+/// Whether attention() without a kernel by name leaves these arguments to decode()'s kernels. On a
+/// device one of those has to be compiled for them, or none of attention's. Packed queries stay,
+/// whose tiles follow from all of them, and so do lengths of single heads.
 template <class T, class Out, ExecutionSpace Exec>
 bool splits_keys(Exec const& exec, abi::AttentionArgs const& g) {
   if (g.batch == 0 || g.heads_q == 0 || g.seqlen_q == 0 || g.cu_seqlens_q.data != nullptr ||
@@ -44,12 +51,15 @@ bool splits_keys(Exec const& exec, abi::AttentionArgs const& g) {
   if constexpr (TileTraits<Exec, float>::host) {
     return splits_keys_on_host(g);
   } else {
-    // Kokkos counts 2048 threads for each.
-    if (!splits_keys_on({concurrency_of(exec) / 2048}, g)) return false;
+    SplitDevice const device{concurrency_of(exec) / 2048};  // Kokkos counts 2048 threads for each
+    if (!splits_keys_of_portable(device, g)) return false;
     abi::DecodeArgs const as_decode{g};
-    return [&]<class... Kernels>(KernelList<Kernels...>) {
-      return (... || Kernels::accepts(as_decode, exec).ok);
-    }(typename Specializations<op::Decode, Exec, T, Out>::kernels{});
+    auto const one_takes = [&]<class... Kernels>(KernelList<Kernels...>, auto const& args) {
+      return (... || Kernels::accepts(args, exec).ok);
+    };
+    if (one_takes(typename Specializations<op::Decode, Exec, T, Out>::kernels{}, as_decode))
+      return splits_keys_on(device, g);
+    return !one_takes(typename Specializations<op::Attention, Exec, T, Out>::kernels{}, g);
   }
 }
 
@@ -60,7 +70,7 @@ std::size_t split_workspace_bytes(Exec const& exec, abi::AttentionArgs const& g)
   if constexpr (TileTraits<Exec, float>::host)
     few = splits_keys_on_host(g);
   else
-    few = splits_keys_on({concurrency_of(exec) / 2048}, g);
+    few = splits_keys_of_portable({concurrency_of(exec) / 2048}, g);
   return few ? decode_workspace_bytes<T, Out>(exec, abi::DecodeArgs{g}) : 0;
 }
 

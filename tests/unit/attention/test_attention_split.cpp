@@ -53,6 +53,19 @@ TEST(AttentionSplit, DevicesByWhatStandsIdle) {
   EXPECT_FALSE(splits(0, 1, 1, 1, 1, 4096));
 }
 
+TEST(AttentionSplit, PortableKernelsOfDevicesByRowsThatShareKeys) {
+  auto const splits = [](std::int64_t multiprocessors, auto... n) {
+    return detail::splits_keys_of_portable({multiprocessors}, extents(n...));
+  };
+  EXPECT_TRUE(splits(132, 64, 8, 8, 1, 4096));
+  EXPECT_TRUE(splits(132, 64, 32, 8, 4, 1024));
+  EXPECT_FALSE(splits(132, 64, 32, 8, 5, 4096));
+  EXPECT_TRUE(splits(132, 4, 32, 8, 16, 1024));
+  EXPECT_FALSE(splits(132, 64, 8, 8, 1, 1023));
+  EXPECT_FALSE(splits(132, 64, 8, 8, 17, 4096));
+  EXPECT_FALSE(splits(132, 1, 0, 0, 1, 4096));
+}
+
 /// One query, or as many as are wanted, over 700 keys.
 struct Problem {
   Array q, k, v, out, expected;
