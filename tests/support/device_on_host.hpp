@@ -217,7 +217,7 @@ struct ChooseFewRowFragments<Exec, T, Rows> {
 
 #include <attikos/attention/fragments/attention_fragments.hpp>
 #include <attikos/attention/fragments/gradients.hpp>
-#include <attikos/decode/decode_fragments.hpp>
+#include <attikos/decode/decode_launch.hpp>
 #include <attikos/gemm/gemm_fragments.hpp>
 
 namespace attikos {

@@ -53,7 +53,7 @@ void decode_merge(char const* operation, Exec const& exec, abi::AttentionArgs co
 template <ExecutionSpace Exec>
 constexpr std::int64_t decode_splits_wanted(DecodeOptions const& options) {
   bool const fixed = options.determinism == Determinism::batch_invariant && options.splits == 0;
-  return fixed && !TileTraits<Exec, float>::host ? 16 : options.splits;
+  return fixed && multiplies_in_fragments<Exec> ? 16 : options.splits;
 }
 
 /// Bytes that suffice for whichever kernel runs; a caller's workspace has to hold as many.
@@ -164,7 +164,8 @@ void decode_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Out c
 ///
 /// Which kernel a call goes to, and why not to the others, is what explain() tells;
 /// docs/kernels.md has their conditions. `decode/sm80_mma_*` rounds weights to the type of q before
-/// the product with values, for float8_e4m3 to float16; `decode/sm80_simt_*` does not.
+/// the product with values, for float8_e4m3 to float16; so does the portable kernel for a result of
+/// 16 bits on a device's matrix instructions, but not `decode/sm80_simt_*`.
 ///
 /// Types as attention()'s; partial results in float, double for double, in the workspace (the
 /// caller's, or the instance's pool). Determinism: run to run; on a host splits follow from the

@@ -82,11 +82,11 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team) const {
     char* const memory = scratch<char>(team, 0, scratch_size);
     // Teams that share keys come one after the other.
-    std::int64_t rest = team.league_rank();
+    int rest = team.league_rank();
     auto const next_of = [&](std::int64_t count) {
-      std::int64_t const index = rest % count;
-      rest /= count;
-      return index;
+      int const size = static_cast<int>(count), index = rest % size;
+      rest /= size;
+      return std::int64_t{index};
     };
     std::int64_t const col0 = next_of(feature_slices(g())) * Shape::features;
     std::int64_t const slot = next_of(row_tiles), split = next_of(plan.splits);
@@ -96,8 +96,7 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
     PartialRows const state_row(g(), at, split, rest, first_head);
     if (at.sequence.batch < 0) return state_row.leave_empty(team, partial_lse);
     auto* const group = reinterpret_cast<GroupRow*>(memory + Base::head_size);
-    for (int r = lane_in_team<F>(team); r < rows; r += Shape::lanes)
-      group[r] = {at.query(r), at.head(r)};
+    for (int r = lane_in_team<F>(team); r < rows; r += Shape::lanes) group[r] = at.row(r);
     Head const& head = Base::put_head(team, at.sequence, first_head, memory);
     Work const w = work_of(team, at, head, split, group);
     if (w.begin >= w.last) return state_row.leave_empty(team, partial_lse);
@@ -123,7 +122,7 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
     w.lane_in_team = lane_in_team<F>(team);
     w.lane = w.lane_in_team % lanes;
     w.terms = has_terms<Functors>(g());
-    DecodeQueries const queries(at, head.len_q);
+    DecodeQueries const queries(group[0], group[at.rows - 1], at.sequence.rows, head.len_q);
     w.begin = w.last = split * plan.chunk;
     if (queries.low <= queries.highest) {
       std::int64_t const first = head.first(queries.low) / Shape::keys * Shape::keys;
@@ -186,18 +185,27 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
                                                                       std::int64_t first, int count,
                                                                       std::int64_t c0, int cols,
                                                                       int lane) {
-    constexpr int stretch = Rows < 16 ? Rows : 16;
-    ATTIKOS_DO_NOT_UNROLL_DEVICE
-    for (int n = 0; n < Rows; n += stretch) {
-      int const left = count - n;
-      Element* const at = to + n * Stage::pitch;
-      PagedRows<Head, OfValues> const rows{head, first + n, c0};
-      if (left >= stretch && head->run(first + n, stretch) == stretch)
-        stage.template copy<stretch, lanes>(
-            at, StridedRows<T>{rows(0), (OfValues ? head->v : head->k).row_stride}, left, cols,
-            lane);
+    constexpr int stretch = Rows < 16 ? Rows : 16, stretches = Rows / stretch;
+    Block<T const> const& block = OfValues ? head->v : head->k;
+    T const* from[stretches];  // null: its rows lie in several pages, or are not all there
+    ATTIKOS_UNROLL_DEVICE
+    for (int n = 0; n < stretches; ++n) {
+      auto const place = head->page_place(first + n * stretch);
+      from[n] = nullptr;
+      if ((n + 1) * stretch <= count && place.row + stretch <= head->page_size)
+        from[n] = head->at(block, OfValues ? head->v_page_stride : head->k_page_stride, place) +
+                  c0 * block.col_stride;
+    }
+    ATTIKOS_UNROLL_DEVICE
+    for (int n = 0; n < stretches; ++n) {
+      Element* const at = to + n * stretch * Stage::pitch;
+      int const left = count - n * stretch;
+      if (from[n] != nullptr)
+        stage.template copy<stretch, lanes>(at, StridedRows<T>{from[n], block.row_stride}, left,
+                                            cols, lane);
       else
-        stage.template copy<stretch, lanes>(at, rows, left, cols, lane);
+        stage.template copy<stretch, lanes>(
+            at, PagedRows<Head, OfValues>{head, first + n * stretch, c0}, left, cols, lane);
     }
   }
   KOKKOS_INLINE_FUNCTION void copy(Work const& w, Step const& s, std::int64_t col0,
@@ -395,99 +403,6 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
     });
   }
 };
-
-/// Teams for up to four rows and for more of them, in arithmetic. More rows of float64 have no room
-/// in scratch.
-template <class Exec, class Factor>
-struct DecodeShapes {
-  using Few = DecodeShape<FewRowFragmentsFor<Exec, Factor, 4>, 4, 256, 8, 3>;
-  using Many = DecodeShape<FewRowFragmentsFor<Exec, Factor, 8>, 4, 128, 4, 3>;
-};
-template <class Exec>
-struct DecodeShapes<Exec, double> {
-  using Few = DecodeShape<FewRowFragmentsFor<Exec, double, 4>, 4, 128, 8, 3>;
-  using Many = Few;
-};
-/// Teams for 16 rows, by matrix instructions.
-template <class F>
-struct DecodeMatrixShape {
-  using type = DecodeShape<F, 4, 128, 4, 2>;
-};
-
-/// Rows of a sequence that share a key head, at least one. Packed sequences are taken for equally
-/// long.
-inline std::int64_t decode_rows_of_sequence(abi::AttentionArgs const& g) {
-  std::int64_t const sequences = std::max<std::int64_t>(g.batch, 1);
-  std::int64_t const queries =
-      g.cu_seqlens_q.data == nullptr ? g.seqlen_q : (g.seqlen_q + sequences - 1) / sequences;
-  return g.heads_kv == 0 ? 1 : std::max<std::int64_t>(g.heads_q / g.heads_kv * queries, 1);
-}
-
-/// Cuts up the keys so that teams fill a device some times over, as far as it saves time: each team
-/// takes as long as its keys, and as some more to start and to end.
-template <class Exec, class T>
-DecodePlan decode_fragment_plan(Exec const& exec, abi::AttentionArgs const& g,
-                                std::int64_t wanted) {
-  constexpr std::int64_t unit = 128, least = 256, more = 192;
-  std::int64_t const rows = decode_rows_of_sequence(g);
-  std::int64_t const tile = sizeof(T) <= 2 ? 16 : sizeof(T) == 4 && rows > 4 ? 8 : 4;
-  std::int64_t const room =
-      std::max<std::int64_t>(concurrency_of(exec) / 2048, 1) * (sizeof(T) <= 2 ? 2 : 3);
-  std::int64_t const teams =
-      std::max<std::int64_t>(g.batch * g.heads_kv * ((rows + tile - 1) / tile), 1);
-  auto const plan_of = [&](std::int64_t splits) {
-    std::int64_t const share = std::max<std::int64_t>((g.seqlen_kv + splits - 1) / splits, 1);
-    std::int64_t const chunk = round_up(share, unit);
-    return DecodePlan{static_cast<int>(tile), static_cast<int>(unit), 0, chunk,
-                      std::max<std::int64_t>((g.seqlen_kv + chunk - 1) / chunk, 1)};
-  };
-  if (wanted != 0) return plan_of(std::min(wanted, std::max<std::int64_t>(g.seqlen_kv, 1)));
-  DecodePlan best = plan_of(1);
-  auto const time_of = [&](DecodePlan const& plan) {
-    return (teams * plan.splits + room - 1) / room * (plan.chunk + more);
-  };
-  for (std::int64_t times = 1; times <= 4; ++times) {
-    DecodePlan const plan = plan_of(std::clamp<std::int64_t>(
-        times * room / teams, 1, std::clamp<std::int64_t>(g.seqlen_kv / least, 1, 128)));
-    if (time_of(plan) < time_of(best)) best = plan;
-  }
-  return best;
-}
-
-/// Launches the splits of a problem that has rows. Asynchronous on `exec`.
-template <class T, class Out, class Exec, class Functors>
-void decode_fragments(char const* operation, Exec const& exec, abi::AttentionArgs const& g,
-                      Functors const& functors, DecodePlan const& plan,
-                      AttentionAccumulator<T>* out, AttentionAccumulator<T>* lse) {
-  using Factor = ForwardFactor<Exec, T, Out, Functors>;
-  auto const start = [&]<class Shape>(std::type_identity<Shape>) {
-    using Kernel = DecodeFragments<Exec, Shape, T, Out, Functors>;
-    std::int64_t const tiles = decode_row_tiles(g, Kernel::rows);
-    Kernel const kernel{{{g, functors}},
-                        stage_of<typename Kernel::Features>(g.q, g.q_stride),
-                        stage_of<typename Kernel::Features>(g.k, g.k_stride),
-                        stage_of<typename Kernel::Values>(g.v, g.v_stride),
-                        plan,
-                        tiles,
-                        out,
-                        lse};
-    launch(operation, "portable/split",
-           tile_policy<Kernel>(
-               operation, exec,
-               plan.splits * tiles * decode_batch(g) * g.heads_kv * Kernel::feature_slices(g)),
-           kernel);
-  };
-  if constexpr (rounds_attention_weights<Exec, T, Out, Functors>) {
-    start(std::type_identity<typename DecodeMatrixShape<FragmentsFor<Exec, Factor>>::type>{});
-  } else {
-    using Shapes = DecodeShapes<Exec, Factor>;
-    using Many = typename Shapes::Many;
-    return decode_rows_of_sequence(g) > Shapes::Few::rows_of_thread &&
-                   g.head_dim <= Many::query_steps * Many::key_features
-               ? start(std::type_identity<Many>{})
-               : start(std::type_identity<typename Shapes::Few>{});
-  }
-}
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE

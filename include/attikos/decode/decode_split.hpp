@@ -2,14 +2,14 @@
 /// \file
 /// Few queries against one stretch of a long cache: one team for every stretch, sequence and key
 /// head, with all query heads that share the key head in one tile. On a device in fragments
-/// (decode_fragments.hpp).
+/// (decode_launch.hpp).
 #pragma once
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/attention/attention_scores.hpp>
 #include <attikos/core/launch.hpp>
-#include <attikos/decode/decode_fragments.hpp>
+#include <attikos/decode/decode_launch.hpp>
 #include <attikos/decode/decode_rows.hpp>
 #include <attikos/decode/decode_tiles.hpp>
 
@@ -105,7 +105,7 @@ struct DecodeSplit {
     if (b < 0) return state_row.leave_empty(team, partial_lse);
     Head const head(g, at.sequence, first_head);
 
-    DecodeQueries const queries(at, head.len_q);
+    DecodeQueries const queries(at.row(0), at.row(rows - 1), at.sequence.rows, head.len_q);
     std::int64_t begin = split * plan.chunk, last = begin;
     if (queries.low <= queries.highest) {
       std::int64_t const first = head.first(queries.low) / plan.tile_kv * plan.tile_kv;

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <attikos/attention/attention_arguments.hpp>
+#include <attikos/attention/fragments/scores.hpp>
 #include <attikos/attention/online_softmax.hpp>
 
 namespace attikos {
@@ -50,6 +52,7 @@ struct DecodeRows {
 
   KOKKOS_INLINE_FUNCTION std::int64_t head(int r) const { return (row0 + r) / sequence.rows; }
   KOKKOS_INLINE_FUNCTION std::int64_t query(int r) const { return (row0 + r) % sequence.rows; }
+  KOKKOS_INLINE_FUNCTION GroupRow row(int r) const { return {query(r), head(r)}; }
 };
 
 /// The rows of slot `slot` of sequence `b`, or of all sequences where q is packed, in tiles of
@@ -76,6 +79,15 @@ KOKKOS_INLINE_FUNCTION DecodeRows locate_decode_rows(abi::AttentionArgs const& g
 inline std::int64_t decode_row_tiles(abi::AttentionArgs const& g, std::int64_t tile) {
   std::int64_t const rows = g.heads_q / g.heads_kv * g.seqlen_q;
   return g.cu_seqlens_q.data == nullptr ? (rows + tile - 1) / tile : rows / tile + g.batch + 2;
+}
+
+/// Rows of a sequence that share a key head, at least one. Packed sequences are taken for equally
+/// long.
+inline std::int64_t decode_rows_of_sequence(abi::AttentionArgs const& g) {
+  std::int64_t const sequences = std::max<std::int64_t>(g.batch, 1);
+  std::int64_t const queries =
+      g.cu_seqlens_q.data == nullptr ? g.seqlen_q : (g.seqlen_q + sequences - 1) / sequences;
+  return g.heads_kv == 0 ? 1 : std::max<std::int64_t>(g.heads_q / g.heads_kv * queries, 1);
 }
 
 /// First extent of the partial states behind the splits.
@@ -111,10 +123,12 @@ struct PartialRows {
 struct DecodeQueries {
   std::int64_t low, high, highest;
 
-  KOKKOS_INLINE_FUNCTION DecodeQueries(DecodeRows const& at, std::int64_t len_q) {
-    bool const one_head = at.head(0) == at.head(at.rows - 1);
-    low = one_head ? at.query(0) : 0;
-    high = one_head ? at.query(at.rows - 1) : at.sequence.rows - 1;
+  /// By query and head of the first row and of the last, of `queries` each.
+  KOKKOS_INLINE_FUNCTION DecodeQueries(GroupRow const& first, GroupRow const& last,
+                                       std::int64_t queries, std::int64_t len_q) {
+    bool const one_head = first.head == last.head;
+    low = one_head ? first.query : 0;
+    high = one_head ? last.query : queries - 1;
     highest = high < len_q ? high : len_q - 1;  // those past len_q see nothing
   }
 };

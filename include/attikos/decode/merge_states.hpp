@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <attikos/core/extras.hpp>
+#include <attikos/core/fragments/unroll.hpp>
 #include <attikos/core/rows/device_elements.hpp>
 #include <attikos/core/rows/rows.hpp>
 #include <cstddef>
@@ -112,13 +113,31 @@ struct MergeStatesRow {
     return {bh / out.extent[1], bh % out.extent[1], index % out.extent[2]};
   }
 
+  /// Parts that a device loads before it looks at the first of them.
+  static constexpr int at_once = 8;
+
+  /// Calls each(lse) for the parts in ascending order, `AtOnce` of which are loaded at a time.
+  template <int AtOnce, class Each>
+  KOKKOS_INLINE_FUNCTION void for_each_lse(Position const& p, Each const& each) const {
+    std::int64_t const count = states.count();
+    for (std::int64_t first = 0; first < count; first += AtOnce) {
+      Acc lse_of[AtOnce] = {};
+      ATTIKOS_UNROLL_DEVICE
+      for (int e = 0; e < AtOnce; ++e)
+        if (first + e < count) lse_of[e] = static_cast<Acc>(states(first + e, p.b, p.h, p.i).lse);
+      ATTIKOS_UNROLL_DEVICE
+      for (int e = 0; e < AtOnce; ++e)
+        if (first + e < count) each(lse_of[e]);
+    }
+  }
+
+  template <int AtOnce>
   KOKKOS_INLINE_FUNCTION Sum sum(Position const& p) const {
     constexpr Acc low = -Kokkos::Experimental::infinity_v<Acc>;
     Acc maximum = low;
-    for (std::int64_t s = 0; s < states.count(); ++s) {
-      Acc const l = static_cast<Acc>(states(s, p.b, p.h, p.i).lse);
+    for_each_lse<AtOnce>(p, [&](Acc l) {
       if (l > maximum) maximum = l;
-    }
+    });
     Acc sink = low;  // a row that saw no key stays empty, sink or not
     if (sinks.data != nullptr && maximum != low) {
       sink = load_any<Acc>(sinks.type, sinks.data, p.h * sinks.stride);
@@ -126,8 +145,7 @@ struct MergeStatesRow {
     }
     Acc const shift = maximum == low ? Acc(0) : maximum;  // nothing but −∞ then sums to 0
     Acc total = Kokkos::exp(sink - shift);
-    for (std::int64_t s = 0; s < states.count(); ++s)
-      total += Kokkos::exp(static_cast<Acc>(states(s, p.b, p.h, p.i).lse) - shift);
+    for_each_lse<AtOnce>(p, [&](Acc l) { total += Kokkos::exp(l - shift); });
     return total == Acc(0) ? Sum{shift, Acc(0), low}
                            : Sum{shift, Acc(1) / total, shift + Kokkos::log(total)};
   }
@@ -140,7 +158,7 @@ struct MergeStatesRow {
     constexpr int W = host::lanes<Acc>;
     constexpr int block = 8;  // vectors of features per pass over the parts
     Position const p = position(index);
-    Sum const total = sum(p);
+    Sum const total = sum<1>(p);
     std::int64_t const size = out.extent[3];
     for (std::int64_t c = 0; c < size; c += block * W) {
       host::Vec<Acc> acc[block] = {};
@@ -168,18 +186,29 @@ struct MergeStatesRow {
   template <class Team>
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
     Position const p = position(index);
-    Sum const total = sum(p);
+    Sum const total = sum<at_once>(p);
     if (by_neighbors) {
       std::int64_t const runs = out.extent[3] / width;
       Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, runs), [&](std::int64_t run) {
         Acc acc[width] = {};
-        for (std::int64_t s = 0; s < states.count(); ++s) {
-          auto const state = states(s, p.b, p.h, p.i);
-          Acc const w = weight(total, static_cast<Acc>(state.lse));
-          if (w == Acc(0)) continue;  // what an empty part holds is not looked at
-          Loaded<P, width> part;
-          part.load(state.out + run * width);
-          for (int i = 0; i < width; ++i) acc[i] += w * part.template value<Acc>(i);
+        std::int64_t const count = states.count();
+        for (std::int64_t first = 0; first < count; first += at_once) {
+          Acc w[at_once];
+          Loaded<P, width> part[at_once];
+          ATTIKOS_UNROLL_DEVICE
+          for (int e = 0; e < at_once; ++e) {
+            w[e] = Acc(0);
+            if (first + e >= count) continue;
+            auto const state = states(first + e, p.b, p.h, p.i);
+            w[e] = weight(total, static_cast<Acc>(state.lse));
+            // What an empty part holds is not looked at.
+            if (w[e] != Acc(0)) part[e].load(state.out + run * width);
+          }
+          ATTIKOS_UNROLL_DEVICE
+          for (int e = 0; e < at_once; ++e) {
+            if (w[e] == Acc(0)) continue;
+            for (int i = 0; i < width; ++i) acc[i] += w[e] * part[e].template value<Acc>(i);
+          }
         }
         store_nearest(out.ptr(p.b, p.h, p.i, run * width), acc);
       });
