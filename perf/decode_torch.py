@@ -79,12 +79,14 @@ def flash(q, k, v):
 
 
 def in_graph(calls):
-    """A function that replays the calls back to back."""
-    graph = torch.cuda.CUDAGraph()
-    for call in calls:
-        call()
+    """A function that replays the calls back to back. What they set up for a stream they do before the capture."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
         for call in calls:
             call()
     return graph.replay

@@ -16,6 +16,9 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
   random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
   rows       norms, softmax and their gradients: given shapes and as many of a seed, of any length up to 16384 and, for
              gradients, half of them above 8192, some with padded rows or an odd base; beside PyTorch and a copy of 1 GiB
+  decode     one query, given shapes and as many of a seed, in pages, too: the rate at which the cache is read over that
+             of a copy of 1 GiB; beside the fastest of PyTorch's back ends. Calls back to back in a graph, over caches
+             that rotate past L2
 """
 
 import argparse
@@ -27,6 +30,7 @@ import statistics
 import torch
 import torch.nn.functional as functional
 from companion_torch import TYPES, context, copy_call, times
+from decode_torch import in_graph
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BATCH, HEADS = 2, 16
@@ -36,7 +40,7 @@ BACK_ENDS = {
     torch.float32: ("efficient", SDPBackend.EFFICIENT_ATTENTION),
     torch.float64: ("math", SDPBackend.MATH),
 }
-FAMILIES = ("products", "attention", "gradients", "functors", "random", "rows")
+FAMILIES = ("products", "attention", "gradients", "functors", "random", "rows", "decode")
 
 
 class Portable:
@@ -76,6 +80,25 @@ class Portable:
             )  # fmt: skip
 
         run.operands = *tensors, lse
+        return run
+
+    def decode(self, q, k, v, out, lengths, table=None):
+        """A function that decodes q over caches k and v, of pages where there is a table."""
+        tensors = q, k, v, out
+        strides = (ctypes.c_int64 * 16)(*(s for t in tensors for s in t.stride()))
+        pointers = (ctypes.c_void_p * 4)(*(t.data_ptr() for t in tensors))
+        page_size, pages = (0, 0) if table is None else (k.shape[2], k.shape[0])
+        positions = k.shape[2] if table is None else table.shape[1] * page_size
+        extents = (ctypes.c_int64 * 7)(*q.shape[:2], k.shape[1], q.shape[2], positions, q.shape[3], pages)
+
+        def run():
+            self._checked(
+                self.library.attikos_perf_portable_decode, TYPES[q.dtype], pointers, ctypes.c_void_p(lengths.data_ptr()),
+                ctypes.c_void_p(None if table is None else table.data_ptr()), ctypes.c_int64(page_size), extents,
+                strides, 0,
+            )  # fmt: skip
+
+        run.operands = *tensors, lengths, table
         return run
 
     def rows(self, family, x, dout, out, vectors):
@@ -211,6 +234,103 @@ def rows_case(ours, family, dtype, rows, columns, pad=0, base=0):
     }  # fmt: skip
 
 
+class DecodeOperands:
+    """A query, a cache of keys and values, in pages if so asked, and an output."""
+
+    def __init__(self, dtype, batch, heads, heads_kv, keys, head_dim, page_size):
+        pages = batch * -(-keys // page_size) if page_size else 0
+        shape = (pages, heads_kv, page_size) if page_size else (batch, heads_kv, keys)
+        self.q = normal((batch, heads, 1, head_dim), dtype)
+        self.k, self.v = (normal((*shape, head_dim), dtype) for _ in range(2))
+        self.out = torch.empty_like(self.q)
+        self.lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        self.table = torch.randperm(pages, device="cuda").view(batch, -1).to(torch.int32) if page_size else None
+
+    def plain(self):
+        """Queries, keys and values in one piece."""
+        if self.table is None:
+            return self.q, self.k, self.v
+        keys = int(self.lengths[0])
+        return self.q, *(t[self.table.long()].transpose(1, 2).flatten(2, 3)[:, :, :keys] for t in (self.k, self.v))
+
+
+def decode_peers(operands):
+    """PyTorch's back ends that take the operands, by name, each as a function for every one of them; unfused where no
+    other does."""
+    grouped = operands[0].q.shape[1] != operands[0].k.shape[1]
+    peers = {}
+    for back_end in (
+        SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH
+    ):  # fmt: skip
+
+        def call(o, back_end=back_end):
+            with sdpa_kernel(back_end):
+                return functional.scaled_dot_product_attention(o.q, o.k, o.v, enable_gqa=grouped)
+
+        if peers and back_end == SDPBackend.MATH:
+            continue
+        try:
+            call(operands[0])
+            peers[back_end.name.lower().removesuffix("_attention")] = [lambda o=o, call=call: call(o) for o in operands]
+        except RuntimeError:
+            continue
+    return peers
+
+
+def decode_case(ours, dtype, batch, heads, heads_kv, keys, head_dim, page_size=0):
+    element = torch.empty((), dtype=dtype).element_size()
+    moved = 2 * element * batch * heads_kv * keys * head_dim
+    operands = [
+        DecodeOperands(dtype, batch, heads, heads_kv, keys, head_dim, page_size)
+        for _ in range(min(16, 300_000_000 // moved + 1))
+    ]
+    mine = [ours.decode(o.q, o.k, o.v, o.out, o.lengths, o.table) for o in operands]
+    mine[0]()
+    with sdpa_kernel(SDPBackend.MATH):
+        q, k, v = (t[:1].double() for t in operands[0].plain())
+        wanted = functional.scaled_dot_product_attention(q, k, v, enable_gqa=heads != heads_kv)
+        del q, k, v
+    difference = error(operands[0].out[:1], wanted)
+    calls = {"ours": in_graph(mine)}
+    if page_size == 0:
+        calls |= {name: in_graph(peer) for name, peer in decode_peers(operands).items()}
+    copy, copied = copy_call()
+    seconds = dict(zip((*calls, "copy"), times([*calls.values(), copy], rounds=3, budget_ms=1.0)))
+    rate = copied / seconds.pop("copy")
+    of_copy = {name: round(moved * len(operands) / time / rate, 3) for name, time in seconds.items()}
+    peer = min((name for name in seconds if name != "ours"), key=seconds.get, default=None)
+    case = {
+        "family": "decode", "dtype": str(dtype).removeprefix("torch."), "batch": batch, "heads": heads,
+        "heads_kv": heads_kv, "keys": keys, "head_dim": head_dim, "page_size": page_size,
+        "us": round(seconds["ours"] / len(operands) * 1e6, 2), "copy:GB/s": round(rate * 1e-9, 1),
+        "of copy": of_copy["ours"], "error": difference,
+    }  # fmt: skip
+    if peer is not None:
+        case |= {"peer": peer, "peer of copy": of_copy[peer], "ratio": round(seconds[peer] / seconds["ours"], 3)}
+    return case
+
+
+def decode_cases(ours, seed, count):
+    for dtype in (torch.bfloat16, torch.float16, torch.float32):
+        for batch, keys in ((1, 1024), (1, 8192), (1, 65536), (4, 8192), (16, 1024), (16, 8192), (64, 1024), (64, 4096)):
+            for heads_kv in (32, 8, 4) if (batch, keys) == (16, 8192) else (8,):
+                yield decode_case(ours, dtype, batch, 32, heads_kv, keys, 128)
+        for head_dim in (64, 96, 256):
+            yield decode_case(ours, dtype, 16, 32, 8, 4096, head_dim)
+        for page_size in (16, 64):
+            yield decode_case(ours, dtype, 16, 32, 8, 8192, 128, page_size)
+    yield decode_case(ours, torch.float64, 16, 32, 8, 8192, 128)
+    draw = random.Random(f"decode {seed}")
+    for _ in range(count):
+        dtype = draw.choice((torch.bfloat16, torch.float16, torch.float32))
+        heads_kv, group = draw.choice((4, 8, 16, 32)), draw.choice((1, 4, 8))
+        head_dim = draw.choice((40, 64, 72, 80, 96, 128, 128, 192, 256))
+        keys = int(2 ** draw.uniform(10, 16))
+        batch = draw.choice([b for b in (1, 4, 16, 64) if b * keys * heads_kv * head_dim < 2**28] or [1])
+        page_size = draw.choice((0, 0, 0, 1, 16, 64, 100))
+        yield decode_case(ours, dtype, batch, heads_kv * group, heads_kv, keys, head_dim, page_size)
+
+
 def cases(ours, families, seed, count):
     if "products" in families:
         for dtype, sizes in (
@@ -239,6 +359,8 @@ def cases(ours, families, seed, count):
                     yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=bits)
     if "rows" in families:
         yield from row_cases(ours, seed, count)
+    if "decode" in families:
+        yield from decode_cases(ours, seed, count)
     if "random" in families:
         draw = random.Random(seed)
         for i in range(count):
@@ -281,6 +403,11 @@ def row_cases(ours, seed, count):
 def summary(report):
     groups = {}
     for case in report["cases"]:
+        if case["family"] == "decode":
+            groups.setdefault(("decode", "", case["dtype"], "copy"), []).append(case["of copy"])
+            if "ratio" in case:
+                groups.setdefault(("decode", "", case["dtype"], "PyTorch"), []).append(case["ratio"])
+            continue
         if case["family"] == "rows":
             long = "long" if case["columns"] > 8192 else "short"
             groups.setdefault((case["function"], long, case["dtype"], "copy"), []).append(case["of copy"])

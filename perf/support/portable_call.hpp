@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What the C functions of portable kernels share: matrices, types by name, instances of streams.
+// What the C functions of portable kernels share: matrices and tensors, types by name, instances of
+// streams.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -26,6 +27,15 @@ Strided<T**> matrix(void const* data, std::int64_t const* extents, std::int64_t 
   return Strided<T**>(
       static_cast<T*>(const_cast<void*>(data)),
       Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1])));
+}
+
+template <class T>
+Strided<T****> tensor(void const* data, std::int64_t const* extents, std::int64_t const* strides) {
+  auto const n = [](std::int64_t x) { return static_cast<std::size_t>(x); };
+  return Strided<T****>(
+      static_cast<T*>(const_cast<void*>(data)),
+      Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1]),
+                           n(extents[2]), n(strides[2]), n(extents[3]), n(strides[3])));
 }
 
 /// The instance of a stream: to make one takes longer than most calls.

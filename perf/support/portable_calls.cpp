@@ -13,14 +13,6 @@ namespace {
 using namespace attikos;
 using namespace attikos_perf;
 
-template <class T>
-Strided<T****> tensor(void const* data, std::int64_t const* extents, std::int64_t const* strides) {
-  auto const n = [](std::int64_t x) { return static_cast<std::size_t>(x); };
-  return Strided<T****>(
-      static_cast<T*>(const_cast<void*>(data)),
-      Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]), n(strides[1]),
-                           n(extents[2]), n(strides[2]), n(extents[3]), n(strides[3])));
-}
 /// A bias by distance that a functor computes, with positions as it takes them.
 template <class Position>
 struct Distance {
