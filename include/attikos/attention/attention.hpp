@@ -125,9 +125,10 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 /// more; on a device up to 16 over 1024 and more where blocks of 64 rows that share keys are fewer
 /// than two for each multiprocessor and a kernel is compiled for them, or, where none is compiled
 /// for attention, up to 16 rows share keys. A kernel by name, packed queries and functors keep it
-/// from doing so. Otherwise it needs no memory beyond its outputs; `tiled` and `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the
-/// caller's, or the instance's pool). Which kernel a call goes to, and why not to the others, is
-/// what explain() tells; docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
+/// from doing so. Otherwise it needs no memory beyond its outputs; `tiled` and `naive` store
+/// batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the caller's, or the instance's
+/// pool). Which kernel a call goes to, and why not to the others, is what explain() tells;
+/// docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
 /// types, `flash` of bfloat16 on instructions that host_isa() chose, and `flash` of heads of up to
 /// 128 features with a result of 16 bits on a device's matrix instructions round weights to the
 /// type of q before the product with values (of float8 to float16). Range: scores and sums of the
