@@ -6,7 +6,6 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
-#include <attikos/attention/fragments/attention_fragments.hpp>
 #include <attikos/attention/fragments/rows.hpp>
 #include <attikos/core/fragments/fragments_few_rows.hpp>
 #include <attikos/core/fragments/multiply.hpp>

@@ -5,6 +5,7 @@
 
 #include <Kokkos_Core.hpp>
 #include <algorithm>
+#include <attikos/attention/fragments/factors.hpp>
 #include <attikos/core/launch.hpp>
 #include <attikos/decode/decode_fragments.hpp>
 #include <type_traits>
