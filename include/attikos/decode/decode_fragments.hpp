@@ -120,7 +120,7 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
     w.rows = w.live = at.rows;
     w.lane_in_team = lane_in_team<F>(team);
     w.lane = w.lane_in_team % lanes;
-    w.terms = has_terms<Functors>(g());
+    Base::set_terms(w);
     DecodeQueries const queries(group[0], group[at.rows - 1], at.sequence.rows, head.len_q);
     w.begin = w.last = split * plan.chunk;
     if (queries.low <= queries.highest) {
@@ -346,8 +346,7 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
       Acc largest = maxima[0];
       for (int t = 1; t < Shape::threads; ++t) largest = Kokkos::fmax(largest, maxima[t * rows]);
       auto const factor = [&](Acc x) {
-        if (x == largest) return Acc(1);
-        return quick_exp2(x - (largest == negative_infinity<Acc>() ? Acc(0) : largest));
+        return x == largest ? Acc(1) : quick_exp2((x - largest) * w.binary);
       };
       Acc total = Acc(0);
       for (int t = 0; t < Shape::threads; ++t) total += sums[t * rows] * factor(maxima[t * rows]);
@@ -367,7 +366,7 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
       ATTIKOS_UNROLL_DEVICE
       for (int r = 0; r < F::held_rows; ++r) {  // all threads write the same
         int const row = F::row_of(w.lane, r);
-        state.maximum[row] = maximum[0][r] * Kokkos::numbers::ln2_v<Acc>;
+        state.maximum[row] = maximum[0][r] * w.natural;
         state.sum[row] = sum[0][r];
       }
       team.team_barrier();

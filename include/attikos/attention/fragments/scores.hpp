@@ -99,6 +99,15 @@ struct FragmentScores {
     return reinterpret_cast<OfTeam const*>(memory)->has_nan;
   }
 
+  /// Says what makes the scores of a part.
+  KOKKOS_INLINE_FUNCTION void set_terms(Work& w) const {
+    w.terms = has_terms<Functors>(g());
+    if (w.terms || !(w.head.scale > Acc(0)))
+      w.scale = w.head.scale;
+    else
+      w.natural = w.head.scale;
+    w.binary = w.natural * Kokkos::numbers::log2e_v<Acc>;
+  }
   /// The part of a team at the tile of `head` that begins at `row0`, of `count` rows.
   template <class Team>
   KOKKOS_INLINE_FUNCTION Work work_at(Team const& team, Head const& head, std::int64_t row0,
@@ -108,12 +117,7 @@ struct FragmentScores {
     w.thread_row = team.team_rank() * Shape::rows_of_thread;
     w.lane_in_team = lane_in_team<F>(team);
     w.lane = w.lane_in_team % F::lanes;
-    w.terms = has_terms<Functors>(g());
-    if (w.terms || !(head.scale > Acc(0)))
-      w.scale = head.scale;
-    else
-      w.natural = head.scale;
-    w.binary = w.natural * Kokkos::numbers::log2e_v<Acc>;
+    set_terms(w);
     std::int64_t const length = ByKey ? head.len_kv : head.len_q;
     w.live = static_cast<int>(clamp_index(length - row0, 0, w.rows));
     if (w.live > 0) {
