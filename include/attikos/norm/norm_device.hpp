@@ -30,19 +30,20 @@ struct ScaledDeviceRow {
   }
 
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
-    auto const from = device_row_of(x, index);
-    auto const to = target(index);
-    auto const squares = [&] { return row.template sum<true>(from, [](Acc v) { return v * v; }); };
-    if constexpr (is_present<Weight>) {
-      auto weights = row.along(weight);
-      Acc const scale = factor(squares(), from.size);
+  KOKKOS_INLINE_FUNCTION auto vectors(Held const& row) const {
+    return row.along(weight);
+  }
+
+  template <class Held, class Weights>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Weights& weights) const {
+    auto const from = source(index);
+    Acc const squares = row.template sum<true>(from, [](Acc v) { return v * v; });
+    Acc const scale = factor(squares, from.size);
+    if constexpr (is_present<Weight>)
       row.store(
-          from, to, [=](Acc v, Acc w) { return v * scale * w; }, weights);
-    } else {
-      Acc const scale = factor(squares(), from.size);
-      row.store(from, to, [=](Acc v) { return v * scale; });
-    }
+          from, target(index), [=](Acc v, Acc w) { return v * scale * w; }, weights);
+    else
+      row.store(from, target(index), [=](Acc v) { return v * scale; });
   }
 };
 
@@ -60,6 +61,7 @@ struct LayerNormDeviceRow {
   using Acc = Number;
   using X = In;
   using Out = Result;
+  static constexpr bool waits_often = true;
 
   Rows<X const> x;
   TensorRef<W const, 1> weight;
@@ -74,21 +76,28 @@ struct LayerNormDeviceRow {
     return device_row_of(x, index);
   }
 
+  template <class Weights, class Biases>
+  struct Vectors {
+    Weights weights;
+    Biases biases;
+  };
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
-    auto const from = device_row_of(x, index);
-    auto const to = target(index);
+  KOKKOS_INLINE_FUNCTION auto vectors(Held const& row) const {
+    return Vectors<decltype(row.along(weight)), decltype(row.along(bias))>{row.along(weight),
+                                                                           row.along(bias)};
+  }
+
+  template <class Held, class Both>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Both& vectors) const {
+    auto const from = source(index);
     Acc const n = static_cast<Acc>(from.size);
     Acc const mean = row.template sum<true>(from, [](Acc v) { return v; }) / n;
     Acc const squares =
         row.template sum<false>(from, [=](Acc v) { return (v - mean) * (v - mean); });
     Acc const inverse = Acc(1) / Kokkos::sqrt(squares / n + eps);
-    // Both ahead of the sums would take registers that more rows in flight are worth more than.
-    auto weights = row.along(weight);
-    auto biases = row.along(bias);
     row.store(
-        from, to, [=](Acc v, Acc w, Acc b) { return (v - mean) * inverse * w + b; }, weights,
-        biases);
+        from, target(index), [=](Acc v, Acc w, Acc b) { return (v - mean) * inverse * w + b; },
+        vectors.weights, vectors.biases);
   }
 };
 

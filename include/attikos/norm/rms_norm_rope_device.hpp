@@ -29,7 +29,7 @@ struct RmsNormRopeDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const { return x(index); }
 
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Absent) const {
     auto const from = x(index);
     auto const to = out(index);
     Acc const squares = row.template sum<true>(from, [](Acc v) { return v * v; });

@@ -96,14 +96,15 @@ struct QuantizeDeviceRow {
   }
 
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Absent) const {
     auto const from = device_row_of(x, index);
     float* const factor = device_row_of(scale, index).data;
     float by = 0;
     if (pass == QuantizePass::apply) {
       by = *factor;
     } else {
-      float const largest = row.max(from, 0.0f, [](float v) { return counted_magnitude(v); });
+      float const largest = row.max(
+          from, 0.0f, [](float v) { return counted_magnitude(v); }, pass == QuantizePass::measure);
       if (pass == QuantizePass::measure) {
         // The order of maxima does not matter, and few of them raise what is there.
         if (row.first_lane() && Kokkos::atomic_load(factor) < largest)
@@ -135,7 +136,7 @@ struct DequantizeDeviceRow {
   }
 
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Absent) const {
     auto const from = device_row_of(x, index);
     float const by = *device_row_of(scale, index).data;
     row.store(from, target(index), [=](float v) { return v * by; });

@@ -42,11 +42,19 @@ struct CrossEntropyRow {
   /// where labels are smoothed.
   KOKKOS_INLINE_FUNCTION void finish(std::int64_t index, Row<X const> const& from, Acc shift,
                                      Acc sum, Acc distances) const {
+    std::int64_t const label = labeled.label(index);
+    bool const is_class = label >= 0 && label < from.size;
+    finish(index, from, label, is_class ? static_cast<Acc>(from[label]) : Acc(0), shift, sum,
+           distances);
+  }
+  /// The same, given the row's label and, if that is a class, its logit.
+  KOKKOS_INLINE_FUNCTION void finish(std::int64_t index, Row<X const> const& from,
+                                     std::int64_t label, Acc logit, Acc shift, Acc sum,
+                                     Acc distances) const {
     constexpr Acc infinity = Kokkos::Experimental::infinity_v<Acc>;
     // A row of −∞ only sums to 0.
     Acc const log_sum = sum == Acc(0) ? -infinity : Kokkos::log(sum);
     if (lse.data != nullptr) *lse(index).data = sum == Acc(0) ? -infinity : shift + log_sum;
-    std::int64_t const label = labeled.label(index);
     Acc value = Kokkos::Experimental::quiet_NaN_v<Acc>;
     if (label == labeled.ignore_index) {
       value = 0;
@@ -54,7 +62,7 @@ struct CrossEntropyRow {
       // Terms of weight 0 stay out: 0·∞ is NaN.
       Acc const on_label = Acc(1) - labeled.smoothing;
       value = log_sum;
-      if (on_label > Acc(0)) value -= on_label * (static_cast<Acc>(from[label]) - shift);
+      if (on_label > Acc(0)) value -= on_label * (logit - shift);
       if (labeled.smoothing > Acc(0))
         value -= labeled.smoothing / static_cast<Acc>(from.size) * distances;
       if (sum == Acc(0)) value = infinity;
@@ -78,15 +86,26 @@ struct CrossEntropyDeviceRow {
   /// Nothing is stored; what is read decides how rows are shifted.
   KOKKOS_INLINE_FUNCTION Row<X const> target(std::int64_t index) const { return source(index); }
 
+  /// The label, which is waited for long after it was asked for.
+  KOKKOS_INLINE_FUNCTION Label beside(std::int64_t index) const {
+    return *op.labeled.labels(index).data;
+  }
+
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Label of_row) const {
+    auto const label = static_cast<std::int64_t>(of_row);
     auto const from = device_row_of(op.logits, index);
-    auto const exponentials = row.exponentials(from, [](Acc v) { return v; });
+    Acc logit = 0;
+    if (row.first_lane() && label >= 0 && label < from.size) logit = static_cast<Acc>(from[label]);
+    bool const smooth = op.labeled.smoothing > Acc(0);
+    auto const exponentials = row.exponentials(
+        from, [](Acc v) { return v; }, !smooth);
     Acc const shift = exponentials.shift, sum = exponentials.sum;
     Acc distances = 0;
-    if (op.labeled.smoothing > Acc(0))
-      distances = row.template sum<false>(from, [=](Acc v) { return v - shift; });
-    if (row.first_lane()) op.finish(index, from, shift, sum, distances);
+    if (smooth)
+      distances = row.template sum<false>(
+          from, [=](Acc v) { return v - shift; }, true);
+    if (row.first_lane()) op.finish(index, from, label, logit, shift, sum, distances);
   }
 };
 

@@ -25,16 +25,24 @@ struct CrossEntropyBackwardRow {
     std::int64_t label;
     bool counts;
   };
-  KOKKOS_INLINE_FUNCTION Target target(std::int64_t index) const {
-    std::int64_t const label = labeled.label(index);
-    Acc const of_row = *lse(index).data;
-    Target t{static_cast<Acc>(*dloss(index).data),
-             of_row,
+  struct Numbers {
+    Label label;
+    Acc lse;
+    Dloss dloss;
+  };
+  KOKKOS_INLINE_FUNCTION Numbers numbers(std::int64_t index) const {
+    return {*labeled.labels(index).data, *lse(index).data, *dloss(index).data};
+  }
+  KOKKOS_INLINE_FUNCTION Target target(std::int64_t index) const { return target(numbers(index)); }
+  KOKKOS_INLINE_FUNCTION Target target(Numbers const& of_row) const {
+    auto const label = static_cast<std::int64_t>(of_row.label);
+    Target t{static_cast<Acc>(of_row.dloss),
+             of_row.lse,
              labeled.smoothing / static_cast<Acc>(logits.size),
              Acc(1) - labeled.smoothing,
              label,
              true};
-    if (label == labeled.ignore_index || of_row == -Kokkos::Experimental::infinity_v<Acc>) {
+    if (label == labeled.ignore_index || of_row.lse == -Kokkos::Experimental::infinity_v<Acc>) {
       t.counts = false;
     } else if (label < 0 || label >= logits.size) {
       t.factor = Kokkos::Experimental::quiet_NaN_v<Acc>;
@@ -84,10 +92,13 @@ struct CrossEntropyBackwardDeviceRow {
     return device_row_of(op.dlogits, index);
   }
 
-  template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION auto beside(std::int64_t index) const { return op.numbers(index); }
+
+  template <class Held, class Numbers>
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index,
+                                         Numbers const& of_row) const {
     auto const from = device_row_of(op.logits, index);
-    auto const t = op.target(index);
+    auto const t = op.target(of_row);
     row.store_indexed(from, target(index), [=](std::int64_t j, Acc x) {
       Acc const d = Kokkos::exp(x - t.lse) - t.everywhere - (j == t.label ? t.on_label : Acc(0));
       return t.counts ? t.factor * d : Acc(0);

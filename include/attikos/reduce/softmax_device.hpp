@@ -32,7 +32,7 @@ struct SoftmaxDeviceRow {
   }
 
   template <class Held>
-  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index) const {
+  KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Absent) const {
     auto const from = device_row_of(x, index);
     auto const to = target(index);
     Acc const s = scale;

@@ -88,7 +88,7 @@ KOKKOS_INLINE_FUNCTION std::uint32_t pair_of(float first, float second) {
 template <class Acc>
 KOKKOS_INLINE_FUNCTION Acc quick_exp(Acc x) {
 #if defined(__CUDA_ARCH__)
-  if constexpr (std::is_same_v<Acc, float>) return __expf(x);
+  if constexpr (std::is_same_v<Acc, float>) return cuda::power_of_2(x * 1.4426950408889634f);
 #endif
   return Kokkos::exp(x);
 }

@@ -11,9 +11,10 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
-/// One lane's part of two rows, x and g, and of `Partials` vectors of sums over rows.
+/// One lane's part of two rows, x and g, and of `Partials` vectors of sums over rows. `Walks`: rows
+/// fit, and the next two are under way while these are worked on.
 template <class X, class G, class Acc, class Team, int Items, int Width, bool Fits, bool Shifts,
-          int Partials>
+          bool Walks, int Partials>
 class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   using Lanes = RowLanes<Acc, Team, Items, Width, Fits, Shifts>;
   using Lanes::position, Lanes::size_, Lanes::slots_;
@@ -23,23 +24,38 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
  public:
   using Lanes::chunks, Lanes::whole;
 
-  /// A vector along the row. With many elements to a lane its registers go to the sums over rows.
+  /// A vector along the row. It is held where rows, those under way too, and sums leave registers.
   template <class W>
   KOKKOS_INLINE_FUNCTION auto along(TensorRef<W const, 1> const& vector) const {
-    return Lanes::along(vector, Items <= 2 * few_items);
+    constexpr int bytes = 2 * static_cast<int>(sizeof(X) + sizeof(G)) + static_cast<int>(sizeof(W));
+    constexpr int words = Items * bytes / 4 + Items * Partials;
+    constexpr bool few = Items <= 2 * few_items;
+    return Lanes::along(vector, Walks ? words <= (few ? 72 : 112) : few);
   }
 
   /// Numbers in a team's scratch: two reductions take turns with them.
   static constexpr int slots = 2 * 32 * most_sums;
 
   /// `partial`: where this lane's team leaves its sums, `Partials` vectors one behind the other.
-  KOKKOS_INLINE_FUNCTION HeldPair(Team const& team, RowShape const& shape, int ahead, Acc* partial)
-      : Lanes(team, shape, slots, ahead), partial_(partial) {}
+  KOKKOS_INLINE_FUNCTION HeldPair(Team const& team, RowShape const& shape, RowStart const& start,
+                                  Acc* partial)
+      : Lanes(team, shape, slots, start), partial_(partial) {}
 
-  /// Sets the rows. Elements past their ends count as 0. `last`: of their tensors.
-  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& x, Row<G const> const& g, bool last) {
-    this->ends_ = last;
+  /// Sets the rows. Elements past their ends count as 0. `ends`: memory may end with them.
+  KOKKOS_INLINE_FUNCTION void load(Row<X const> const& x, Row<G const> const& g, bool ends) {
+    this->start_.ends = ends;
     if (whole()) load_tiles(x, g, 0);
+  }
+
+  /// Asks for the rows that follow, and makes them those that are held.
+  KOKKOS_INLINE_FUNCTION void ask(Row<X const> const& x, Row<G const> const& g, bool ends) {
+    RowStart const start{this->start_.ahead, ends};
+    next_.x = Lanes::fetch(x, start, 0);
+    next_.g = Lanes::fetch(g, start, 0);
+  }
+  KOKKOS_INLINE_FUNCTION void take(Row<X const> const& x, Row<G const> const& g, bool ends) {
+    this->start_.ends = ends;
+    unpack(next_, x, g, 0);
   }
 
   /// Sums over the row: f(x, g, w…, sums) adds what an element gives to `N` numbers. All lanes
@@ -91,16 +107,31 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
       for (int c = 0; c < chunks; ++c) {
         if (!this->holds(0, c)) continue;
         std::int32_t const j = position(0, c);
-        for (int p = 0; p < Partials; ++p)
-          for (int i = 0; i < Width; ++i)
-            if (this->counts(0, c * Width + i))
-              partial_[p * std::int64_t{size_} + j + i] = sums_[p][c][i];
+        for (int p = 0; p < Partials; ++p) {
+          Acc* const to = partial_ + (p * std::int64_t{size_} + j);
+          for (int i = 0; i < Width; i += pair) {
+            if constexpr (Shifts) {
+              if (this->counts(0, c * Width + i)) to[i] = sums_[p][c][i];
+            } else {
+              Acc sum[pair];
+              for (int l = 0; l < pair; ++l) sum[l] = sums_[p][c][i + l];
+              store_neighbors(to + i, sum);
+            }
+          }
+        }
       }
     }
   }
 
  private:
   static constexpr int one_or_more = Partials > 0 ? Partials : 1;
+  /// Sums that move at once: a workspace is aligned to 8 bytes.
+  static constexpr int pair = Width > 1 && !Shifts ? 8 / static_cast<int>(sizeof(Acc)) : 1;
+
+  struct Fetched {
+    typename Lanes::template Fetched<X> x;
+    typename Lanes::template Fetched<G> g;
+  };
 
   template <class F>
   KOKKOS_INLINE_FUNCTION void for_each_tile(Row<X const> const& x, Row<G const> const& g,
@@ -109,12 +140,15 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   }
   KOKKOS_INLINE_FUNCTION void load_tiles(Row<X const> const& x, Row<G const> const& g,
                                          std::int32_t first) {
-    auto of_x = Lanes::fetch(x, first);
-    auto of_g = Lanes::fetch(g, first);
+    Fetched const tiles{Lanes::fetch(x, this->start_, first), Lanes::fetch(g, this->start_, first)};
+    unpack(tiles, x, g, first);
+  }
+  KOKKOS_INLINE_FUNCTION void unpack(Fetched tiles, Row<X const> const& x, Row<G const> const& g,
+                                     std::int32_t first) {
     ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < chunks; ++c) x_[c] = Lanes::raw(of_x, x, first, c);
+    for (int c = 0; c < chunks; ++c) x_[c] = Lanes::raw(tiles.x, x, first, c);
     ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < chunks; ++c) g_[c] = Lanes::raw(of_g, g, first, c);
+    for (int c = 0; c < chunks; ++c) g_[c] = Lanes::raw(tiles.g, g, first, c);
   }
   KOKKOS_INLINE_FUNCTION Acc x(int c, int i) const { return x_[c].template value<Acc>(i); }
   KOKKOS_INLINE_FUNCTION Acc g(int c, int i) const { return g_[c].template value<Acc>(i); }
@@ -147,8 +181,6 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
           for (int i = 0; i < Width; ++i)
             if (this->is_inside(j + i)) sums[i] = is_first_ ? add[p][i] : sums[i] + add[p][i];
         } else {
-          // A workspace is aligned to 8 bytes.
-          constexpr int pair = Width > 1 ? 8 / static_cast<int>(sizeof(Acc)) : 1;
           for (int i = 0; i < Width; i += pair) {
             Acc sum[pair] = {};
             if (!is_first_) load_neighbors(sums + i, sum);
@@ -166,6 +198,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   // As they came from memory: small elements take half the registers of numbers.
   Loaded<X, Width> x_[chunks];
   Loaded<G, Width> g_[chunks];
+  Fetched next_;
   Acc sums_[one_or_more][chunks][Width] = {};
 };
 
@@ -174,16 +207,21 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
 /// where they go, `source(row)` and `gradient(row)`, which are held, `target(row)`, which is
 /// stored, and `device_row(held, row, vectors)`, where `vectors` is what `vectors(held)` gives, if
 /// it has that.
-template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts, int MostWarps>
+template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts, bool Walks,
+          int MostWarps>
 struct DeviceGradientKernel {
   static constexpr int most_warps = MostWarps;
-  // These leave 64 registers to a lane, 80 or 128 where sums, packs or many elements are held.
+  // These leave 64 registers to a lane, 80, 128 or 168 where sums, packs or many elements are held.
   static constexpr bool holds_more = Op::partials > 0 || Shifts || Items > 2 * few_items;
-  static constexpr int teams_at_once = !holds_more ? 32 / most_warps : most_warps == 8 ? 3 : 1;
+  static constexpr int teams_at_once = !holds_more       ? 32 / most_warps
+                                       : most_warps == 4 ? 3
+                                       : most_warps == 8 ? (Walks ? 2 : 3)
+                                                         : 1;
+  static constexpr int lanes_at_once = most_warps * 32 * teams_at_once;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
   using Held = HeldPair<typename Op::X, typename Op::Dout, typename Op::Acc, Team, Items, Width,
-                        Fits, Shifts, Op::partials>;
+                        Fits, Shifts, Walks, Op::partials>;
 
   Op op;
   RowShape shape;
@@ -195,10 +233,17 @@ struct DeviceGradientKernel {
       chunk = chunk * team.team_size() + team.team_rank();
       if (chunk >= chunks) return;
     }
-    Held held(team, shape, Shifts ? ahead_of_row<Width>(op, chunk) : 0, op.partial(chunk));
+    Held held(team, shape, row_start<Width, Shifts>(op, chunk, shape.rows), op.partial(chunk));
     auto vectors = vectors_of(held);
+    if constexpr (Walks) held.ask(op.source(chunk), op.gradient(chunk), chunk + 1 == shape.rows);
     for (std::int64_t row = chunk; row < shape.rows; row += chunks) {
-      held.load(op.source(row), op.gradient(row), row + 1 == shape.rows);
+      if constexpr (Walks) {
+        held.take(op.source(row), op.gradient(row), row + 1 == shape.rows);
+        std::int64_t const next = row + chunks;
+        if (next < shape.rows) held.ask(op.source(next), op.gradient(next), next + 1 == shape.rows);
+      } else {
+        held.load(op.source(row), op.gradient(row), row + 1 == shape.rows);
+      }
       op.device_row(held, row, vectors);
     }
     held.finish();
@@ -213,20 +258,36 @@ struct DeviceGradientKernel {
   }
 };
 
-template <int Items, int Width, bool Fits, bool Shifts = false, int MostWarps = 16, class Exec,
+/// The number n of chunks, at most `chunks`, of which each takes every n-th row. Rows at that
+/// distance start alike behind a boundary of packs: n is a multiple of the elements of a pack.
+inline std::int64_t alternating(std::int64_t chunks) {
+  constexpr std::int64_t most = 8;
+  return chunks >= most ? chunks / most * most : chunks;
+}
+
+/// Returns the number of chunks, at most `chunks` and a multiple of 8 where it is more. Teams that
+/// walk are no more than the device runs at once.
+template <int Items, int Width, bool Fits, bool Shifts, bool Walks, int MostWarps, class Exec,
           class Op>
-void launch_device_gradient_of(Exec const& exec, char const* operation, Op const& op,
-                               std::int64_t rows, std::int64_t chunks, std::int64_t size) {
-  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits, Shifts, MostWarps>;
+std::int64_t launch_device_gradient_of(Exec const& exec, char const* operation, Op const& op,
+                                       std::int64_t rows, std::int64_t chunks, std::int64_t size) {
+  using Kernel = DeviceGradientKernel<Exec, Op, Items, Width, Fits, Shifts, Walks, MostWarps>;
   RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps, Shifts ? Width - 1 : 0);
-  int const chunks_per_team = shape.warps > 1 ? 1 : 256 / shape.lanes;
+  int const chunks_per_team =
+      shape.warps > 1 ? 1 : std::min(256, 32 * Kernel::most_warps) / shape.lanes;
+  int const threads = shape.warps > 1 ? shape.warps : chunks_per_team;
+  if constexpr (Walks)
+    chunks = std::min(chunks, chunks_per_team * resident_teams(exec, Kernel::lanes_at_once,
+                                                               threads * shape.lanes));
+  if (chunks < rows) chunks = alternating(chunks);
   typename Kernel::Policy policy(
-      exec, checked_league(operation, (chunks + chunks_per_team - 1) / chunks_per_team),
-      shape.warps > 1 ? shape.warps : chunks_per_team, shape.lanes);
+      exec, checked_league(operation, (chunks + chunks_per_team - 1) / chunks_per_team), threads,
+      shape.lanes);
   if (shape.warps > 1)
     policy.set_scratch_size(
         0, Kokkos::PerTeam(static_cast<int>(Kernel::Held::slots * sizeof(typename Op::Acc))));
   launch(operation, "portable", policy, Kernel{op, shape, chunks});
+  return chunks;
 }
 
 /// Elements that move together in a gradient that reads X and Dout and writes Out.
@@ -247,59 +308,53 @@ Access gradient_access(Rows<X> const& x, Rows<G> const& dout, Rows<Out> const& d
   return access == Access::shifted && !alike ? Access::single : access;
 }
 
-/// The number n of chunks, at most that of `chunks`, of which each takes every n-th row. Rows at
-/// one distance then start alike behind a boundary of packs: n is a multiple of the elements of a
-/// pack, unless each chunk has one row.
-inline std::int64_t alternating_chunks(RowChunks const& chunks) {
-  constexpr std::int64_t most = 8;
-  std::int64_t const n = chunks.count();
-  return n < chunks.rows && n >= most ? n / most * most : n;
-}
-
 /// Launches `op` over chunks of rows of `size` elements; returns their number.
 template <class Exec, class Op>
 std::int64_t launch_device_gradient(Exec const& exec, char const* operation, Op const& op,
                                     RowChunks const& row_chunks, std::int64_t size, Access access) {
-  std::int64_t const rows = row_chunks.rows, chunks = alternating_chunks(row_chunks);
+  std::int64_t const rows = row_chunks.rows, chunks = row_chunks.count();
   if (rows == 0 || size == 0) return chunks;
   check_row_counts(operation, rows, size);
   constexpr int width = gradient_neighbors<Op>;
   constexpr bool is_double = std::is_same_v<typename Op::Acc, double>;
   constexpr int items = is_double ? few_items : 2 * few_items;
-  // Registers of twice as many elements: a lane of 512 has 128.
-  constexpr int words =
-      2 * items *
-      (static_cast<int>(sizeof(typename Op::X) + sizeof(typename Op::Dout)) / 4 + Op::partials);
-  if (access == Access::aligned && size <= items * 256) {
-    launch_device_gradient_of<items, width, true, false, 8>(exec, operation, op, rows, chunks,
-                                                            size);
-    return chunks;
+  // Registers of two rows and of the sums over rows in words, with `items` to a lane: one of 512
+  // has 128, one of three teams of 128 has 168.
+  constexpr int of_rows =
+      items * static_cast<int>(sizeof(typename Op::X) + sizeof(typename Op::Dout)) / 4;
+  constexpr int of_sums = items * Op::partials;
+  constexpr bool walks = !is_double && Op::partials > 0 && 2 * of_rows + of_sums <= 80;
+  constexpr bool by_128 = walks && 2 * (2 * of_rows + of_sums) <= 128;
+  constexpr int short_items = by_128 ? 2 * items : items, short_warps = by_128 ? 4 : 8;
+  auto const launch_of =
+      [&]<int Items, int Width, bool Fits, bool Shifts, bool Walks, int MostWarps>() {
+        return launch_device_gradient_of<Items, Width, Fits, Shifts, Walks, MostWarps>(
+            exec, operation, op, rows, chunks, size);
+      };
+  if (access == Access::aligned) {
+    // A few rows, each a chunk, wait for a lane's program, which is the shorter the less it holds.
+    if constexpr (!is_double && Op::partials > 0)
+      if (rows <= concurrency_of(exec) / 1024 && chunks == rows && size <= few_items * 512)
+        return launch_of.template operator()<few_items, width, true, false, false, 16>();
+    if (size <= items * 256)
+      return launch_of.template operator()<short_items, width, true, false, walks, short_warps>();
   }
   auto const launch_by = [&](auto shifts) {
     constexpr bool shift = decltype(shifts)::value;
+    constexpr bool walk = walks && (!shift || Op::partials > 1);
     std::int64_t const places = size + (shift ? width : 0);
     if (places <= items * 512)
-      return launch_device_gradient_of<items, width, true, shift>(exec, operation, op, rows, chunks,
-                                                                  size);
-    if constexpr (!is_double && words <= 96)
+      return launch_of.template operator()<items, width, true, shift, walk, 16>();
+    if constexpr (!is_double && 2 * (of_rows + of_sums) <= 96)
       if (places <= 2 * items * 512)
-        return launch_device_gradient_of<2 * items, width, true, shift>(exec, operation, op, rows,
-                                                                        chunks, size);
-    launch_device_gradient_of<items, width, false, shift>(exec, operation, op, rows, chunks, size);
+        return launch_of.template operator()<2 * items, width, true, shift, false, 16>();
+    return launch_of.template operator()<items, width, false, shift, false, 16>();
   };
-  if (access == Access::aligned) {
-    launch_by(std::false_type{});
-    return chunks;
-  }
+  if (access == Access::aligned) return launch_by(std::false_type{});
   // Single elements of 64 bits fill a warp's accesses.
-  if constexpr (!is_double) {
-    if (access == Access::shifted) {
-      launch_by(std::true_type{});
-      return chunks;
-    }
-  }
-  launch_device_gradient_of<few_items, 1, false>(exec, operation, op, rows, chunks, size);
-  return chunks;
+  if constexpr (!is_double)
+    if (access == Access::shifted) return launch_by(std::true_type{});
+  return launch_of.template operator()<few_items, 1, false, false, false, 16>();
 }
 
 /// Each row by itself.

@@ -19,6 +19,12 @@ struct RowShape {
   int warps;  ///< threads of a team that share a row; with 1, each has a row of its own
 };
 
+/// How a row lies in memory.
+struct RowStart {
+  int ahead;  ///< elements between the first chunk's start and the row's
+  bool ends;  ///< memory may end with the row
+};
+
 /// Lanes for all chunks of a row of `size` elements, if each takes up to `items`, and up to `ahead`
 /// places in front of the row.
 inline RowShape row_shape(std::int64_t rows, std::int64_t size, int items, int most_warps,
@@ -92,16 +98,16 @@ class RowLanes {
   static_assert(Items % Width == 0);
 
   /// `slots`: numbers of a team's scratch, of which reduce() uses 32 at a time.
-  /// `ahead`: elements between the first chunk's start and the row's.
-  KOKKOS_INLINE_FUNCTION RowLanes(Team const& team, RowShape const& shape, int slots, int ahead)
+  KOKKOS_INLINE_FUNCTION RowLanes(Team const& team, RowShape const& shape, int slots,
+                                  RowStart const& start)
       : team_(team),
         warps_(shape.warps),
         lanes_(shape.lanes),
         size_(static_cast<std::int32_t>(shape.size)),
-        ahead_(Shifts ? ahead : 0) {
+        start_(start) {
     lane_ = lane_of(team, lanes_) + (warps_ > 1 ? team.team_rank() * lanes_ : 0);
     span_ = warps_ * lanes_;
-    if constexpr (!Fits) whole_ = span_ * Items >= size_ + ahead_;
+    if constexpr (!Fits) whole_ = span_ * Items >= size_ + start_.ahead;
     slots_ = warps_ > 1 ? static_cast<Acc*>(team.team_scratch(0).get_shmem(
                               static_cast<std::size_t>(slots) * sizeof(Acc)))
                         : nullptr;
@@ -125,7 +131,6 @@ class RowLanes {
   struct Vector {
     TensorRef<W const, 1> all;
     std::int32_t size;
-    int past;  ///< elements of a chunk's start behind a boundary of the vector
     bool held;
     Loaded<W, Width> elements[chunks];
 
@@ -140,6 +145,7 @@ class RowLanes {
       if constexpr (Shifts) {
         // Of what is held, once for many rows, the questions take fewer registers.
         bool const inner = !held && is_inner(j, size);
+        int const past = elements_past_boundary<W, Width>(all.data + j);
         Straddling<W, Width> packs = {};
         if (inner || j < size) {
           packs.load(all.data, j, size, past, inner, true);
@@ -157,7 +163,6 @@ class RowLanes {
     Vector<W> result;
     result.all = vector;
     result.size = size_;
-    result.past = past_boundary(vector.data);
     result.held = held && whole();
     if (result.held) ATTIKOS_UNROLL_DEVICE
     for (int c = 0; c < chunks; ++c)
@@ -166,9 +171,13 @@ class RowLanes {
   }
 
  protected:
-  /// Where chunk c of the tile that starts at `first` starts, and whether the row goes that far.
+  /// Where chunk c of the tile that starts at `first` starts, counted from the row's first chunk
+  /// and from its first element, and whether the row goes that far.
+  KOKKOS_INLINE_FUNCTION std::int32_t place(std::int32_t first, int c) const {
+    return first + (c * span_ + lane_) * Width;
+  }
   KOKKOS_INLINE_FUNCTION std::int32_t position(std::int32_t first, int c) const {
-    return first + (c * span_ + lane_) * Width - ahead_;
+    return place(first, c) - (Shifts ? start_.ahead : 0);
   }
   KOKKOS_INLINE_FUNCTION bool holds(std::int32_t first, int c) const {
     return position(first, c) < size_;
@@ -203,15 +212,16 @@ class RowLanes {
         if (!whole_) load(first);
         f(first);
         first += span_ * Items;
-      } while (first < size_ + ahead_);
+      } while (first < size_ + start_.ahead);
     }
   }
 
-  /// How far behind a boundary of packs of `p` chunks start.
+  /// How far behind a boundary of packs of `p` chunks start, the first of them `ahead` elements in
+  /// front of it.
   template <class T>
-  KOKKOS_INLINE_FUNCTION int past_boundary(T const* p) const {
+  static KOKKOS_INLINE_FUNCTION int past_boundary(T const* p, int ahead) {
     if constexpr (Shifts)
-      return (elements_past_boundary<T, Width>(p) - ahead_) & (pack_size<T, Width> - 1);
+      return (elements_past_boundary<T, Width>(p) - ahead) & (pack_size<T, Width> - 1);
     return 0;
   }
   /// A tile of a row as it comes from memory, 0 outside the row. All is under way before the first
@@ -222,16 +232,18 @@ class RowLanes {
     Part parts[chunks] = {};
   };
   template <class T>
-  KOKKOS_INLINE_FUNCTION Fetched<T> fetch(Row<T const> const& from, std::int32_t first) const {
+  KOKKOS_INLINE_FUNCTION Fetched<T> fetch(Row<T const> const& from, RowStart const& start,
+                                          std::int32_t first) const {
     Fetched<T> tile;
-    [[maybe_unused]] int const past = past_boundary(from.data);
+    [[maybe_unused]] int const past = past_boundary(from.data, start.ahead);
     ATTIKOS_UNROLL_DEVICE
     for (int c = 0; c < chunks; ++c) {
-      if (!holds(first, c)) continue;
+      std::int32_t const j = place(first, c) - (Shifts ? start.ahead : 0);
+      if (j >= size_) continue;
       if constexpr (Shifts)
-        tile.parts[c].load(from.data, position(first, c), size_, past, false, ends_);
+        tile.parts[c].load(from.data, j, size_, past, false, start.ends);
       else
-        tile.parts[c].load(at(from, position(first, c)));
+        tile.parts[c].load(at(from, j));
     }
     return tile;
   }
@@ -240,9 +252,9 @@ class RowLanes {
                                               std::int32_t first, int c) const {
     if constexpr (Shifts) {
       // The rest of a chunk is what its neighbor has loaded: near, and not worth registers before.
-      int const past = past_boundary(from.data);
+      int const past = past_boundary(from.data, start_.ahead);
       std::int32_t const j = position(first, c);
-      tile.parts[c].load_last(from.data, j, size_, past, false, ends_);
+      tile.parts[c].load_last(from.data, j, size_, past, false, start_.ends);
       return tile.parts[c].shifted(j, size_, past, false);
     } else {
       return tile.parts[c];
@@ -250,9 +262,8 @@ class RowLanes {
   }
   /// The same as numbers.
   template <class T>
-  KOKKOS_INLINE_FUNCTION void load_tile(Row<T const> const& from, std::int32_t first,
-                                        Acc (&values)[chunks][Width]) const {
-    auto tile = fetch(from, first);
+  KOKKOS_INLINE_FUNCTION void unpack(Fetched<T> tile, Row<T const> const& from, std::int32_t first,
+                                     Acc (&values)[chunks][Width]) const {
     ATTIKOS_UNROLL_DEVICE
     for (int c = 0; c < chunks; ++c) {
       auto const chunk = raw(tile, from, first, c);
@@ -297,8 +308,7 @@ class RowLanes {
   Team const& team_;
   int lane_, span_, warps_, lanes_;
   std::int32_t size_;
-  int ahead_;
-  bool ends_ = false;  ///< memory may end with the row
+  RowStart start_;
   bool whole_ = true;
   Acc* slots_;
 };
