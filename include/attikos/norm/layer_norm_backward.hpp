@@ -101,8 +101,9 @@ std::size_t layer_norm_backward_workspace_size(X const& x, W const&, Dout const&
 ///
 /// Mean and variance are computed again from x, in two passes. Types: any floating-point element
 /// for each argument; summed in float, in double if x or dout is double. Rows are added in chunks
-/// and a tree that depend on the shape alone: the same bits on every run, and for any number of
-/// host threads. Throws ShapeError, StrideError, Error, ResourceError before launching.
+/// and a tree that depend on the shape, on a device also on how many multiprocessors it has: the
+/// same bits on every run, and for any number of host threads. Throws ShapeError, StrideError,
+/// Error, ResourceError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
           TensorLike Dw, TensorLike Db, detail::LayerNormBackwardExtra... Extras>
 void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const& dout,
@@ -149,9 +150,8 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
         detail::gradient_access<Op>(rows, from_dout, to_dx, rw));
   }
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
-  detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight));
-  Acc const* const bias_sums = sums == nullptr ? nullptr : sums + rows.size;  // null without rows
-  detail::finish_sums(exec, name, bias_sums, count, width, detail::to_ref(dbias));
+  detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight),
+                      detail::to_ref(dbias));
 }
 
 /// The same on an instance of the default execution space.

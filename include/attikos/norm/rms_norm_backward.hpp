@@ -235,7 +235,8 @@ std::size_t rms_norm_backward_workspace_size(X const& x, W const&, Dout const&) 
 ///
 /// The factors of the rows are computed again from x. Types: any floating-point element for each
 /// argument; summed in float, in double if x or dout is double. Rows are added in chunks and a tree
-/// that depend on the shape alone: the same bits on every run, and for any number of host threads.
+/// that depend on the shape, on a device also on how many multiprocessors it has: the same bits on
+/// every run, and for any number of host threads.
 /// Throws ShapeError, StrideError, Error, ResourceError before launching.
 template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Dout, TensorLike Dx,
           TensorLike Dw, detail::NormBackwardExtra... Extras>
