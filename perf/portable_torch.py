@@ -14,8 +14,10 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
   gradients  the same
   functors   a bias by distance in a score functor, of 64-bit and of 32-bit positions, beside the call without
   random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
-  rows       norms, softmax and their gradients: given shapes and as many of a seed, of any length up to 16384 and, for
-             gradients, half of them above 8192, some with padded rows or an odd base; beside PyTorch and a copy of 1 GiB
+  rows       norms, softmax, quantize (float8, a factor of each row), cross entropy and gradients: given shapes and, but
+             for quantize and cross entropy, as many of a seed, of any length up to 16384 and, for gradients, half of
+             them above 8192, some with padded rows or an odd base; in a graph over tensors that rotate past L2, beside
+             PyTorch and a copy of 1 GiB
   decode     one query, given shapes and as many of a seed, in pages, too: the rate at which the cache is read over that
              of a copy of 1 GiB; beside the fastest of PyTorch's back ends. Calls back to back in a graph, over caches
              that rotate past L2
@@ -29,11 +31,12 @@ import statistics
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import TYPES, context, copy_call, times
-from decode_torch import in_graph
+from companion_torch import TYPES, context, copy_call, in_graph, in_turn, times
+from decode_torch import in_graph as graph_of
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BATCH, HEADS = 2, 16
+L2 = 100_000_000
 BACK_ENDS = {
     torch.bfloat16: ("flash", SDPBackend.FLASH_ATTENTION),
     torch.float16: ("flash", SDPBackend.FLASH_ATTENTION),
@@ -101,9 +104,9 @@ class Portable:
         run.operands = *tensors, lengths, table
         return run
 
-    def rows(self, family, x, dout, out, vectors):
-        """A function of rows; `vectors`: weight, bias, dweight and dbias."""
-        tensors = x, dout, out, *vectors
+    def rows(self, family, x, dout, out, vectors, values):
+        """A function of rows; `vectors`: weight, bias, dweight and dbias, `values`: labels, losses and their lse."""
+        tensors = x, dout, out, *vectors, *values
         pointers = (ctypes.c_void_p * len(tensors))(*(t.data_ptr() for t in tensors))
         strides = (ctypes.c_int64 * 3)(*(t.stride(0) for t in tensors[:3]))
         rows, columns = (ctypes.c_int64(n) for n in x.shape)
@@ -192,45 +195,78 @@ def attention_case(
         return {**result(family, dtype, operations, mine, theirs, name, **what), "error": difference}
 
 
-def rows_case(ours, family, dtype, rows, columns, pad=0, base=0):
-    """`pad`: what rows are longer than they need be; `base`: elements in front of the first."""
+class RowOperands:
+    """Tensors of a function. `pad`: what rows are longer than they need be; `base`: elements in front of the first."""
 
-    def matrix():
-        whole = normal((base + rows * (columns + pad),), dtype)
-        return whole[base:].view(rows, columns + pad)[:, :columns]
+    def __init__(self, family, dtype, rows, columns, pad, base):
+        def matrix():
+            whole = normal((base + rows * (columns + pad),), dtype)
+            return whole[base:].view(rows, columns + pad)[:, :columns]
 
-    x, dout, out = matrix(), matrix(), matrix()
-    weight, bias, dweight, dbias = vectors = [normal((columns,), dtype) for _ in range(4)]
-    if family == "softmax_backward":
-        x.copy_(torch.softmax(x, -1))
-    mine = ours.rows(family, x, dout, out, vectors)
-    shape = (columns,)
-    rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
-    mean = x.float().mean(-1, keepdim=True)
-    inverse = torch.rsqrt(x.float().var(-1, keepdim=True, correction=0) + 1e-5)
-    aten = torch.ops.aten
-    theirs = {
-        "rms_norm": lambda: functional.rms_norm(x, shape, weight, 1e-6),
-        "layer_norm": lambda: functional.layer_norm(x, shape, weight, bias),
-        "softmax": lambda: torch.softmax(x, -1),
-        "rms_norm_backward": lambda: aten._fused_rms_norm_backward(dout, x, shape, rstd, weight, [True, True]),
-        "layer_norm_backward": lambda: aten.native_layer_norm_backward(
-            dout, x, shape, mean, inverse, weight, bias, [True, True, True]
-        ),
-        "softmax_backward": lambda: aten._softmax_backward_data(dout, x, -1, dtype),
-    }[family]  # fmt: skip
-    mine()
-    wanted = theirs()
+        self.x, self.dout, self.out = (matrix() for _ in range(3))
+        if family == "softmax_backward":
+            self.x.copy_(torch.softmax(self.x, -1))
+        if family == "quantize":
+            self.out = torch.empty((rows, columns), device="cuda", dtype=torch.float8_e4m3fn)
+        self.vectors = [normal((columns,), dtype) for _ in range(4)]
+        self.labels = torch.randint(columns, (rows,), device="cuda")
+        self.loss, self.lse = torch.rand(rows, device="cuda"), self.x.float().logsumexp(-1)
+
+    def ours(self, portable, family):
+        return portable.rows(family, self.x, self.dout, self.out, self.vectors, (self.labels, self.loss, self.lse))
+
+    def theirs(self, family):
+        x, dout, (weight, bias, _, _), labels = self.x, self.dout, self.vectors, self.labels
+        shape, aten = weight.shape, torch.ops.aten
+        if family == "rms_norm_backward":
+            rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+            return lambda: aten._fused_rms_norm_backward(dout, x, shape, rstd, weight, [True, True])
+        if family == "layer_norm_backward":
+            mean = x.float().mean(-1, keepdim=True)
+            inverse = torch.rsqrt(x.float().var(-1, keepdim=True, correction=0) + 1e-5)
+            masks = [True, True, True]
+            return lambda: aten.native_layer_norm_backward(dout, x, shape, mean, inverse, weight, bias, masks)
+        return {
+            "rms_norm": lambda: functional.rms_norm(x, shape, weight, 1e-6),
+            "layer_norm": lambda: functional.layer_norm(x, shape, weight, bias),
+            "softmax": lambda: torch.softmax(x, -1),
+            "quantize": lambda: (x.float() / (x.abs().amax(-1, keepdim=True).float() / 448)).to(self.out.dtype),
+            "cross_entropy": lambda: functional.cross_entropy(x, labels, reduction="none"),
+            "cross_entropy_backward": lambda: self.gradient_of_logits(),
+            "softmax_backward": lambda: aten._softmax_backward_data(dout, x, -1, x.dtype),
+        }[family]
+
+    def gradient_of_logits(self):
+        p = (self.x.float() - self.lse[:, None]).exp() * self.loss[:, None]
+        return p.scatter_add_(1, self.labels[:, None], -self.loss[:, None]).to(self.x.dtype)
+
+    def results(self, family):
+        return (self.loss,) if family == "cross_entropy" else (self.out, *self.vectors[2:])
+
+
+def rows_case(portable, family, dtype, rows, columns, pad=0, base=0):
+    elements = rows * columns
+    moved = elements * {
+        "quantize": dtype.itemsize + 1, "cross_entropy": dtype.itemsize, "cross_entropy_backward": 2 * dtype.itemsize
+    }.get(family, (3 if "backward" in family else 2) * dtype.itemsize)  # fmt: skip
+    sets = max(1, min(64, 2 * L2 // moved + 1))
+    operands = [RowOperands(family, dtype, rows, columns, pad, base) for _ in range(sets)]
+    count = max(sets, min(64, 4 * L2 // moved + 1))
+    first = operands[0]
+    first.ours(portable, family)()
+    wanted = first.theirs(family)()
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)
-    difference = max(error(a, b) for a, b in zip((out, dweight, dbias), wanted))
+    difference = max(error(a, b) for a, b in zip(first.results(family), wanted))
+    calls = [[o.ours(portable, family) for o in operands], [o.theirs(family) for o in operands]]
+    graphs = [in_graph(in_turn(of_one), count, 1) for of_one in calls]
     copy, copied = copy_call()
-    seconds, of_peer, of_copy = times([mine, theirs, copy], rounds=3, budget_ms=1.0)
-    moved = (3 if "backward" in family else 2) * x.numel() * x.element_size()
+    seconds, of_peer, of_copy = times([*(g[0] for g in graphs), copy], rounds=3, budget_ms=1.0)
+    seconds, of_peer = seconds / count, of_peer / count
     return {
         "family": "rows", "function": family, "dtype": str(dtype).removeprefix("torch."), "rows": rows,
         "columns": columns, "pad": pad, "base": base, "peer": "torch", "us": round(seconds * 1e6, 2),
         "of copy": round(moved / seconds / (copied / of_copy), 3), "ratio": round(of_peer / seconds, 3),
-        "error": difference,
+        "error": difference, "graphs": all(g[1] for g in graphs),
     }  # fmt: skip
 
 
@@ -291,9 +327,9 @@ def decode_case(ours, dtype, batch, heads, heads_kv, keys, head_dim, page_size=0
         wanted = functional.scaled_dot_product_attention(q, k, v, enable_gqa=heads != heads_kv)
         del q, k, v
     difference = error(operands[0].out[:1], wanted)
-    calls = {"ours": in_graph(mine)}
+    calls = {"ours": graph_of(mine)}
     if page_size == 0:
-        calls |= {name: in_graph(peer) for name, peer in decode_peers(operands).items()}
+        calls |= {name: graph_of(peer) for name, peer in decode_peers(operands).items()}
     copy, copied = copy_call()
     seconds = dict(zip((*calls, "copy"), times([*calls.values(), copy], rounds=3, budget_ms=1.0)))
     rate = copied / seconds.pop("copy")
@@ -358,7 +394,8 @@ def cases(ours, families, seed, count):
                 for bits in (64, 32):
                     yield attention_case(ours, "functors", dtype, 4096, 128, False, backward=backward, functor=bits)
     if "rows" in families:
-        yield from row_cases(ours, seed, count)
+        with torch.cuda.stream(torch.cuda.Stream()):  # one that may be captured
+            yield from row_cases(ours, seed, count)
     if "decode" in families:
         yield from decode_cases(ours, seed, count)
     if "random" in families:
@@ -377,14 +414,20 @@ def cases(ours, families, seed, count):
             )
 
 
+SHAPES = (16384, 4096), (32768, 1024), (8192, 8192), (2048, 4096), (64, 4096), (1, 4096)
+CLASSES = (8192, 32000), (2048, 128256), (16384, 4096), (64, 32000)
 ROWS = {
-    "rms_norm": ((13015, 5684), (16384, 4096), (16384, 4095)),
-    "layer_norm": ((13015, 5684), (16384, 4096), (16384, 4095)),
-    "softmax": ((16384, 4096), (16384, 4095), (7533, 3239)),
-    "rms_norm_backward": ((16384, 4096), (16384, 4095), (8192, 8192), (21382, 10864), (4096, 16384)),
-    "layer_norm_backward": ((16384, 4096), (16384, 4095), (8192, 8192), (4096, 12981), (4096, 16384)),
-    "softmax_backward": ((16384, 4096), (16384, 4095), (4096, 12981), (4096, 16384)),
+    "rms_norm": (*SHAPES, (13015, 5684), (16384, 4095)),
+    "layer_norm": (*SHAPES, (13015, 5684), (16384, 4095)),
+    "softmax": (*SHAPES, (16384, 4095), (7533, 3239)),
+    "quantize": SHAPES,
+    "cross_entropy": CLASSES,
+    "cross_entropy_backward": CLASSES,
+    "rms_norm_backward": (*SHAPES, (16384, 4095), (21382, 10864), (4096, 16384)),
+    "layer_norm_backward": (*SHAPES, (16384, 4095), (4096, 12981), (4096, 16384)),
+    "softmax_backward": (*SHAPES, (16384, 4095), (4096, 12981), (4096, 16384)),
 }
+DRAWN = "rms_norm", "layer_norm", "softmax", "rms_norm_backward", "layer_norm_backward", "softmax_backward"
 
 
 def row_cases(ours, seed, count):
@@ -392,7 +435,7 @@ def row_cases(ours, seed, count):
         for shape in shapes:
             yield rows_case(ours, family, torch.bfloat16, *shape)
         draw = random.Random(f"{family} {seed}")
-        for i in range(count):
+        for i in range(count if family in DRAWN else 0):
             dtype = draw.choice((torch.bfloat16, torch.bfloat16, torch.float32))
             least = 13 if "backward" in family and i % 2 else 6
             columns = int(2 ** draw.uniform(least, 14))
