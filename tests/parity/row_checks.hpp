@@ -97,6 +97,15 @@ void for_long_row_cases(Check const& check) {
                 .row_step = 59,
                 .column_step = 101});
   check(RowCase{.batch = 1, .rows = 2, .hidden = 20000, .in_place = true, .column_step = 333});
+  // More than a device works on at once, so that a team has several.
+  check(RowCase{.batch = 1,
+                .rows = many(700),
+                .hidden = 16384,
+                .in_place = true,
+                .row_step = 131,
+                .column_step = 509});
+  check(
+      RowCase{.batch = 1, .rows = many(700), .hidden = 20000, .row_step = 131, .column_step = 509});
   // The same where rows begin and end between the places that 16 bytes move from.
   check(RowCase{.batch = 1, .rows = many(2300), .hidden = 1031, .row_step = 97, .column_step = 3});
   check(RowCase{.batch = 1,
@@ -127,7 +136,12 @@ void for_long_row_cases(Check const& check) {
 /// take long may keep to the steps.
 template <class Exec, class Check>
 void for_long_gradient_cases(Check const& check) {
-  std::int64_t const rows = is_host_space<Exec> ? 2 : 40;
+  constexpr bool host = is_host_space<Exec>;
+  std::int64_t const rows = host ? 2 : 40;
+  // Several rows to a chunk, too.
+  for (std::int64_t hidden : {264, 263})
+    check(RowCase{
+        .batch = 1, .rows = host ? 2 : 1100, .hidden = hidden, .row_step = 13, .column_step = 113});
   for (std::int64_t hidden : {4097, 8192, 8193, 16384, 16383, 16400, 16385})
     check(RowCase{.batch = 1, .rows = rows, .hidden = hidden, .row_step = 13, .column_step = 113});
   for (std::int64_t hidden : {8190, 10760, 16390})

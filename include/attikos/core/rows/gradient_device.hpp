@@ -50,12 +50,14 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   /// Asks for the rows that follow, and makes them those that are held.
   KOKKOS_INLINE_FUNCTION void ask(Row<X const> const& x, Row<G const> const& g, bool ends) {
     RowStart const start{this->start_.ahead, ends};
-    next_.x = Lanes::fetch(x, start, 0);
-    next_.g = Lanes::fetch(g, start, 0);
+    next_x_ = Lanes::fetch(x, start, 0);
+    next_g_ = Lanes::fetch(g, start, 0);
   }
   KOKKOS_INLINE_FUNCTION void take(Row<X const> const& x, Row<G const> const& g, bool ends) {
     this->start_.ends = ends;
-    unpack(next_, x, g, 0);
+    auto of_x = next_x_;
+    auto of_g = next_g_;
+    unpack(of_x, of_g, x, g, 0);
   }
 
   /// Sums over the row: f(x, g, w…, sums) adds what an element gives to `N` numbers. All lanes
@@ -128,10 +130,8 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   /// Sums that move at once: a workspace is aligned to 8 bytes.
   static constexpr int pair = Width > 1 && !Shifts ? 8 / static_cast<int>(sizeof(Acc)) : 1;
 
-  struct Fetched {
-    typename Lanes::template Fetched<X> x;
-    typename Lanes::template Fetched<G> g;
-  };
+  using FetchedX = typename Lanes::template Fetched<X>;
+  using FetchedG = typename Lanes::template Fetched<G>;
 
   template <class F>
   KOKKOS_INLINE_FUNCTION void for_each_tile(Row<X const> const& x, Row<G const> const& g,
@@ -140,15 +140,16 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   }
   KOKKOS_INLINE_FUNCTION void load_tiles(Row<X const> const& x, Row<G const> const& g,
                                          std::int32_t first) {
-    Fetched const tiles{Lanes::fetch(x, this->start_, first), Lanes::fetch(g, this->start_, first)};
-    unpack(tiles, x, g, first);
+    auto of_x = Lanes::fetch(x, this->start_, first);
+    auto of_g = Lanes::fetch(g, this->start_, first);
+    unpack(of_x, of_g, x, g, first);
   }
-  KOKKOS_INLINE_FUNCTION void unpack(Fetched tiles, Row<X const> const& x, Row<G const> const& g,
-                                     std::int32_t first) {
+  KOKKOS_INLINE_FUNCTION void unpack(FetchedX& of_x, FetchedG& of_g, Row<X const> const& x,
+                                     Row<G const> const& g, std::int32_t first) {
     ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < chunks; ++c) x_[c] = Lanes::raw(tiles.x, x, first, c);
+    for (int c = 0; c < chunks; ++c) x_[c] = Lanes::raw(of_x, x, first, c);
     ATTIKOS_UNROLL_DEVICE
-    for (int c = 0; c < chunks; ++c) g_[c] = Lanes::raw(tiles.g, g, first, c);
+    for (int c = 0; c < chunks; ++c) g_[c] = Lanes::raw(of_g, g, first, c);
   }
   KOKKOS_INLINE_FUNCTION Acc x(int c, int i) const { return x_[c].template value<Acc>(i); }
   KOKKOS_INLINE_FUNCTION Acc g(int c, int i) const { return g_[c].template value<Acc>(i); }
@@ -198,7 +199,8 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   // As they came from memory: small elements take half the registers of numbers.
   Loaded<X, Width> x_[chunks];
   Loaded<G, Width> g_[chunks];
-  Fetched next_;
+  std::conditional_t<Walks, FetchedX, Absent> next_x_;
+  std::conditional_t<Walks, FetchedG, Absent> next_g_;
   Acc sums_[one_or_more][chunks][Width] = {};
 };
 
@@ -218,7 +220,11 @@ struct DeviceGradientKernel {
                                        : most_warps == 8 ? (Walks ? 2 : 3)
                                                          : 1;
   static constexpr int lanes_at_once = most_warps * 32 * teams_at_once;
-  using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
+  // Shifted rows of 4096 elements take nine warps, of which 18 fit on a multiprocessor with 96
+  // registers to a lane.
+  static constexpr bool by_nine_warps = Shifts && !Walks && Op::partials == 1 && Items <= 16;
+  using Policy = Kokkos::TeamPolicy<
+      Exec, Kokkos::LaunchBounds<by_nine_warps ? 640 : most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
   using Held = HeldPair<typename Op::X, typename Op::Dout, typename Op::Acc, Team, Items, Width,
                         Fits, Shifts, Walks, Op::partials>;
