@@ -52,13 +52,13 @@ TYPED_TEST(Faults, OfMemoryLeaveEverythingAsItWas) {
     auto const untouched = operation.output.bytes();
     for (long n = 0; n < 100 && !this->HasFailure(); ++n, ++faults) {
       std::string const what = operation.name + ", allocation " + std::to_string(n);
-      detail::InstancePool<Exec>::forget(exec);
+      detail::forget_workspaces(exec);
       long const before = alive;
       bool const failed = runs_out(
           n, [&] { operation.call(exec); }, what);
       exec.fence();
       if (!failed) break;
-      detail::InstancePool<Exec>::forget(exec);
+      detail::forget_workspaces(exec);
       EXPECT_EQ(alive, before) << what << " left memory behind";
       EXPECT_TRUE(operation.output.bytes() == untouched) << what << " has written";
       operation.call(exec);

@@ -240,9 +240,8 @@ void trim_instances() {
       continue;
     }
 #endif
-    std::visit(
-        [](auto const& exec) { detail::InstancePool<std::decay_t<decltype(exec)>>::forget(exec); },
-        *oldest->second->instance);
+    std::visit([](auto const& exec) { detail::forget_workspaces(exec); },
+               *oldest->second->instance);
     cache.erase(oldest);
   }
 }

@@ -162,11 +162,14 @@ class PoolMemory<Kokkos::Cuda> : public CudaMemory {
 /// hidden fence. What is kept for an instance is less than four times its largest request. A
 /// program that makes instances without end hands in workspace(view) instead.
 ///
+/// Memory of a `Use` is apart from that of others: an operation may have its own while it calls one
+/// of another use.
+///
 /// While an instance is captured its calls get memory that is the graph's: it stays untouched until
 /// the graph and what was instantiated from it are destroyed, and then serves other captures. So a
 /// graph may be replayed on any stream beside calls on the instance, and a capture needs no call
 /// before it.
-template <ExecutionSpace Exec>
+template <ExecutionSpace Exec, class Use = void>
 class InstancePool {
  public:
   static WorkspaceLease get(char const* operation, Exec const& exec, std::size_t bytes) {
@@ -192,7 +195,7 @@ class InstancePool {
     return lease;
   }
 
-  /// Frees what is kept for an instance that is about to be destroyed.
+  /// See forget_workspaces().
   static void forget(Exec const& exec) {
     InstancePool& pool = instance();
     std::lock_guard<std::mutex> const lock(pool.mutex_);
@@ -267,6 +270,16 @@ class InstancePool {
   std::vector<std::unique_ptr<Memory>> graphs_;  // memory that captures use or have used
 };
 
+/// Memory of products, which operations with memory of their own make.
+struct OfProducts {};
+
+/// Frees all that is kept for an instance that is about to be destroyed.
+template <ExecutionSpace Exec>
+void forget_workspaces(Exec const& exec) {
+  InstancePool<Exec>::forget(exec);
+  InstancePool<Exec, OfProducts>::forget(exec);
+}
+
 /// f(workspace(view)) where the caller gave one among the extras, else f().
 template <class F, class... Extras>
 void with_workspace(F const& f, Extras const&... extras) {
@@ -292,7 +305,7 @@ AnyTensor any_workspace(Extras const&... extras) {
 }
 
 /// The caller's workspace if one was given and fits, else that of the scope's source or the pool's.
-template <ExecutionSpace Exec, class... Extras>
+template <class Use = void, ExecutionSpace Exec, class... Extras>
 WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_t bytes,
                              Extras const&... extras) {
   auto const given = find_extra<Workspace>(extras...);
@@ -318,7 +331,7 @@ WorkspaceLease get_workspace(char const* operation, Exec const& exec, std::size_
     if (bytes == 0) return {};
     if (MemorySource const* const source = UseMemoryOf::current(); source != nullptr)
       return lease_from(*source, operation, bytes);
-    return InstancePool<Exec>::get(operation, exec, bytes);
+    return InstancePool<Exec, Use>::get(operation, exec, bytes);
   }
 }
 
