@@ -197,6 +197,28 @@ TYPED_TEST(Gemm, PortableKernelByName) {
   check<TypeParam>({.batch = -1, .m = 65, .n = 33, .k = 47, .options = {.kernel = "portable"}});
   check<TypeParam>(
       {.batch = 2, .m = 65, .n = 33, .k = 47, .options = {.beta = 1, .kernel = "portable"}});
+  // Few tiles of a long k, which a device cuts into parts.
+  GemmOptions long_k{.beta = -0.5, .activation = Activation::relu};
+  long_k.kernel = "portable";
+  for (bool trans : {false, true}) {
+    long_k.trans_b = trans;
+    check<TypeParam>({.batch = trans ? 2 : -1,
+                      .m = 70,
+                      .n = 91,
+                      .k = 3001,
+                      .options = long_k,
+                      .bias = BiasKind::along_n,
+                      .residual = true,
+                      .rows_checked = 20});
+  }
+  // Batches of which a device's threads have a product each.
+  for (std::int64_t extent : {5, 8, 13, 16, 27, 32})
+    check<TypeParam>({.batch = 601,
+                      .m = extent,
+                      .n = extent - 1,
+                      .k = extent + 4,
+                      .options = {.kernel = "portable"},
+                      .rows_checked = 3});
 }
 
 }  // namespace

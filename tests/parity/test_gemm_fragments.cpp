@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The product in fragments, which devices run, on a host: lanes one after the other, among them 64
 // to a thread as on some devices. Data are small integers, so that results are known to the bit.
+#include <algorithm>
+#include <array>
 #include <attikos/gemm/gemm.hpp>
 #include <cstdint>
 #include <utility>
@@ -29,6 +31,15 @@ struct Products {
   Random random;
   int turn = 0;
 
+  /// Every other call in parts along k, none of them empty.
+  detail::GemmCut cut_of(abi::GemmArgs const& g) {
+    std::int64_t const steps = (g.k + Shape::depth - 1) / Shape::depth * g.outer;
+    if (random.integer(0, 1) == 0 || steps < 2) return {};
+    std::int64_t const length = (steps + 1) / random.integer(2, 4);
+    if (length == 0) return {};
+    return {0, static_cast<int>((steps + length - 1) / length), length};
+  }
+
   /// Of a random shape up to 3 tiles, strides and epilogue.
   void check() {
     std::int64_t const batch = random.integer(1, 3), m = random.integer(1, 3 * Shape::m),
@@ -54,12 +65,25 @@ struct Products {
     auto const run = [&](auto const& run_function, auto const&... extras) {
       auto const args = detail::gemm_arguments(
           detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view(), extras...), options);
-      detail::launch_gemm_fragments<Shape, A, B, C>(Exec(), args, run_function);
+      detail::GemmCut const cut = cut_of(args);
+      detail::launch_gemm_fragments<Shape, A, B, C>("gemm", "portable", Exec(), args, run_function,
+                                                    cut);
+      if (cut.parts == 1 || options.beta != 0) return;
+      c.download();
+      auto const first = c;
+      detail::launch_gemm_fragments<Shape, A, B, C>("gemm", "portable", Exec(), args, run_function,
+                                                    cut);
+      c.download();
+      c.for_each([&](auto const& at) {
+        auto const [z, i, j] = at;
+        EXPECT_EQ(c.value(z, i, j), first.value(z, i, j)) << "the second time";
+      });
     };
     if (plain)
       run(detail::Absent{});
     else if (function)
-      run(Doubled{}, bias(biases.const_view()), residual(residuals.const_view()));
+      run(Doubled{}, bias(biases.const_view()), residual(residuals.const_view()),
+          epilogue(Doubled{}));
     else
       run(detail::Absent{}, bias(biases.const_view()), scale_a(scales.const_view()));
     c.download();
@@ -86,6 +110,33 @@ template <class Shape, class A, class B, class C>
 void check_products(int count) {
   Products<Shape, A, B, C> products{Random(17)};
   for (int i = 0; i < count && !testing::Test::HasFailure(); ++i) products.check();
+}
+
+/// A batch whose products are a tile of one thread each, their strides and bits.
+template <class Shape, class T>
+void check_alone(std::int64_t k) {
+  Random random(23);
+  for (Layout layout : all_layouts) {
+    std::int64_t const batch = random.integer(1, 9), m = random.integer(1, Shape::m),
+                       n = random.integer(1, Shape::n);
+    Tensor<T, 3, Exec> a({batch, m, k}, layout), b({batch, k, n}, layout), c({batch, m, n}, layout);
+    a.fill_integers(random, -9, 9);
+    b.fill_integers(random, -9, 9);
+    c.fill_integers(random, -9, 9);
+    auto const before = c;
+    auto const args = detail::gemm_arguments(
+        detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view()), {.beta = 2});
+    detail::launch_gemm_fragments<Shape, T, T, T>("gemm", "portable", Exec(), args,
+                                                  detail::Absent{});
+    c.download();
+    EXPECT_EQ(c.writes_outside(), 0u);
+    c.for_each([&](auto const& at) {
+      auto const [z, i, j] = at;
+      double x = 2 * before.value(z, i, j);
+      for (std::int64_t l = 0; l < k; ++l) x += a.value(z, i, l) * b.value(z, l, j);
+      EXPECT_EQ(c.value(z, i, j), x) << z << ", " << i << ", " << j;
+    });
+  }
 }
 
 template <class F, int FragmentsM, int FragmentsN>
@@ -165,6 +216,7 @@ TEST(GemmFragments, OfOneLane) {
   check_products<Tile<F, 4, 2>, bfloat16, float8_e4m3, float16>(60);
   check_products<Tile<detail::PlainFragments<double, 1>, 4, 8>, double, float, double>(60);
   check_products<Tile<EmulatedMmaDouble, 2, 2>, double, double, double>(30);
+  check_products<detail::GemmShape<F, 1, 1, 8, 8, 8, 4>, float, float, float>(60);
 }
 
 TEST(GemmFragments, Of32And64Lanes) {
@@ -179,6 +231,16 @@ TEST(GemmFragments, OfMatrixInstructions) {
   check_products<Tile<EmulatedMma<bfloat16>, 1, 2>, bfloat16, bfloat16, bfloat16>(60);
   check_products<Tile<EmulatedMma<float16>, 2, 1>, float16, float8_e5m2, float>(60);
   check_products<GemmTile32<EmulatedMma<std::int8_t>>, std::int8_t, std::int8_t, float>(60);
+}
+
+TEST(GemmFragments, OfThreadsAlone) {
+  using Plain = detail::PlainFragments<float, 1>;
+  for (std::int64_t k : {0, 3, 8, 9, 33}) {
+    check_alone<detail::GemmShape<Plain, 1, 1, 2, 2, 8, 2, 1>, float>(k);
+    check_alone<detail::GemmShape<AllLanes<detail::PlainFragments<float, 32>>, 1, 1, 1, 1, 8, 3, 1>,
+                float>(k);
+    check_alone<detail::GemmShape<EmulatedMmaDouble, 1, 1, 1, 2, 16, 2, 1>, double>(k);
+  }
 }
 
 TEST(GemmFragments, TilesByAnyOfTheirExtents) {
@@ -196,6 +258,38 @@ TEST(GemmFragments, TilesByAnyOfTheirExtents) {
   }
   EXPECT_EQ(tile_of({.tile_k = tiles[1].tile_k}), tiles[0]);
   EXPECT_THROW(tile_of({.tile_m = tiles[0].tile_m, .tile_n = tiles[1].tile_n}), UnsupportedError);
+}
+
+TEST(GemmFragments, CutAsTheModelHasIt) {
+  using Large = detail::GemmShape<EmulatedMma<bfloat16>, 2, 4, 4, 2, 32>;
+  using Small = detail::GemmShape<EmulatedMma<bfloat16>, 2, 2, 2, 2, 32, 3>;
+  std::array const models{detail::gemm_tile_model<Large>(), detail::gemm_tile_model<Small>()};
+  auto const cut = [&](std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t batch = 1,
+                       std::int64_t outer = 1, bool counted = false) {
+    abi::GemmArgs g{};
+    std::int32_t const count = 0;
+    g.m = m;
+    g.n = n;
+    g.k = k;
+    g.batch = batch;
+    g.outer = outer;
+    if (counted) g.counts = &count;
+    auto const result = detail::choose_gemm_cut(models, g, 0.02, 0.02, 132);
+    std::int64_t const steps = (k + 31) / 32 * outer;
+    EXPECT_GE(result.part_steps * result.parts, steps);
+    EXPECT_LE(result.part_steps * (result.parts - 1), std::max<std::int64_t>(steps - 1, 0));
+    return result;
+  };
+  EXPECT_EQ(cut(4096, 4096, 4096).tile, 0);
+  EXPECT_EQ(cut(4096, 4096, 4096).parts, 1);
+  EXPECT_EQ(cut(64, 64, 320).tile, 1);
+  EXPECT_GT(cut(200, 300, 8192).parts, 3);
+  EXPECT_EQ(cut(200, 300, 8192, 1, 1, true).parts, 1);
+  EXPECT_EQ(cut(200, 300, 100).parts, 1);
+  EXPECT_EQ(cut(200, 300, 8192, 200).parts, 1);
+  EXPECT_GT(cut(200, 300, 128, 1, 64).parts, 3);
+  for (std::int64_t k : {0, 1, 31, 4097})
+    for (std::int64_t m : {0, 1, 65, 5000}) cut(m, 129, k, m % 3);
 }
 
 TEST(GemmFragments, GroupsOfRows) {
@@ -218,7 +312,8 @@ TEST(GemmFragments, GroupsOfRows) {
         detail::gemm_arguments(detail::gemm_tensors<Exec>(a.const_view(), b.const_view(), c.view(),
                                                           grouped(offsets.const_view())),
                                GemmOptions{});
-    detail::launch_gemm_fragments<Shape, bfloat16, bfloat16, float>(Exec(), args, detail::Absent{});
+    detail::launch_gemm_fragments<Shape, bfloat16, bfloat16, float>("gemm", "portable", Exec(),
+                                                                    args, detail::Absent{});
     c.download();
     EXPECT_EQ(c.writes_outside(), 0u);
     for (std::int64_t i = 0; i < total; ++i)

@@ -230,7 +230,14 @@ requires(F::lanes == 1) struct GemmShapes<F> {
   static constexpr int depth = F::depth > 16 ? F::depth : 16;
   using Large = GemmShape<F, 1, 1, 2, 2, depth>;
   using LargeOfNeighbors = Large;
-  using Small = GemmShape<F, 1, 1, 1, 1, depth>;
+  using Small = GemmShape<F, 1, 1, 1, 1, depth, 3>;
+  static constexpr int across = F::cols >= 16 ? 1 : 2;
+  using OfThread32 = GemmShape<F, 1, 1, 2, 2 * across, depth, 3, 1>;
+  using OfThread16 = GemmShape<F, 1, 1, 1, across, depth, 2, 1>;
+  using T = typename F::Element;
+  using OfThread8 =
+      std::conditional_t<sizeof(T) >= 4, GemmShape<PlainFragments<T, 1>, 1, 1, 2, 2, 8, 2, 1>,
+                         OfThread16>;
 };
 template <class F>
 requires(F::lanes == 1) struct AttentionShapes<F> {

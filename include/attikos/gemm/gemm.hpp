@@ -108,6 +108,10 @@ void gemm_dispatch(Exec const& exec, A const& a, B const& b, C const& c, GemmOpt
 /// `.kernel = "portable"` keeps them. Of batches whose products have no extent above 32, several
 /// are computed at a time.
 ///
+/// On a device the portable kernel cuts k into up to 16 parts where there are few tiles. Their
+/// number follows from extents, strides, types and device; they are added in order, and wait in
+/// memory that is kept for the instance, at most 16 times C in the type of sums.
+///
 /// Error: |computed − exact| ≤ (k + 8)·ε_acc·|alpha·scale|·Σ|a||b| + ε_C·|exact|, times 1.13 behind
 /// an activation. Products of float8 numbers are exact; with scales, a and b are the scaled ones
 /// and k + 8 becomes k + k/128 + 12. Behind scale_out, ε_C·|exact| is half the spacing of C's

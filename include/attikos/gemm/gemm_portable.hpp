@@ -412,7 +412,7 @@ tune::TileConfig gemm_portable_tile(Exec const& exec, abi::GemmArgs const& args)
   using Traits = typename Kernel::Traits;
   bool const empty = args.m == 0 || args.n == 0 || args.batch == 0;
   if constexpr (multiplies_in_fragments<Exec>) {
-    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args)) {
+    if (gemm_takes_fragments(args)) {
       auto const tile = gemm_fragments_tile<A, B, C>(exec, args);
       return empty ? tune::TileConfig{} : tile;
     }
@@ -430,7 +430,7 @@ std::string gemm_portable_instructions(Exec const& exec, abi::GemmArgs const& ar
   using Kernel = GemmPortable<Exec, A, B, C>;
   bool const small = shares_small_gemms<typename Kernel::Traits>(args);
   if constexpr (multiplies_in_fragments<Exec>) {
-    if (!small && gemm_takes_fragments(args)) return GemmFragmentsFor<Exec, A, B, C>::name;
+    if (gemm_takes_fragments(args)) return GemmFragmentsFor<Exec, A, B, C>::name;
   }
   Kernel kernel{args, {}, {}, 0, 0};
   set_gemm_tile(kernel, exec);
@@ -457,8 +457,8 @@ void gemm_portable(Exec const& exec, abi::GemmArgs const& args, Function const& 
     }
   }
   if constexpr (multiplies_in_fragments<Exec>) {
-    if (!shares_small_gemms<Traits>(args) && gemm_takes_fragments(args))
-      return gemm_fragments<A, B, C>(exec, args, function);
+    if (gemm_takes_fragments(args))
+      return gemm_fragments<A, B, C>("gemm", "portable", exec, args, function);
   }
   Kernel kernel{args, function, {}, 0, 0};
   set_gemm_tile(kernel, exec);

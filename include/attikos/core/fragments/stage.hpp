@@ -44,8 +44,9 @@ struct StageSource {
 };
 
 /// How blocks of `MN` × `K` elements of an operand come into scratch: decided once for a launch.
-/// `Fragments` read them there; they are stored as `Stored`.
-template <class Fragments, class Stored, int MN, int K>
+/// `Fragments` read them there; they are stored as `Stored`. Where blocks lie side by side in
+/// scratch, `WholeMN` is the extent of all.
+template <class Fragments, class Stored, int MN, int K, int WholeMN = MN>
 struct Stage {
   using T = typename Fragments::Element;
   static_assert((MN & (MN - 1)) == 0 && (K & (K - 1)) == 0, "indices are shifted and masked");
@@ -55,17 +56,24 @@ struct Stage {
   int width;                     ///< neighbors that are copied at once; 1: element by element
   bool along_k;                  ///< neighboring threads copy what follows one another along k
 
-  /// Elements of scratch that a block may take.
+  /// Elements of scratch that a block may take, or all that lie side by side.
   static constexpr int size = [] {
-    int const by_k = Fragments::reads_k_major ? MN * (K + Fragments::pad_k) : 0;
-    int const by_mn = Fragments::reads_k_major_alone ? 0 : K * (MN + Fragments::pad_mn);
+    int const by_k = Fragments::reads_k_major ? WholeMN * (K + Fragments::pad_k) : 0;
+    int const by_mn = Fragments::reads_k_major_alone ? 0 : K * (WholeMN + Fragments::pad_mn);
     return by_k > by_mn ? by_k : by_mn;
   }();
   static_assert(size * sizeof(T) % 16 == 0);
 
   /// Strides in scratch.
   static constexpr KOKKOS_INLINE_FUNCTION FactorPlace place(bool by_k) {
-    return by_k ? FactorPlace{K + Fragments::pad_k, 1} : FactorPlace{1, MN + Fragments::pad_mn};
+    return by_k ? FactorPlace{K + Fragments::pad_k, 1}
+                : FactorPlace{1, WholeMN + Fragments::pad_mn};
+  }
+
+  /// Lies in scratch as a neighbor does.
+  void lie_beside(bool by_k) {
+    if (k_major != by_k) width = 1;
+    k_major = by_k;
   }
 
   /// The widest copies that address and strides allow.
@@ -258,6 +266,16 @@ KOKKOS_INLINE_FUNCTION void commit_copies() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   cuda::copy_async_commit();
 #endif
+}
+
+/// Waits for all threads of the team or, where threads of it share nothing, for the lanes of this
+/// one: `Alone`. Threads that wait alone do so as often as each other.
+template <bool Alone, class Team>
+KOKKOS_INLINE_FUNCTION void meet(Team const& team) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (Alone) return __syncwarp();
+#endif
+  team.team_barrier();
 }
 
 /// Waits until at most `Pending` groups of this thread are under way. Others see what has landed
