@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
 /// Both products of a gated MLP on any Kokkos back end: one team per tile, x packed once for the
-/// two, and a pointwise end that sees gate and up of an element together.
+/// two, and a pointwise end that sees gate and up of an element together. A device multiplies in
+/// fragments, as products are.
 #pragma once
 
 #include <Kokkos_Core.hpp>
@@ -10,6 +11,7 @@
 #include <attikos/core/launch.hpp>
 #include <attikos/core/rows/gradient.hpp>
 #include <attikos/core/tile.hpp>
+#include <attikos/gemm/gemm_fragments.hpp>
 #include <attikos/gemm/packed_b.hpp>
 #include <attikos/mlp/gated_mlp_arguments.hpp>
 
@@ -25,32 +27,23 @@ struct GatedMlpTile {
 
 /// Chooses the tile. Two tiles of weights and two of results share the memory that a plain product
 /// has one of each in.
-template <class Traits>
-GatedMlpTile choose_gated_mlp_tile(std::int64_t tokens, std::int64_t intermediate,
-                                   std::int64_t batch, int concurrency, std::size_t acc_size,
-                                   [[maybe_unused]] int block_rows = Traits::rows,
-                                   [[maybe_unused]] int block_cols = Traits::cols) {
-  if constexpr (!Traits::host) {
-    // 45 KiB of shared memory: below the 48 KiB that a block has without asking.
-    return acc_size > 4 ? GatedMlpTile{64, 32, 8} : GatedMlpTile{64, 64, 16};
-  } else {
-    (void)acc_size;
-    GatedMlpTile tile{block_rows * 16, block_cols * 4, 256};
-    auto const tiles = [&] {
-      return ((tokens + tile.m - 1) / tile.m) * ((intermediate + tile.n - 1) / tile.n) * batch;
-    };
-    // Two tiles for each thread at least, while packing still pays.
-    while (tiles() < 2 * concurrency && (tile.m > block_rows * 4 || tile.n > block_cols)) {
-      bool const shrink_m =
-          tile.m > block_rows * 4 && (tile.m >= 2 * tile.n || tile.n <= block_cols);
-      (shrink_m ? tile.m : tile.n) /= 2;
-    }
-    tile.m = static_cast<int>(
-        std::min<std::int64_t>(tile.m, round_up<std::int64_t>(tokens, block_rows)));
-    tile.n = static_cast<int>(
-        std::min<std::int64_t>(tile.n, round_up<std::int64_t>(intermediate, block_cols)));
-    return tile;
+inline GatedMlpTile choose_gated_mlp_tile(std::int64_t tokens, std::int64_t intermediate,
+                                          std::int64_t batch, int concurrency, int block_rows,
+                                          int block_cols) {
+  GatedMlpTile tile{block_rows * 16, block_cols * 4, 256};
+  auto const tiles = [&] {
+    return ((tokens + tile.m - 1) / tile.m) * ((intermediate + tile.n - 1) / tile.n) * batch;
+  };
+  // Two tiles for each thread at least, while packing still pays.
+  while (tiles() < 2 * concurrency && (tile.m > block_rows * 4 || tile.n > block_cols)) {
+    bool const shrink_m = tile.m > block_rows * 4 && (tile.m >= 2 * tile.n || tile.n <= block_cols);
+    (shrink_m ? tile.m : tile.n) /= 2;
   }
+  tile.m =
+      static_cast<int>(std::min<std::int64_t>(tile.m, round_up<std::int64_t>(tokens, block_rows)));
+  tile.n = static_cast<int>(
+      std::min<std::int64_t>(tile.n, round_up<std::int64_t>(intermediate, block_cols)));
+  return tile;
 }
 
 /// The end of a forward call: out = act(gate)·up.
@@ -127,11 +120,12 @@ struct GatedMlpGradients {
   KOKKOS_INLINE_FUNCTION bool by_token() const { return false; }
 };
 
-/// Kernel body: one team computes one tile of both products and hands it to `End`.
+/// Kernel body of hosts: one team computes one tile of both products and hands it to `End`.
 template <class Exec, class X, class W, class Acc, class End>
 struct GatedMlpPortable {
   using Traits = TileTraits<Exec, Acc>;
-  using Dot = std::conditional_t<Traits::host, GemmDot<Acc, X, W>, GemmDotOfAny>;
+  static_assert(Traits::host);
+  using Dot = GemmDot<Acc, X, W>;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::Schedule<Kokkos::Dynamic>>;
   using Team = typename Policy::member_type;
 
@@ -141,8 +135,7 @@ struct GatedMlpPortable {
   std::int64_t tiles_m, tiles_n;
   HostIsa isa = HostIsa::compiled;
 
-  static constexpr int x_padding =
-      Traits::host ? 16 : 1;  // keeps the rows of x out of one another's cache sets
+  static constexpr int x_padding = 16;  // keeps the rows of x out of one another's cache sets
 
   /// Whether instructions that a host chose at run time multiply.
   KOKKOS_INLINE_FUNCTION bool dots() const { return Dot::exists && isa >= Dot::isa; }
@@ -204,21 +197,9 @@ struct GatedMlpPortable {
       Block<W const> const of_gate{block_gate.at(p, 0), g.gate_hidden, g.gate_intermediate};
       Block<W const> const of_up{block_up.at(p, 0), g.up_hidden, g.up_intermediate};
       Part const part{p, col0, rows, cols, depth};
-      if constexpr (Traits::host) {
-        KOKKOS_IF_ON_HOST((pack_tokens(x, of_x, part);
-                           add_products(team, x, gate_weight, of_gate, g.packed_gate, gate, part);
-                           add_products(team, x, up_weight, of_up, g.packed_up, up, part);))
-      } else {
-        pack_rows<Traits>(team, x, ldx(), of_x, rows, depth);
-        pack_panels<Traits>(team, gate_weight, padded_n(), of_gate, depth, cols);
-        pack_panels<Traits>(team, up_weight, padded_n(), of_up, depth, cols);
-        team.team_barrier();
-        multiply<Traits>(team, x, ldx(), gate_weight, padded_n(), gate, padded_n(), rows,
-                         padded_n(), depth, p > 0);
-        multiply<Traits>(team, x, ldx(), up_weight, padded_n(), up, padded_n(), rows, padded_n(),
-                         depth, p > 0);
-        team.team_barrier();
-      }
+      KOKKOS_IF_ON_HOST((pack_tokens(x, of_x, part);
+                         add_products(team, x, gate_weight, of_gate, g.packed_gate, gate, part);
+                         add_products(team, x, up_weight, of_up, g.packed_up, up, part);))
       static_cast<void>(part);
     }
     if (g.hidden == 0) {
@@ -277,60 +258,80 @@ struct GatedMlpPortable {
   KOKKOS_INLINE_FUNCTION void finish(Team const& team, Acc const* gate, Acc const* up,
                                      std::int64_t batch, std::int64_t row0, std::int64_t col0,
                                      int rows, int cols) const {
-    if constexpr (Traits::host) {
-      KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) {
-        std::int64_t const row = static_cast<std::int64_t>(i) * padded_n();
-        end.host_row(batch, row0 + i, col0, cols, gate + row, up + row);
-      }))
-    } else {
-      Kokkos::parallel_for(Kokkos::TeamVectorRange(team, rows * cols), [&](int index) {
-        bool const by_token = end.by_token();
-        int const i = by_token ? index % rows : index / cols;
-        int const j = by_token ? index / rows : index % cols;
-        end.element(batch, row0 + i, col0 + j, gate[i * padded_n() + j], up[i * padded_n() + j]);
-      });
-    }
+    KOKKOS_IF_ON_HOST((for (int i = 0; i < rows; ++i) {
+      std::int64_t const row = static_cast<std::int64_t>(i) * padded_n();
+      end.host_row(batch, row0 + i, col0, cols, gate + row, up + row);
+    }))
     (void)team;
   }
 };
+
+/// The product with the weight of the gate, as fragments take it.
+inline abi::GemmArgs gate_product(abi::GatedMlpArgs const& args) {
+  abi::GemmArgs g{};
+  g.a = args.x;
+  g.b = args.gate_weight;
+  g.m = args.tokens;
+  g.n = args.intermediate;
+  g.k = args.hidden;
+  g.batch = args.batch;
+  g.outer = 1;
+  g.a_batch = args.x_batch;
+  g.a_m = args.x_token;
+  g.a_k = args.x_hidden;
+  g.b_k = args.gate_hidden;
+  g.b_n = args.gate_intermediate;
+  return g;
+}
 
 /// Launches both products with the given end. Asynchronous on `exec`.
 template <class X, class W, class Acc, class Exec, class End>
 void gated_mlp_products(Exec const& exec, char const* operation, char const* name,
                         abi::GatedMlpArgs const& args, End const& end) {
   if (args.tokens == 0 || args.intermediate == 0 || args.batch == 0) return;
-  using Kernel = GatedMlpPortable<Exec, X, W, Acc, End>;
-  using Traits = typename Kernel::Traits;
-  Kernel kernel{args, end, {}, 0, 0};
-  if constexpr (Traits::host) kernel.isa = host_isa();
-  bool const dots = kernel.dots();
-  using Dot = typename Kernel::Dot;
-  kernel.tile = choose_gated_mlp_tile<Traits>(
-      args.tokens, args.intermediate, args.batch, concurrency_of(exec), sizeof(Acc),
-      dots ? Dot::rows : Traits::rows, dots ? Dot::cols : Traits::cols);
-  if (dots) kernel.tile.k = Dot::k;
-  kernel.tiles_m = (args.tokens + kernel.tile.m - 1) / kernel.tile.m;
-  kernel.tiles_n = (args.intermediate + kernel.tile.n - 1) / kernel.tile.n;
-  typename Kernel::Policy policy(
-      exec, checked_league(operation, kernel.tiles_m * kernel.tiles_n * args.batch),
-      Traits::team_size, Traits::vector_length);
-  policy.set_scratch_size(Traits::scratch_level,
-                          Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
-  launch(operation, name, policy, kernel);
+  if constexpr (multiplies_in_fragments<Exec>) {
+    if (args.packed_gate == nullptr && args.packed_up == nullptr)
+      return gemm_fragments<X, W, Acc>(
+          operation, name, exec, gate_product(args),
+          TwoProducts<End>{args.up_weight, args.up_intermediate, args.up_hidden, end});
+  }
+  if constexpr (is_host_space<Exec>) {
+    using Kernel = GatedMlpPortable<Exec, X, W, Acc, End>;
+    using Traits = typename Kernel::Traits;
+    using Dot = typename Kernel::Dot;
+    Kernel kernel{args, end, {}, 0, 0, host_isa()};
+    bool const dots = kernel.dots();
+    kernel.tile = choose_gated_mlp_tile(
+        args.tokens, args.intermediate, args.batch, concurrency_of(exec),
+        dots ? int{Dot::rows} : int{Traits::rows}, dots ? int{Dot::cols} : int{Traits::cols});
+    if (dots) kernel.tile.k = Dot::k;
+    kernel.tiles_m = (args.tokens + kernel.tile.m - 1) / kernel.tile.m;
+    kernel.tiles_n = (args.intermediate + kernel.tile.n - 1) / kernel.tile.n;
+    typename Kernel::Policy policy(
+        exec, checked_league(operation, kernel.tiles_m * kernel.tiles_n * args.batch),
+        Traits::team_size, Traits::vector_length);
+    policy.set_scratch_size(Traits::scratch_level,
+                            Kokkos::PerTeam(checked_scratch(operation, kernel.bytes())));
+    launch(operation, name, policy, kernel);
+  }
 }
 
-/// What the portable kernel uses of a host's instructions that are chosen at run time, by name;
-/// empty: nothing.
+/// What the portable kernel uses of a host's instructions that are chosen at run time, or of a
+/// device's for matrices, by name; empty: nothing.
 template <class X, class W, class Out, class Exec>
 std::string gated_mlp_portable_instructions(Exec const&) {
   using Acc = GatedMlpAccumulator<X, W, Out>;
-  using Kernel = GatedMlpPortable<Exec, X, W, Acc, GatedMlpStore<Out, Acc>>;
-  if constexpr (Kernel::Dot::exists) {
-    HostIsa const isa = host_isa();
-    if (isa < Kernel::Dot::isa) return "";
-    return host_isa_name(Kernel::Dot::uses_tiles(isa) ? HostIsa::amx : Kernel::Dot::isa);
+  if constexpr (multiplies_in_fragments<Exec>) {
+    return GemmFragmentsFor<Exec, X, W, Acc>::name;
+  } else {
+    using Dot = GemmDot<Acc, X, W>;
+    if constexpr (Dot::exists) {
+      HostIsa const isa = host_isa();
+      if (isa < Dot::isa) return "";
+      return host_isa_name(Dot::uses_tiles(isa) ? HostIsa::amx : Dot::isa);
+    }
+    return "";
   }
-  return "";
 }
 
 template <class X, class W, class Out, class Exec>
