@@ -13,7 +13,10 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
   attention  B 2, H 16: bfloat16 beside Flash, float32 beside the memory-efficient back end, float64 unfused
   gradients  the same
   functors   a bias by distance in a score functor, of 64-bit and of 32-bit positions, beside the call without
-  random     products and attention of shapes of a seed, half of them with strides that are multiples of no 16 bytes
+  batched    products of 8 cubed to 64 cubed beside cuBLAS's batches, with the compiled kernels' and team_gemm's times
+  gated      gated_mlp of given shapes beside the two products and what joins them in PyTorch
+  random     products of shapes of a seed, half of them with strides that are multiples of no 16 bytes
+  random_attention  attention and gradients of shapes of a seed
   rows       norms, softmax, quantize (float8, a factor of each row), cross entropy and gradients: given shapes and, but
              for quantize and cross entropy, as many of a seed, of any length up to 16384 and, for gradients, half of
              them above 8192, some with padded rows or an odd base; in a graph over tensors that rotate past L2, beside
@@ -43,7 +46,10 @@ BACK_ENDS = {
     torch.float32: ("efficient", SDPBackend.EFFICIENT_ATTENTION),
     torch.float64: ("math", SDPBackend.MATH),
 }
-FAMILIES = ("products", "attention", "gradients", "functors", "random", "rows", "decode")
+COMPILED = {torch.float32: "gemm/sm80_small_f32", torch.float64: "gemm/sm80_small_f64"}
+FAMILIES = (
+    "products", "batched", "gated", "attention", "gradients", "functors", "random", "random_attention", "rows", "decode",
+)  # fmt: skip
 
 
 class Portable:
@@ -55,18 +61,33 @@ class Portable:
         if call(*arguments, stream, ctypes.byref(reason)):
             raise RuntimeError((reason.value or b"").decode())
 
-    def product(self, a, b, c):
-        """A function that computes c = a·b of matrices of any strides."""
-        strides = (ctypes.c_int64 * 6)(*(s for t in (a, b, c) for s in t.stride()))
-        pointers = [ctypes.c_void_p(t.data_ptr()) for t in (a, b, c)]
-        extents = [ctypes.c_int64(n) for n in (a.shape[0], b.shape[1], a.shape[1])]
+    def product(self, a, b, c, kernel="portable", threads=0):
+        """A function that computes c = a·b of matrices, or batches of them, of any strides; by team_gemm() if it is
+        told of how many `threads`."""
+        batches = [t if t.dim() == 3 else t[None] for t in (a, b, c)]
+        strides = (ctypes.c_int64 * 9)(*(s for t in batches for s in t.stride()))
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in batches]
+        extents = (ctypes.c_int64 * 4)(*batches[2].shape, a.shape[-1])
+        call = self.library.attikos_perf_portable_team_gemm if threads else self.library.attikos_perf_portable_gemm
+        how = threads or kernel.encode()
 
         def run():
-            self._checked(
-                self.library.attikos_perf_portable_gemm, TYPES[a.dtype], *pointers, *extents, strides
-            )
+            self._checked(call, TYPES[a.dtype], how, *pointers, extents, strides)
 
         run.operands = a, b, c
+        return run
+
+    def gated(self, x, gate, up, out):
+        """A function that computes out = silu(x·gateᵀ)·(x·upᵀ)."""
+        tensors = x, gate, up, out
+        strides = (ctypes.c_int64 * 8)(*(s for t in tensors for s in t.stride()))
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
+        extents = (ctypes.c_int64 * 3)(*x.shape, gate.shape[0])
+
+        def run():
+            self._checked(self.library.attikos_perf_portable_gated_mlp, TYPES[x.dtype], *pointers, extents, strides)
+
+        run.operands = tensors
         return run
 
     def attention(self, q, k, v, out, lse, *, dout=None, gradients=(), causal=False, functor=0):
@@ -120,6 +141,31 @@ class Portable:
         return run
 
 
+def times_of_graphs(calls, count=4, rounds=5):
+    """Median seconds of each call; graphs of `count` of them take turns."""
+    stream, begin, end = torch.cuda.Stream(), *(torch.cuda.Event(enable_timing=True) for _ in range(2))
+    graphs, all_times = [], [[] for _ in calls]
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    stream.synchronize()
+    for call in calls:
+        graphs.append(torch.cuda.CUDAGraph())
+        with torch.cuda.graph(graphs[-1], stream=stream, capture_error_mode="relaxed"):
+            for _ in range(count):
+                call()
+    with torch.cuda.stream(stream):
+        for turn in range(rounds + 1):
+            for graph, mine in zip(graphs, all_times):
+                begin.record(stream)
+                graph.replay()
+                end.record(stream)
+                end.synchronize()
+                if turn > 0:
+                    mine.append(begin.elapsed_time(end) * 1e-3 / count)
+    return [statistics.median(mine) for mine in all_times]
+
+
 def error(got, want):
     want = want.double()
     return float(f"{((got.double() - want).norm() / want.norm()).item():.2g}")
@@ -151,6 +197,39 @@ def product_case(ours, family, dtype, m, n, k, pad=0):
     difference = error(c, theirs())
     return {
         **result(family, dtype, 2 * m * n * k, mine, theirs, "cublas", m=m, n=n, k=k, pad=pad), "error": difference
+    }  # fmt: skip
+
+
+def batched_case(ours, dtype, extent, batch):
+    """Times come from graphs: products this short take less than their launches."""
+    a, b, c, out = (normal((batch, extent, extent), dtype) for _ in range(4))
+    mine, of_team = ours.product(a, b, c), ours.product(a, b, c, threads=4)
+    theirs = lambda: torch.bmm(a, b, out=out)  # noqa: E731
+    calls = {"us": mine, "team_gemm": of_team, "cublas": theirs, "copy": lambda: out.copy_(c)}
+    if dtype in COMPILED:
+        calls["compiled"] = ours.product(a, b, c, COMPILED[dtype])
+    mine()
+    difference = error(c, torch.bmm(a.double(), b.double()))
+    took = dict(zip(calls, times_of_graphs(list(calls.values()))))
+    return {
+        "family": "batched", "dtype": str(dtype).removeprefix("torch."), "extent": extent, "batch": batch,
+        **{name: round(seconds * 1e6, 2) for name, seconds in took.items()}, "peer": "cublas",
+        **({"of compiled": round(took["compiled"] / took["us"], 3)} if "compiled" in took else {}),
+        "ratio": round(took["cublas"] / took["us"], 3), "error": difference,
+    }  # fmt: skip
+
+
+def gated_case(ours, dtype, tokens, hidden, intermediate):
+    x = normal((tokens, hidden), dtype) * hidden**-0.5
+    gate, up = (normal((intermediate, hidden), dtype) for _ in range(2))
+    out = torch.empty((tokens, intermediate), device="cuda", dtype=dtype)
+    mine = ours.gated(x, gate, up, out)
+    theirs = lambda: functional.silu(x @ gate.t()) * (x @ up.t())  # noqa: E731
+    mine()
+    difference = error(out, theirs())
+    return {
+        **result("gated", dtype, 4 * tokens * hidden * intermediate, mine, theirs, "torch", tokens=tokens,
+                 hidden=hidden, intermediate=intermediate), "error": difference
     }  # fmt: skip
 
 
@@ -375,6 +454,14 @@ def cases(ours, families, seed, count):
         ):  # fmt: skip
             for n in sizes:
                 yield product_case(ours, "products", dtype, n, n, n)
+    if "batched" in families:
+        for dtype in (torch.float32, torch.float64, torch.bfloat16):
+            for extent, batch in ((8, 100000), (16, 100000), (24, 10000), (32, 10000), (48, 10000), (64, 10000)):
+                yield batched_case(ours, dtype, extent, batch)
+    if "gated" in families:
+        for dtype in (torch.bfloat16, torch.float32, torch.float64):
+            for case in ((2048, 2048, 5632), (64, 2048, 5632), (777, 1112, 2048)):
+                yield gated_case(ours, dtype, *case)
     grid = [
         (dtype, length, head_dim)
         for dtype, lengths in (
@@ -398,20 +485,20 @@ def cases(ours, families, seed, count):
             yield from row_cases(ours, seed, count)
     if "decode" in families:
         yield from decode_cases(ours, seed, count)
-    if "random" in families:
-        draw = random.Random(seed)
-        for i in range(count):
-            dtype = draw.choice((torch.float32, torch.bfloat16, torch.float64))
-            m, n, k = (int(2 ** draw.uniform(7, 13 if dtype != torch.float64 else 11.5)) for _ in range(3))
+    draw = random.Random(seed)
+    for i in range(count):
+        dtype = draw.choice((torch.float32, torch.bfloat16, torch.float64))
+        m, n, k = (int(2 ** draw.uniform(7, 13 if dtype != torch.float64 else 11.5)) for _ in range(3))
+        if "random" in families:
             yield product_case(ours, "random", dtype, m, n, k, pad=i % 2)
-        for i in range(count):
-            dtype = draw.choice((torch.float32, torch.bfloat16))
-            head_dim = draw.choice((32, 40, 64, 80, 96, 128))
-            length, keys = (int(2 ** draw.uniform(7, 12)) for _ in range(2))
-            shape = draw.choice((1, 2, 4)), draw.choice((4, 8, 16))
-            yield attention_case(
-                ours, "random", dtype, length, head_dim, False, backward=i % 3 == 2, shape=shape, keys=keys
-            )
+    for i in range(count if "random_attention" in families else 0):
+        dtype = draw.choice((torch.float32, torch.bfloat16))
+        head_dim = draw.choice((32, 40, 64, 80, 96, 128))
+        length, keys = (int(2 ** draw.uniform(7, 12)) for _ in range(2))
+        shape = draw.choice((1, 2, 4)), draw.choice((4, 8, 16))
+        yield attention_case(
+            ours, "random_attention", dtype, length, head_dim, False, backward=i % 3 == 2, shape=shape, keys=keys
+        )
 
 
 SHAPES = (16384, 4096), (32768, 1024), (8192, 8192), (2048, 4096), (64, 4096), (1, 4096)
@@ -456,7 +543,9 @@ def summary(report):
             groups.setdefault((case["function"], long, case["dtype"], "copy"), []).append(case["of copy"])
             groups.setdefault((case["function"], long, case["dtype"], case["peer"]), []).append(case["ratio"])
             continue
-        kind = "product" if "m" in case else "attention"
+        if "of compiled" in case:
+            groups.setdefault((case["family"], "product", case["dtype"], "compiled"), []).append(case["of compiled"])
+        kind = "attention" if "heads" in case else "product"
         groups.setdefault((case["family"], kind, case["dtype"], case["peer"]), []).append(case["ratio"])
     for (family, kind, dtype, peer), ratios in groups.items():
         ordered = sorted(ratios)

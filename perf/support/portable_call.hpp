@@ -38,6 +38,15 @@ Strided<T****> tensor(void const* data, std::int64_t const* extents, std::int64_
                            n(extents[2]), n(strides[2]), n(extents[3]), n(strides[3])));
 }
 
+/// A tensor of three axes.
+template <class T>
+Strided<T***> matrices(void const* data, std::int64_t const* extents, std::int64_t const* strides) {
+  auto const n = [](std::int64_t x) { return static_cast<std::size_t>(x); };
+  return Strided<T***>(static_cast<T*>(const_cast<void*>(data)),
+                       Kokkos::LayoutStride(n(extents[0]), n(strides[0]), n(extents[1]),
+                                            n(strides[1]), n(extents[2]), n(strides[2])));
+}
+
 /// The instance of a stream: to make one takes longer than most calls.
 inline Exec const& instance_of(void* stream) {
   static std::map<void*, Exec> instances;

@@ -4,7 +4,6 @@
 #include <Kokkos_Core.hpp>
 #include <attikos/attikos.hpp>
 #include <cstdint>
-#include <cstring>
 
 #include "portable_call.hpp"
 
@@ -27,22 +26,6 @@ struct Distance {
 };
 
 }  // namespace
-
-/// c [m, n] = a [m, k] · b [k, n] with two strides each; of int8 into int32.
-extern "C" int attikos_perf_portable_gemm(char const* type, void const* a, void const* b, void* c,
-                                          std::int64_t m, std::int64_t n, std::int64_t k,
-                                          std::int64_t const* strides, void* stream,
-                                          char const** reason) {
-  std::int64_t const of_a[] = {m, k}, of_b[] = {k, n}, of_c[] = {m, n};
-  return on_stream(stream, reason, [&](Exec const& exec) {
-    auto const multiply = [&]<class T, class C>(T, C) {
-      gemm(exec, matrix<T const>(a, of_a, strides), matrix<T const>(b, of_b, strides + 2),
-           matrix<C>(c, of_c, strides + 4), GemmOptions{.kernel = "portable"});
-    };
-    if (std::strcmp(type, "int8") == 0) return multiply(std::int8_t{}, std::int32_t{});
-    with_type(type, [&](auto one) { multiply(one, one); });
-  });
-}
 
 /// Attention of q, k, v [batch, heads, positions, features] scaled by 1/sqrt(head_dim), and, where
 /// `gradients` is not null, dq, dk and dv of dout in place of it. `tensors`: q, k, v, out, dout,
