@@ -59,7 +59,8 @@ FAMILIES = {
          "parity/test_attention_storage.cpp"],
     ),
     "decode": (
-        ["decode/decode.hpp", "decode/decode_split.hpp", "decode/decode_rows.hpp", "decode/merge_states.hpp"],
+        ["decode/decode.hpp", "decode/decode_tiles.hpp", "decode/decode_split.hpp", "decode/decode_rows.hpp",
+         "decode/merge_states.hpp"],
         ["unit/attention/test_error_messages_attention_terms.cpp", "parity/test_merge_states.cpp",
          "parity/test_decode.cpp", "parity/test_decode_packed.cpp"],
     ),
