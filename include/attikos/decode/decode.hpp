@@ -93,7 +93,11 @@ void decode_checked(char const* operation, Exec const& exec, abi::DecodeArgs& g,
   if (done || decode_batch(g) == 0 || g.heads_q == 0 || g.seqlen_q == 0) return;
   DecodePlan const plan = decode_plan<Exec, T>(exec, g, g.splits);
   std::size_t const bytes = decode_workspace_bytes<T, O>(exec, g);
-  if (log != nullptr) return;
+  if (log != nullptr) {
+    if constexpr (rounds_attention_weights<Exec, T, O, Functors>)
+      log->instructions = FragmentsFor<Exec, ForwardFactor<Exec, T, O, Functors>>::name;
+    return;
+  }
   WorkspaceLease const lease = get_workspace(operation, exec, bytes, memory...);
   auto* const partial_lse = static_cast<Acc*>(lease.data);
   auto* const partial_out = partial_lse + plan.splits * decode_batch(g) * g.heads_q * g.seqlen_q;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <algorithm>
 #include <array>
 #include <attikos/abi/gemm.hpp>
 #include <attikos/core/fragments/fragments.hpp>
@@ -61,13 +62,16 @@ struct GemmShape {
   static constexpr int sums_of_lane = m * n / lanes;
   static constexpr int size_of_element = static_cast<int>(sizeof(typename F::Element));
   static constexpr int sum_registers = sums_of_lane * static_cast<int>(sizeof(typename F::Sum)) / 4;
-  /// Teams of which a multiprocessor's registers hold sums and factors. Threads with tiles of their
-  /// own wait for memory most of the time, and want company, but in float64 would spill. <H200,
-  /// CUDA 13.0, float32, 16^3: 88 and 104 us>
-  static constexpr int teams_at_once = alone && sum_registers <= 16 && size_of_element <= 4 ? 8
-                                       : lanes * tiles > 128 || sum_registers > 64          ? 2
-                                       : sum_registers == 64                                ? 3
-                                                                                            : 4;
+  /// Teams of which a multiprocessor's registers hold sums and factors. Eight would be faster where
+  /// threads have small tiles of their own, but no device has the scratch that they ask for
+  /// together. <H200, CUDA 13.0, float32, 16^3: 88 and 104 us>
+  static constexpr int teams_at_once = lanes * tiles > 128 || sum_registers > 64 ? 2
+                                       : sum_registers == 64                     ? 3
+                                                                                 : 4;
+  /// Bytes of scratch of a team with several tiles, so that so many teams find room in the 100 KiB
+  /// that multiprocessors have at the least, 1 KiB for each not theirs. A launch for which they do
+  /// not is refused. No team has more than 48 KiB without asking for it.
+  static constexpr int room = std::min(45 * 1024, (100 / teams_at_once - 2) * 1024);
   static constexpr tune::TileConfig config{m, n, depth};
   static_assert(Depth % F::depth == 0 && Stages > 1 && (!alone || threads == 1));
 };

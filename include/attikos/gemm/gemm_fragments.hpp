@@ -149,8 +149,8 @@ void launch_gemm_fragments(char const* operation, char const* name, Exec const& 
   int per_team = 1;
   if constexpr (Shape::alone) {
     constexpr int of_warp = F::lanes < 32 && Shape::tiles > 1 ? 32 / F::lanes : 1;
-    constexpr int room = 45 * 1024;  // below the 48 KiB that a block has without asking
-    per_team = std::min(Shape::tiles, room / kernel.tile_bytes / of_warp * of_warp);
+    per_team = std::clamp(Shape::room / kernel.tile_bytes / of_warp * of_warp,
+                          std::min(of_warp, Shape::tiles), Shape::tiles);
   }
   std::int64_t const tiles = tiles_m * tiles_n * g.batch * cut.parts;
   typename Kernel::Policy policy(exec, checked_league(operation, (tiles + per_team - 1) / per_team),
