@@ -61,7 +61,7 @@ struct GradientRows
   std::int64_t tiles;
   Acc const* delta;  ///< dout·out of each query
 
-  /// A query's log-sum-exp, binary unless a functor hears of it, and delta.
+  /// A query's log-sum-exp and delta.
   struct alignas(2 * sizeof(Acc)) QuerySums {
     Acc lse, delta;
   };
@@ -134,12 +134,11 @@ struct GradientRows
   }
   KOKKOS_INLINE_FUNCTION void load_queries(Work const& w, std::int64_t i0, int count,
                                            char* memory) const {
-    constexpr Acc unit = tells_functor ? Acc(1) : Kokkos::numbers::log2e_v<Acc>;
     QuerySums* const sums = queries_of(memory);
     for (int i = w.lane_in_team; i < queries; i += Shape::lanes) {
       Acc const lse = i < count ? w.head.lse[(i0 + i) * w.head.lse_stride] : Acc(0);
       // A row without keys: every weight is e^(-inf) = 0.
-      sums[i] = {lse == negative_infinity<Acc>() ? -lse : lse * unit,
+      sums[i] = {lse == negative_infinity<Acc>() ? -lse : lse,
                  i < count ? delta[w.head.delta_row + i0 + i] : Acc(0)};
     }
   }
@@ -256,7 +255,9 @@ struct GradientRows
     }
     bool const all = seen.all();
     for_each_pair(w, dots, changes, [&](Place const& p, Acc& x, Acc& y) {
-      x = quick_exp2(Kokkos::fma(x, w.binary, -sums[in_tile(p)].lse));
+      // Not of powers of two: to round the log-sum-exp once more would show where it is large.
+      x = quick_exp2(Kokkos::fma(x, w.natural, -sums[in_tile(p)].lse) *
+                     Kokkos::numbers::log2e_v<Acc>);
       if (!all && !seen.has(p)) x = Acc(0);
       if constexpr (Functors::has_weight) {
         if (x != Acc(0))
