@@ -165,7 +165,8 @@ inline double gemm_cycles(GemmTileModel const& t, abi::GemmArgs const& g, double
     return start + static_cast<double>(part_steps) * step * (share > least ? share : least);
   };
   std::int64_t const share = (teams + processors - 1) / processors;
-  double cycles = static_cast<double>(share / t.teams) * round(t.teams);
+  std::int64_t const full_rounds = share / t.teams;
+  double cycles = static_cast<double>(full_rounds) * round(t.teams);
   if (share % t.teams != 0) cycles += round(share % t.teams);
   if (parts > 1)
     cycles += launch + static_cast<double>(g.m * g.n * g.batch) * (2 * parts + 1) * t.sum_size /
