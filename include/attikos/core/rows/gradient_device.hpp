@@ -82,7 +82,8 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     for (int i = 0; i < N; ++i) result.of[i] = parts[0][i] + parts[1][i];
     // Those of the reduction before may still be read while these are written.
     turn_ = !turn_;
-    this->template reduce<AddNumbers>(result.of, slots_ + (turn_ ? 32 * most_sums : 0));
+    bool const second = turn_ && slots_ != nullptr;  // a host's team has none
+    this->template reduce<AddNumbers>(result.of, second ? slots_ + 32 * most_sums : slots_);
     return result;
   }
 

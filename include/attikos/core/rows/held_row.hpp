@@ -184,7 +184,8 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   KOKKOS_INLINE_FUNCTION Acc reduce(Acc part) {
     Acc one[1] = {part};
     turn_ = !turn_;
-    Lanes::template reduce<Join>(one, slots_ + (turn_ ? 32 : 0));
+    // A host's team has none.
+    Lanes::template reduce<Join>(one, turn_ && slots_ != nullptr ? slots_ + 32 : slots_);
     return one[0];
   }
 
