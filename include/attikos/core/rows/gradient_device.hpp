@@ -17,7 +17,7 @@ template <class X, class G, class Acc, class Team, int Items, int Width, bool Fi
           bool Walks, int Partials>
 class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   using Lanes = RowLanes<Acc, Team, Items, Width, Fits, Shifts>;
-  using Lanes::position, Lanes::size_, Lanes::slots_;
+  using Lanes::position, Lanes::size_;
   /// Numbers that are summed over a row at once, at most.
   static constexpr int most_sums = 2;
 
@@ -80,10 +80,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     });
     Sums<N> result;
     for (int i = 0; i < N; ++i) result.of[i] = parts[0][i] + parts[1][i];
-    // Those of the reduction before may still be read while these are written.
-    turn_ = !turn_;
-    bool const second = turn_ && slots_ != nullptr;  // a host's team has none
-    this->template reduce<AddNumbers>(result.of, second ? slots_ + 32 * most_sums : slots_);
+    this->template reduce<AddNumbers>(result.of);
     return result;
   }
 
@@ -196,7 +193,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   }
 
   Acc* partial_;
-  bool turn_ = false, is_first_ = true;
+  bool is_first_ = true;
   // As they came from memory: small elements take half the registers of numbers.
   Loaded<X, Width> x_[chunks];
   Loaded<G, Width> g_[chunks];

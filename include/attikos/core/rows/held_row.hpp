@@ -22,7 +22,7 @@ inline constexpr int most_vector_bytes = 64;
 template <class X, class Acc, class Team, int Items, int Width, bool Fits, bool Shifts, bool Walks>
 class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   using Lanes = RowLanes<Acc, Team, Items, Width, Fits, Shifts>;
-  using Lanes::position, Lanes::slots_;
+  using Lanes::position;
   static constexpr bool walks_tiles = Walks && !Fits;
 
  public:
@@ -37,8 +37,7 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   }
   KOKKOS_INLINE_FUNCTION Absent along(Absent) const { return {}; }
 
-  /// Numbers in a team's scratch: reductions take turns with them, so that what one of them left
-  /// may still be read while the next is written.
+  /// Numbers in a team's scratch.
   static constexpr int slots = 2 * 32;
 
   KOKKOS_INLINE_FUNCTION HeldRow(Team const& team, RowShape const& shape, RowStart const& start)
@@ -183,9 +182,7 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   template <class Join>
   KOKKOS_INLINE_FUNCTION Acc reduce(Acc part) {
     Acc one[1] = {part};
-    turn_ = !turn_;
-    // A host's team has none.
-    Lanes::template reduce<Join>(one, turn_ && slots_ != nullptr ? slots_ + 32 : slots_);
+    Lanes::template reduce<Join>(one);
     return one[0];
   }
 
@@ -258,7 +255,6 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   }
 
   std::int32_t first_ = 0;  ///< where the tile that is held starts
-  bool turn_ = false;
   bool asked_ = false, is_last_ = false;  ///< for the following row; of the rows
   Row<X const> following_{};
   RowStart start_of_following_{};
