@@ -188,10 +188,11 @@ void gemm_fragments(char const* operation, char const* name, Exec const& exec,
       constexpr std::type_identity<typename Shapes::OfThread32> of_32;
       return fits(of_8) ? run(of_8, {}) : fits(of_16) ? run(of_16, {}) : run(of_32, {});
     }
-    auto const tile = gemm_fragments_tile<A, B, C>(exec, g);
+    // Refuses a tile of the caller's that there is none of, of an empty product, too.
+    bool const small = has_tile(g) && gemm_fragments_tile<A, B, C>(exec, g) != Large::config;
     if (empty) return;
     cut = gemm_fragments_cut<A, B, C>(exec, g);
-    cut.tile = tile == Large::config ? 0 : 1;
+    if (has_tile(g)) cut.tile = small ? 1 : 0;
   } else {
     if (empty) return;
     abi::GemmArgs both = g;

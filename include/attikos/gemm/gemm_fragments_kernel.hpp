@@ -52,7 +52,7 @@ KOKKOS_INLINE_FUNCTION void gemm_finish_element(abi::GemmArgs const& g, Function
     function.end.element(at.batch_c, row, col, sums[0], sums[apart]);
   } else {
     Scalar x = sum_to_scalar<Scalar>(sums[0]);
-    if (has_products(g) && (g.scale_a.data != nullptr || g.scale_b.data != nullptr))
+    if (has_scaled_products(g))
       x = x * static_cast<Scalar>(g.scale_a.at(at.batch_a, row, 0)) *
           static_cast<Scalar>(g.scale_b.at(at.batch_b, 0, col));
     gemm_store_element<C>(g, function, {at.batch_c, at.batch_b}, row, col, x);
@@ -244,9 +244,7 @@ struct GemmFragments {
   KOKKOS_INLINE_FUNCTION void store(Acc const* sums, GemmPlace const& at, std::int64_t row0,
                                     std::int64_t col0, int rows, int cols, int index) const {
     if constexpr (!is_quantized<C> && rights == 1) {
-      bool const scales =
-          has_products(g) && (g.scale_a.data != nullptr || g.scale_b.data != nullptr);
-      if (!scales && stores_sums_alone<C, Scalar, Function>(g)) {
+      if (!has_scaled_products(g) && stores_sums_alone<C, Scalar, Function>(g)) {
         C* const to = gemm_c<C>(g, at.batch_c) + row0 * g.c_m + col0 * g.c_n;
         return moves_c ? store_packs(sums, to, rows, cols, index)
                        : store_elements(sums, to, rows, cols, index);

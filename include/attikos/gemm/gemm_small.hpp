@@ -34,6 +34,10 @@ inline double small_gemm_operations(abi::GemmArgs const& g) {
 
 /// Whether there is anything to sum; without, scales in blocks along k have no entries to read.
 KOKKOS_INLINE_FUNCTION bool has_products(abi::GemmArgs const& g) { return g.k > 0 && g.outer > 0; }
+/// Whether sums are to be scaled.
+KOKKOS_INLINE_FUNCTION bool has_scaled_products(abi::GemmArgs const& g) {
+  return has_products(g) && (g.scale_a.data != nullptr || g.scale_b.data != nullptr);
+}
 
 /// One element, read straight from memory, which caches so little data well.
 template <class A, class B, class C>
@@ -161,7 +165,7 @@ inline void small_gemm(abi::GemmArgs const& g, Function const& function, std::in
   Scalar* finished = nullptr;
   Scalar scaled[extent * extent];
   if constexpr (std::is_same_v<Acc, Scalar>) finished = sums;
-  bool const scales = has_products(g) && (g.scale_a.data != nullptr || g.scale_b.data != nullptr);
+  bool const scales = has_scaled_products(g);
   if (finished == nullptr || scales) {
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < n; ++j) {
