@@ -51,7 +51,7 @@ bool splits_keys(Exec const& exec, abi::AttentionArgs const& g) {
   if constexpr (TileTraits<Exec, float>::host) {
     return splits_keys_on_host(g);
   } else {
-    SplitDevice const device{concurrency_of(exec) / 2048};  // Kokkos counts 2048 threads for each
+    SplitDevice const device{multiprocessors_of(exec)};
     if (!splits_keys_of_portable(device, g)) return false;
     abi::DecodeArgs const as_decode{g};
     auto const one_takes = [&]<class... Kernels>(KernelList<Kernels...>, auto const& args) {
@@ -70,7 +70,7 @@ std::size_t split_workspace_bytes(Exec const& exec, abi::AttentionArgs const& g)
   if constexpr (TileTraits<Exec, float>::host)
     few = splits_keys_on_host(g);
   else
-    few = splits_keys_of_portable({concurrency_of(exec) / 2048}, g);
+    few = splits_keys_of_portable({multiprocessors_of(exec)}, g);
   return few ? decode_workspace_bytes<T, Out>(exec, abi::DecodeArgs{g}) : 0;
 }
 

@@ -132,6 +132,12 @@ int concurrency_of(Exec const& exec) {
     return exec.concurrency();
   }
 }
+/// Multiprocessors of a device, at least one: Kokkos counts 2048 threads for each.
+template <class Exec>
+int multiprocessors_of(Exec const& exec) {
+  int const count = concurrency_of(exec) / 2048;
+  return count > 0 ? count : 1;
+}
 
 }  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -40,7 +40,7 @@ DecodePlan decode_fragment_plan(Exec const& exec, abi::AttentionArgs const& g,
   constexpr std::int64_t unit = 128, least = 256, more = 192;
   std::int64_t const rows = decode_rows_of_sequence(g);
   std::int64_t const tile = sizeof(T) <= 2 ? 16 : sizeof(T) == 4 && rows > 4 ? 8 : 4;
-  std::int64_t const room = std::max<std::int64_t>(concurrency_of(exec) / 2048, 1) * 2;
+  std::int64_t const room = std::int64_t{2} * multiprocessors_of(exec);
   std::int64_t const teams =
       std::max<std::int64_t>(g.batch * g.heads_kv * ((rows + tile - 1) / tile), 1);
   auto const plan_of = [&](std::int64_t splits) {

@@ -65,12 +65,10 @@ GemmCut gemm_fragments_cut(Exec const& exec, abi::GemmArgs const& g) {
   using F = typename Large::Fragments;
   constexpr int size = static_cast<int>(sizeof(typename F::Element));
   auto const [a, b] = gemm_sources(g);
-  // Kokkos counts 2048 threads for each multiprocessor.
-  int const processors = exec.concurrency() / 2048;
   return choose_gemm_cut(gemm_tile_models<A, B, C, Exec>(), g,
                          gemm_copy_cycles(Stage<F, A, Large::m, Large::depth>(a).width, size),
                          gemm_copy_cycles(Stage<F, B, Large::n, Large::depth>(b).width, size),
-                         processors > 0 ? processors : 1);
+                         multiprocessors_of(exec));
 }
 
 /// The two tiles, that which the call takes by itself first.

@@ -159,9 +159,7 @@ struct DeviceRowKernel {
 /// Teams of `lanes` lanes that a device runs at once where `lanes_at_once` fit on a multiprocessor.
 template <class Exec>
 std::int64_t resident_teams(Exec const& exec, int lanes_at_once, int lanes) {
-  // Kokkos counts 2048 lanes for each multiprocessor.
-  return std::max<std::int64_t>(concurrency_of(exec) / 2048, 1) *
-         std::max(lanes_at_once / lanes, 1);
+  return std::int64_t{multiprocessors_of(exec)} * std::max(lanes_at_once / lanes, 1);
 }
 
 template <int Items, int Width, bool Fits, bool Shifts, bool Walks, class Exec, class Op>
