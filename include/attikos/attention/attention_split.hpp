@@ -25,9 +25,14 @@ inline bool splits_keys_on_host(abi::AttentionArgs const& g) {
   return g.seqlen_q <= (g.heads_q > g.heads_kv ? 8 : 2);
 }
 
+/// Whether a device has few queries and many keys to attend to.
+inline bool has_few_queries(abi::AttentionArgs const& g) {
+  return g.heads_kv != 0 && g.seqlen_q <= 16 && g.seqlen_kv >= 1024;
+}
+
 /// The same for a device: where rows that share keys, 64 a block, leave multiprocessors idle.
 inline bool splits_keys_on(SplitDevice const& device, abi::AttentionArgs const& g) {
-  if (g.heads_kv == 0 || g.seqlen_q > 16 || g.seqlen_kv < 1024) return false;
+  if (!has_few_queries(g)) return false;
   std::int64_t const rows = g.heads_q / g.heads_kv * g.seqlen_q;
   return g.batch * g.heads_kv * ((rows + 63) / 64) < 2 * device.multiprocessors;
 }
@@ -35,8 +40,8 @@ inline bool splits_keys_on(SplitDevice const& device, abi::AttentionArgs const& 
 /// The same where all kernels are portable. Attention's tiles have rows of one query head each, and
 /// read keys again for each that shares them.
 inline bool splits_keys_of_portable(SplitDevice const& device, abi::AttentionArgs const& g) {
-  if (g.heads_kv == 0 || g.seqlen_q > 16 || g.seqlen_kv < 1024) return false;
-  return g.heads_q / g.heads_kv * g.seqlen_q <= 16 || splits_keys_on(device, g);
+  return has_few_queries(g) &&
+         (g.heads_q / g.heads_kv * g.seqlen_q <= 16 || splits_keys_on(device, g));
 }
 
 /// Whether attention() without a kernel by name leaves these arguments to decode()'s kernels. On a
@@ -53,13 +58,19 @@ bool splits_keys(Exec const& exec, abi::AttentionArgs const& g) {
   } else {
     SplitDevice const device{multiprocessors_of(exec)};
     if (!splits_keys_of_portable(device, g)) return false;
-    abi::DecodeArgs const as_decode{g};
     auto const one_takes = [&]<class... Kernels>(KernelList<Kernels...>, auto const& args) {
       return (... || Kernels::accepts(args, exec).ok);
     };
-    if (one_takes(typename Specializations<op::Decode, Exec, T, Out>::kernels{}, as_decode))
-      return splits_keys_on(device, g);
-    return !one_takes(typename Specializations<op::Attention, Exec, T, Out>::kernels{}, g);
+    auto const attention_has_one = [&] {
+      return one_takes(typename Specializations<op::Attention, Exec, T, Out>::kernels{}, g);
+    };
+    auto const decode_has_one = [&] {
+      return one_takes(typename Specializations<op::Decode, Exec, T, Out>::kernels{},
+                       abi::DecodeArgs{g});
+    };
+    // First who is most likely to decide: each kernel that is asked costs the call time.
+    return splits_keys_on(device, g) ? decode_has_one() || !attention_has_one()
+                                     : !attention_has_one() && !decode_has_one();
   }
 }
 
