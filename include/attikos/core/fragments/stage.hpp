@@ -268,16 +268,6 @@ KOKKOS_INLINE_FUNCTION void commit_copies() {
 #endif
 }
 
-/// Waits for all threads of the team or, where threads of it share nothing, for the lanes of this
-/// one: `Alone`. Threads that wait alone do so as often as each other.
-template <bool Alone, class Team>
-KOKKOS_INLINE_FUNCTION void meet(Team const& team) {
-#if defined(__CUDA_ARCH__)
-  if constexpr (Alone) return __syncwarp();
-#endif
-  team.team_barrier();
-}
-
 /// Waits until at most `Pending` groups of this thread are under way. Others see what has landed
 /// behind a barrier.
 template <int Pending>
@@ -292,6 +282,16 @@ KOKKOS_INLINE_FUNCTION void lane_barrier() {
 #if defined(__CUDA_ARCH__)
   __syncwarp();
 #endif
+}
+
+/// Waits for all threads of the team or, where threads of it share nothing, for the lanes of this
+/// one: `Alone`. Threads that wait alone do so as often as each other.
+template <bool Alone, class Team>
+KOKKOS_INLINE_FUNCTION void meet([[maybe_unused]] Team const& team) {
+  if constexpr (Alone)
+    lane_barrier();
+  else
+    team.team_barrier();
 }
 
 }  // namespace detail
