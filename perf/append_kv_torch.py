@@ -15,7 +15,7 @@ import ctypes
 import json
 
 import torch
-from companion_torch import TYPES, context, copy_call, times
+from companion_torch import TYPES, context, copy_call, graph_of, times
 
 HEAD_DIM = 128
 # batch, heads, new tokens, rotated, pages of so many positions or 0: one piece, type
@@ -84,24 +84,12 @@ class Cache:
             raise RuntimeError(f"{list(self.extents)}: wrote elsewhere")
 
 
-def in_graph(calls):
-    """A function that replays the calls back to back."""
-    graph = torch.cuda.CUDAGraph()
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph.replay
-
-
 def append_case(function, batch, heads, tokens, rotated, page_size, dtype):
     moved = 4 * batch * heads * tokens * HEAD_DIM * dtype.itemsize
     sets = max(2, min(128, 400_000_000 // moved + 1))
     caches = [Cache(function, batch, heads, tokens, rotated, page_size, dtype) for _ in range(sets)]
     count = max(1, 16 // sets)
-    calls = [in_graph([c.call for c in caches] * count), in_graph([c.copy for c in caches] * count)]
+    calls = [graph_of([c.call for c in caches] * count), graph_of([c.copy for c in caches] * count)]
     caches[0].check()
     copy, bytes_of_copy = copy_call()
     seconds = times([*calls, copy])

@@ -170,6 +170,20 @@ def in_graph(call, count, results):
     return graph.replay, True
 
 
+def graph_of(calls):
+    """A function that replays the calls back to back. What they set up for a stream they do before the capture."""
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        for call in calls:
+            call()
+    return graph.replay
+
+
 def copy_call():
     """A copy of 1 GiB, and the bytes that it reads and writes."""
     source = torch.empty(1 << 30, device="cuda", dtype=torch.uint8)

@@ -15,7 +15,7 @@ import json
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import TYPES, context, copy_call, times
+from companion_torch import TYPES, context, copy_call, graph_of, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HEADS, HEADS_KV, HEAD_DIM = 32, 8, 128
@@ -78,34 +78,20 @@ def flash(q, k, v):
         return functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
 
-def in_graph(calls):
-    """A function that replays the calls back to back. What they set up for a stream they do before the capture."""
-    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.synchronize()
-    with torch.cuda.graph(graph, stream=stream):
-        for call in calls:
-            call()
-    return graph.replay
-
-
 def decode_case(function, dtype, batch, length, queries, page_size):
     moved = 2 * dtype.itemsize * batch * length * HEADS_KV * HEAD_DIM
     caches = [
         Cache(function, dtype, batch, length, queries, page_size) for _ in range(max(2, 400_000_000 // moved + 1))
     ]
     count = max(1, 16 // len(caches))
-    calls = [in_graph([c.call for c in caches] * count)]
+    calls = [graph_of([c.call for c in caches] * count)]
     expected = flash(*caches[0].plain()) if queries == 1 else None
     if expected is not None:
         error = (caches[0].out.float() - expected.float()).abs().max().item()
         if not error < 0.01:
             raise RuntimeError(f"batch {batch}, length {length}: differs from PyTorch by {error}")
         if page_size == 0 and dtype == torch.bfloat16:
-            calls.append(in_graph([lambda c=c: flash(c.q, c.k, c.v) for c in caches] * count))
+            calls.append(graph_of([lambda c=c: flash(c.q, c.k, c.v) for c in caches] * count))
     copy, bytes_of_copy = copy_call()
     calls.append(copy)
     seconds = times(calls)

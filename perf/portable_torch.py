@@ -34,8 +34,7 @@ import statistics
 
 import torch
 import torch.nn.functional as functional
-from companion_torch import TYPES, context, copy_call, in_graph, in_turn, times
-from decode_torch import in_graph as graph_of
+from companion_torch import TYPES, context, copy_call, graph_of, in_graph, in_turn, times
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 BATCH, HEADS = 2, 16
