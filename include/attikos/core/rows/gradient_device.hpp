@@ -80,7 +80,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     });
     Sums<N> result;
     for (int i = 0; i < N; ++i) result.of[i] = parts[0][i] + parts[1][i];
-    this->template reduce<AddNumbers>(result.of);
+    this->template reduce<AddNumbers, slots>(result.of);
     return result;
   }
 

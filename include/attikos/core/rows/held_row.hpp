@@ -182,7 +182,7 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   template <class Join>
   KOKKOS_INLINE_FUNCTION Acc reduce(Acc part) {
     Acc one[1] = {part};
-    Lanes::template reduce<Join>(one);
+    Lanes::template reduce<Join, slots>(one);
     return one[0];
   }
 
@@ -254,7 +254,7 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     }
   }
 
-  std::int32_t first_ = 0;  ///< where the tile that is held starts
+  std::int32_t first_ = 0;                ///< where the tile that is held starts
   bool asked_ = false, is_last_ = false;  ///< for the following row; of the rows
   Row<X const> following_{};
   RowStart start_of_following_{};

@@ -97,16 +97,14 @@ class RowLanes {
   static constexpr int chunks = Items / Width;
   static_assert(Items % Width == 0);
 
-  /// `slots`: numbers of a team's scratch, half of them as many as the largest reduce() needs, 32
-  /// for each of its own.
+  /// `slots`: numbers of a team's scratch, which reduce() has.
   KOKKOS_INLINE_FUNCTION RowLanes(Team const& team, RowShape const& shape, int slots,
                                   RowStart const& start)
       : team_(team),
         warps_(shape.warps),
         lanes_(shape.lanes),
         size_(static_cast<std::int32_t>(shape.size)),
-        start_(start),
-        half_(slots / 2) {
+        start_(start) {
     lane_ = lane_of(team, lanes_) + (warps_ > 1 ? team.team_rank() * lanes_ : 0);
     span_ = warps_ * lanes_;
     if constexpr (!Fits) whole_ = span_ * Items >= size_ + start_.ahead;
@@ -292,14 +290,15 @@ class RowLanes {
   }
 
   /// N numbers of every lane joined: those of a warp, then the warps' results, in one order by
-  /// every lane. Reductions take turns with two halves of the scratch, so that what one of them
-  /// left may still be read while the next is written.
-  template <class Join, int N>
+  /// every lane. Reductions take turns with two halves of the team's `Slots` numbers of scratch, so
+  /// that what one of them left may still be read while the next is written.
+  template <class Join, int Slots, int N>
   KOKKOS_INLINE_FUNCTION void reduce(Acc (&parts)[N]) {
+    turn_ = !turn_;
     for (Acc& part : parts) part = join_lanes<Join>(team_, lanes_, part);
     if (warps_ == 1) return;
-    turn_ = !turn_;
-    Acc* const slots = slots_ + (turn_ ? half_ : 0);
+    static_assert(2 * 32 * N <= Slots);
+    Acc* const slots = slots_ + (turn_ ? Slots / 2 : 0);
     int const lane = lane_ % lanes_;
     if (lane == 0)
       for (int i = 0; i < N; ++i) slots[32 * i + team_.team_rank()] = parts[i];
@@ -318,7 +317,6 @@ class RowLanes {
 
  private:
   bool turn_ = false;
-  int half_;
   Acc* slots_;
 };
 
