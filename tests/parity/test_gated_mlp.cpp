@@ -181,6 +181,38 @@ TYPED_TEST(GatedMlp, PortableKernelByName) {
   backward<TypeParam>(p);
 }
 
+// The projections are stored, and the gradients computed from what was stored.
+TYPED_TEST(GatedMlp, KeptProjections) {
+  int turn = 0;
+  for (auto [tokens, hidden, intermediate] :
+       {Shape{7, 3, 5}, Shape{1, 19, 37}, Shape{23, 11, 1}, Shape{33, 65, 31}, Shape{65, 31, 130},
+        Shape{2, 30, 257}, Shape{18, 8, 544}}) {
+    for (Layout x : all_layouts) {
+      GatedMlpCase const p{.batch = turn % 2 == 0 ? -1 : 2,
+                           .tokens = tokens,
+                           .hidden = hidden,
+                           .intermediate = intermediate,
+                           .options = {.activation = activations[sz(turn % 3)]},
+                           .x = x,
+                           .weights = all_layouts[sz(turn % 5)],
+                           .out = all_layouts[sz(turn % 4)],
+                           .kept = true};
+      forward<TypeParam>(p);
+      backward<TypeParam>(p);
+      ++turn;
+    }
+  }
+  for (Shape none : {Shape{0, 3, 5}, Shape{3, 0, 5}, Shape{3, 5, 0}}) {
+    GatedMlpCase const p{.batch = -1,
+                         .tokens = none.tokens,
+                         .hidden = none.hidden,
+                         .intermediate = none.intermediate,
+                         .kept = true};
+    forward<TypeParam>(p);
+    backward<TypeParam>(p);
+  }
+}
+
 TYPED_TEST(GatedMlp, GradientsInEveryLayout) {
   for (auto [tokens, hidden, intermediate] : {Shape{7, 3, 5}, Shape{13, 17, 9}}) {
     for (Layout x : all_layouts) {
@@ -239,6 +271,9 @@ TYPED_TEST(GatedMlpSpaces, MixedTypes) {
   GatedMlpCase p{.batch = 2, .tokens = 19, .hidden = 33, .intermediate = 21};
   check_gated_mlp<TypeParam, bfloat16, float, bfloat16>(p);
   p.x = Layout::padded;  // sequences that do not join
+  check_gated_mlp_backward<TypeParam, bfloat16, bfloat16, float, float>(p);
+  p.kept = true;
+  check_gated_mlp<TypeParam, bfloat16, float, bfloat16>(p);
   check_gated_mlp_backward<TypeParam, bfloat16, bfloat16, float, float>(p);
 }
 

@@ -117,6 +117,36 @@ void check_extents_of(char const* operation, char const* name, TensorRef<T, Rank
                         like_name, ", which is ", describe(like));
 }
 
+/// Memory of projections(gate, up), none where they were not given.
+struct ProjectionMemory {
+  AnyTensor gate, up;
+};
+
+/// Checks them against `like`, whose extents they have.
+template <ExecutionSpace Exec, class Given, TensorLike Like>
+ProjectionMemory projection_memory(char const* operation, Given const& given, char const* like_name,
+                                   Like const& like) {
+  if constexpr (!is_present<Given>) {
+    return {};
+  } else {
+    using P = element_t<decltype(given.gate)>;
+    static_assert(std::is_same_v<P, element_t<decltype(given.up)>> && is_mlp_element<P>,
+                  "attikos::projections: both have one element type, which is double, float, "
+                  "float16 or bfloat16");
+    static_assert(rank_of<decltype(given.gate)> == rank_of<Like> &&
+                      rank_of<decltype(given.up)> == rank_of<Like>,
+                  "attikos::projections: both have the rank of out");
+    auto const check = [&](char const* name, auto const& x) {
+      check_tensor<Exec, std::remove_cvref_t<decltype(x)>>();
+      check_extents(operation, name, x);
+      check_extents_of(operation, name, to_const_ref(x), like_name, to_const_ref(like));
+      return any_tensor(x);
+    };
+    return {check("gate of projections(gate, up)", given.gate),
+            check("up of projections(gate, up)", given.up)};
+  }
+}
+
 /// Checks everything that forward and backward share and fills the arguments. `out` is the result,
 /// or in a backward call its gradient, which is only read.
 template <ExecutionSpace Exec, TensorLike X, MlpWeight W, MlpWeight U, TensorLike Out>

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <attikos/abi/gated_mlp.hpp>
 #include <attikos/core/launch.hpp>
-#include <attikos/core/rows/gradient.hpp>
+#include <attikos/core/rows/row.hpp>
 #include <attikos/core/tile.hpp>
 #include <attikos/gemm/gemm_fragments.hpp>
 #include <attikos/gemm/packed_b.hpp>
@@ -73,51 +73,6 @@ struct GatedMlpStore {
 
   /// Whether neighbors in memory are tokens, not elements of one.
   KOKKOS_INLINE_FUNCTION bool by_token() const { return token_stride == 1 && stride != 1; }
-};
-
-/// The pointwise part of a backward call: dgate = dout·up·act'(gate) and dup = dout·act(gate), both
-/// dense [batch, tokens, intermediate] accumulators.
-template <class DOut, class Acc>
-struct GatedMlpGradients {
-  DOut const* dout;
-  std::int64_t batch_stride, token_stride, stride;
-  Acc* dgate;
-  Acc* dup;
-  std::int64_t tokens, intermediate;
-  Activation activation;
-
-  KOKKOS_INLINE_FUNCTION std::int64_t place(std::int64_t batch, std::int64_t token,
-                                            std::int64_t col) const {
-    return (batch * tokens + token) * intermediate + col;
-  }
-
-  void host_row(std::int64_t batch, std::int64_t token, std::int64_t col, int n, Acc const* gate,
-                Acc const* up) const {
-    constexpr int W = host::lanes<Acc>;
-    DOut const* const from = dout + batch * batch_stride + token * token_stride + col * stride;
-    std::int64_t const to = place(batch, token, col);
-    for (int j = 0; j < n; j += W) {
-      int const count = std::min(n - j, W);
-      host::Vec<Acc> const d = host::load_row<Acc>(from + j * stride, stride, count);
-      host::Vec<Acc> const g = host::load<Acc, W>(gate + j);
-      host::Vec<Acc> const u = host::load<Acc, W>(up + j);
-      host::put<Acc>(dgate + to + j, 1, count,
-                     host::Vec<Acc>(d * u * host::activation_gradient<Acc>(activation, g)));
-      host::put<Acc>(dup + to + j, 1, count,
-                     host::Vec<Acc>(d * host::activate<Acc>(activation, g)));
-    }
-  }
-
-  KOKKOS_INLINE_FUNCTION void element(std::int64_t batch, std::int64_t token, std::int64_t col,
-                                      Acc gate, Acc up) const {
-    Acc const d =
-        static_cast<Acc>(dout[batch * batch_stride + token * token_stride + col * stride]);
-    std::int64_t const to = place(batch, token, col);
-    dgate[to] = d * up * apply_activation_gradient(activation, gate);
-    dup[to] = d * apply_activation(activation, gate);
-  }
-
-  KOKKOS_INLINE_FUNCTION bool by_token() const { return false; }
 };
 
 /// Kernel body of hosts: one team computes one tile of both products and hands it to `End`.

@@ -27,6 +27,18 @@ auto to_ref(T const& tensor) {
   return ref;
 }
 
+/// The same tensor, to be read.
+template <class T, int Rank>
+TensorRef<T const, Rank> as_const(TensorRef<T, Rank> const& x) {
+  TensorRef<T const, Rank> result{};
+  result.data = x.data;
+  for (int r = 0; r < Rank; ++r) {
+    result.extent[r] = x.extent[r];
+    result.stride[r] = x.stride[r];
+  }
+  return result;
+}
+
 /// The same tensor with read-only elements.
 template <TensorLike T>
 auto to_const_ref(T const& tensor) {
