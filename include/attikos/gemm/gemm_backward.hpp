@@ -141,6 +141,21 @@ void sum_bias_gradient(Exec const& exec, GemmOperand const& dx, GemmOptions cons
   finish_sums(exec, "gemm_backward", sums, count, rows.size, to);
 }
 
+/// Calls f with the type of pre_activation(view).
+template <class F>
+void visit_pre_activation(DType type, F const& f) {
+  switch (type) {
+    case DType::float64:
+      return f(std::type_identity<double>{});
+    case DType::float32:
+      return f(std::type_identity<float>{});
+    case DType::float16:
+      return f(std::type_identity<float16>{});
+    default:  // no other is checked
+      return f(std::type_identity<bfloat16>{});
+  }
+}
+
 /// The element types of a call; void for outputs that are not asked for.
 template <class A, class B, class Dout, class Da, class Db, class Dc, class Dbias>
 struct GemmBackwardTypes {};
@@ -180,21 +195,28 @@ void gemm_backward_run(GemmBackwardTypes<A, B, T, Da, Db, Dc, Dbias>, Exec const
   Explanation unused;
   if (*wanted_kernel(options.kernel) != '\0') products(&unused);
 
-  // Without activation the gradient is copied where it is wanted.
-  if (p.activated || !p.own_dx) {
-    launch_rows(exec, op,
-                ActivationGradientRow<T>{operand_rows<T const>(t.matrices.c), operand_rows<T>(dx),
-                                         p.x.type, p.x.data, p.x.batch_stride, p.x.row_stride,
-                                         p.x.col_stride, options.activation, p.counted},
-                dx.batch * dx.rows);
-  }
+  std::int64_t const rows = dx.batch * dx.rows;
+  auto const scaled = [&]<class From, class To>(Rows<From const> const& from, Rows<To> const& to,
+                                                double factor, float const* device_scale) {
+    using Gradient = ScaledGradient<From, To>;
+    launch_pointwise(
+        exec, op,
+        Gradient{from, to, static_cast<typename Gradient::Acc>(factor), device_scale, p.counted},
+        rows, dx.cols);
+  };
+  if (p.activated)
+    visit_pre_activation(p.x.type, [&]<class X>(std::type_identity<X>) {
+      launch_pointwise(
+          exec, op,
+          ActivationGradient<T, X>{operand_rows<T const>(t.matrices.c), operand_rows<T>(dx),
+                                   operand_rows<X const>(p.x), options.activation, p.counted},
+          rows, dx.cols);
+    });
+  else if (!p.own_dx)
+    scaled(operand_rows<T const>(t.matrices.c), operand_rows<T>(dx), 1, nullptr);
   if constexpr (!std::is_void_v<Dc>) {
-    using Row = ScaledGradientRow<T, Dc>;
     if (is_wanted(t.c_gradient))
-      launch_rows(exec, op,
-                  Row{operand_rows<T const>(dx), operand_rows<Dc>(p.dc),
-                      static_cast<typename Row::Acc>(p.factor_c), p.device_scale, p.counted},
-                  dx.batch * dx.rows);
+      scaled(operand_rows<T const>(dx), operand_rows<Dc>(p.dc), p.factor_c, p.device_scale);
   }
   if constexpr (!std::is_void_v<Dbias>) {
     if (p.has_bias)

@@ -4,8 +4,9 @@
 /// products that are summed over the rows of a group.
 #pragma once
 
+#include <attikos/core/rows/gradient.hpp>
+#include <attikos/core/rows/pointwise.hpp>
 #include <attikos/core/rows/sums.hpp>
-#include <attikos/epilogue/activation_gradient.hpp>
 #include <attikos/gemm/gemm_portable.hpp>
 
 namespace attikos {
@@ -41,58 +42,77 @@ struct CountedRows {
     std::int64_t const count = counts[batch * counts_stride];
     return {0, count < 0 ? 0 : (count > rows ? rows : count)};
   }
+  /// Whether row `index` takes part, of all matrices' rows, `each` of one matrix.
+  KOKKOS_INLINE_FUNCTION bool holds_row(std::int64_t index, std::int64_t each) const {
+    if (offsets == nullptr && counts == nullptr) return true;
+    return of_matrix(index / each).holds(index % each);
+  }
   /// Rows of group (or matrix) `s`.
   KOKKOS_INLINE_FUNCTION Range of_group(std::int64_t s) const {
     return offsets != nullptr ? Range{offset(s), offset(s + 1)} : of_matrix(s);
   }
 };
 
-/// dx = dout·act'(x), one row of one matrix.
-template <class T>
-struct ActivationGradientRow {
+/// dx = dout·act'(x) of matrices, all as rows.
+template <class T, class X>
+struct ActivationGradient {
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  static constexpr int neighbors = detail::neighbors<X, T>;
 
   Rows<T const> dout;
   Rows<T> dx;
-  DType type_x;
-  void const* x;
-  std::int64_t x_batch, x_row, x_col;
+  Rows<X const> x;
   Activation activation;
   CountedRows counted;
 
-  KOKKOS_INLINE_FUNCTION T element(T d, std::int64_t offset) const {
-    if (activation == Activation::none) return d;
-    return static_cast<T>(static_cast<Acc>(d) *
-                          apply_activation_gradient(activation, load_any<Acc>(type_x, x, offset)));
+  bool moves_at_once() const {
+    return rows_move_at_once<neighbors>(dout) && rows_move_at_once<neighbors>(dx) &&
+           rows_move_at_once<neighbors>(x);
   }
-  KOKKOS_INLINE_FUNCTION bool counts(std::int64_t index) const {
-    return counted.of_matrix(index / dout.inner).holds(index % dout.inner);
+  KOKKOS_INLINE_FUNCTION bool takes(std::int64_t row) const {
+    return counted.holds_row(row, dout.inner);
   }
-  KOKKOS_INLINE_FUNCTION std::int64_t row_offset(std::int64_t index) const {
-    return index / dout.inner * x_batch + index % dout.inner * x_row;
+  template <int Width>
+  struct Read {
+    Loaded<T, Width> dout;
+    Loaded<X, Width> x;
+  };
+  template <int Width>
+  KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
+    return {load_of_row<Width>(dout, row, j), load_of_row<Width>(x, row, j)};
   }
-  void host_row(std::int64_t index) const {
-    if (!counts(index)) return;
-    Row<T const> const from = dout(index);
-    Row<T> const to = dx(index);
-    std::int64_t const offset = row_offset(index);
-    for (std::int64_t j = 0; j < from.size; ++j) to[j] = element(from[j], offset + j * x_col);
+  template <int Width>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
+                                    Read<Width> const& read) const {
+    Acc result[Width];
+    for (int i = 0; i < Width; ++i)
+      result[i] = read.dout.template value<Acc>(i) *
+                  apply_activation_gradient(activation, read.x.template value<Acc>(i));
+    store_to_row<Width>(dx, row, j, result);
   }
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    if (!counts(index)) return;
-    Row<T const> const from = dout(index);
-    Row<T> const to = dx(index);
-    std::int64_t const offset = row_offset(index);
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size),
-                         [&](std::int64_t j) { to[j] = element(from[j], offset + j * x_col); });
+  void host_row(std::int64_t row) const {
+    if (!takes(row)) return;
+    constexpr int W = host::lanes<Acc>;
+    Row<T const> const from = dout(row);
+    Row<X const> const at = x(row);
+    Row<T> const to = dx(row);
+    for (std::int64_t j = 0; j < from.size; j += W) {
+      int const count = static_cast<int>(from.size - j < W ? from.size - j : W);
+      auto const load = [&](auto const& y) {
+        return host::load_row<Acc>(y.data + j * y.stride, y.stride, count);
+      };
+      host::Vec<Acc> const d = load(from),
+                           slope = host::activation_gradient<Acc>(activation, load(at));
+      host::put<Acc>(to.data + j * to.stride, to.stride, count, host::Vec<Acc>(d * slope));
+    }
   }
 };
 
-/// dC = factor·dx, one row of one matrix. A factor of 0 reads nothing.
+/// dC = factor·dx, all as rows. A factor of 0 reads nothing.
 template <class T, class Out>
-struct ScaledGradientRow {
+struct ScaledGradient {
   using Acc = RowAccumulator<T, Out>;
+  static constexpr int neighbors = detail::neighbors<T, Out>;
 
   Rows<T const> dx;
   Rows<Out> dc;
@@ -100,30 +120,35 @@ struct ScaledGradientRow {
   float const* device_scale;  ///< null: 1
   CountedRows counted;
 
-  KOKKOS_INLINE_FUNCTION bool counts(std::int64_t index) const {
-    return counted.of_matrix(index / dx.inner).holds(index % dx.inner);
+  bool moves_at_once() const {
+    return rows_move_at_once<neighbors>(dx) && rows_move_at_once<neighbors>(dc);
+  }
+  KOKKOS_INLINE_FUNCTION bool takes(std::int64_t row) const {
+    return counted.holds_row(row, dx.inner);
   }
   KOKKOS_INLINE_FUNCTION Acc scaled() const {
     return device_scale == nullptr ? factor : factor * static_cast<Acc>(*device_scale);
   }
-  KOKKOS_INLINE_FUNCTION Out element(Row<T const> const& from, std::int64_t j, Acc by) const {
-    return static_cast<Out>(factor == Acc(0) ? Acc(0) : by * static_cast<Acc>(from[j]));
+  template <int Width>
+  KOKKOS_INLINE_FUNCTION Loaded<T, Width> load(std::int64_t row, std::int64_t j) const {
+    return factor == Acc(0) ? Loaded<T, Width>{} : load_of_row<Width>(dx, row, j);
   }
-  void host_row(std::int64_t index) const {
-    if (!counts(index)) return;
-    Row<T const> const from = dx(index);
-    Row<Out> const to = dc(index);
+  template <int Width>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
+                                    Loaded<T, Width> const& read) const {
     Acc const by = scaled();
-    for (std::int64_t j = 0; j < from.size; ++j) to[j] = element(from, j, by);
+    Acc result[Width];
+    for (int i = 0; i < Width; ++i)
+      result[i] = factor == Acc(0) ? Acc(0) : by * read.template value<Acc>(i);
+    store_to_row<Width>(dc, row, j, result);
   }
-  template <class Team>
-  KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
-    if (!counts(index)) return;
-    Row<T const> const from = dx(index);
-    Row<Out> const to = dc(index);
+  void host_row(std::int64_t row) const {
+    if (!takes(row)) return;
+    Row<T const> const from = dx(row);
+    Row<Out> const to = dc(row);
     Acc const by = scaled();
-    Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, from.size),
-                         [&](std::int64_t j) { to[j] = element(from, j, by); });
+    for (std::int64_t j = 0; j < from.size; ++j)
+      to[j] = static_cast<Out>(factor == Acc(0) ? Acc(0) : by * static_cast<Acc>(from[j]));
   }
 };
 
