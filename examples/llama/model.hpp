@@ -34,7 +34,7 @@ struct Weights {
 template <class T>
 struct LayerResults {
   Matrix<T> in, attention_in, qkv, context, attended, mlp_in, gated, out;
-  KeptMlp<T> kept;  ///< empty where gated_mlp() keeps nothing
+  KeptMlp<T> kept;
 };
 
 template <class T>
@@ -59,10 +59,7 @@ void run_layer(Exec const& exec, Config const& c, Weights<T> const& weights, Lay
   linear(exec, a.context, weights.matrix(w.attention_out), a.attended, a.in);
 
   norm(exec, a.attended, weights.vector(w.mlp_norm), a.mlp_in, c.eps);
-  if (a.kept.g.size() == 0)
-    gated_mlp(exec, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.gated);
-  else
-    kept_mlp(exec, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.kept, a.gated);
+  gated_mlp(exec, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.kept, a.gated);
   linear(exec, a.gated, weights.matrix(w.down), a.out, a.attended);
 }
 

@@ -23,34 +23,24 @@ template <class T>
 void linear_backward(Exec const& exec, Matrix<T> const& x, Matrix<T> const& w,
                      Matrix<T> const& dout, Matrix<T> const& dx, Matrix<T> const& dw);
 
+/// The two projections of a gated MLP, empty where none are kept.
+template <class T>
+struct KeptMlp {
+  Matrix<T> gate, up;
+  bool empty() const { return gate.size() == 0; }
+};
 /// out = silu(x·gateᵀ) ⊙ (x·upᵀ)
 template <class T>
 void gated_mlp(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate, Matrix<T> const& up,
-               Matrix<T> const& out);
+               KeptMlp<T> const& kept, Matrix<T> const& out);
 template <class T>
 void gated_mlp_backward(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate,
-                        Matrix<T> const& up, Matrix<T> const& dout, Matrix<T> const& dx,
-                        Matrix<T> const& dgate, Matrix<T> const& dup, Bytes const& workspace);
+                        Matrix<T> const& up, KeptMlp<T> const& kept, Matrix<T> const& dout,
+                        Matrix<T> const& dx, Matrix<T> const& dgate, Matrix<T> const& dup,
+                        Bytes const& workspace);
 template <class T>
 std::size_t gated_mlp_backward_bytes(Matrix<T> const& x, Matrix<T> const& gate,
                                      Matrix<T> const& dout);
-
-/// The same of products that are kept: g = x·gateᵀ, a = silu(g), u = x·upᵀ, out = a ⊙ u.
-template <class T>
-struct KeptMlp {
-  Matrix<T> g, a, u;
-};
-template <class T>
-void kept_mlp(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate, Matrix<T> const& up,
-              KeptMlp<T> const& kept, Matrix<T> const& out);
-/// Overwrites a and u with their gradients. `branch` has the extents of dx.
-template <class T>
-void kept_mlp_backward(Exec const& exec, Matrix<T> const& x, Matrix<T> const& gate,
-                       Matrix<T> const& up, KeptMlp<T> const& kept, Matrix<T> const& dout,
-                       Matrix<T> const& dx, Matrix<T> const& branch, Matrix<T> const& dgate,
-                       Matrix<T> const& dup, Bytes const& workspace);
-template <class T>
-std::size_t kept_mlp_backward_bytes(Matrix<T> const& dout);
 
 /// Cross entropy of each row of x·headᵀ, and the gradients of its sum times the row's share. Logits
 /// are in memory of `rows_at_once` rows, 0 for as many as the library likes.

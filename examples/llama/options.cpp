@@ -50,8 +50,8 @@ Trains a Llama model on a project's documentation, then lets it go on from a pro
   --weight-decay R      (0.1)
   --seed N              of weights and of the order of sequences (1)
   --logits-rows N       tokens whose logits are in memory at once, 0 (default) for a tenth of all
-  --mlp WAY             fused (default): gated_mlp_backward(); kept: products of the forward pass
-                        are kept for the way back
+  --mlp WAY             keep (default): both projections of a gated MLP are kept for the way back;
+                        recompute: they are computed again
 
   --report N            a line every N steps (10)
   --losses FILE         losses of all steps as CSV
@@ -96,7 +96,7 @@ Options parse_options(std::vector<char*> const& arguments, Options options) {
       {"--weight-decay", real(options.weight_decay)},
       {"--logits-rows", number(options.logits_rows, 0)},
       {"--type", [&] { options.bfloat16 = parse_choice(name, value, "float32", "bfloat16"); }},
-      {"--mlp", [&] { options.keep_mlp = parse_choice(name, value, "fused", "kept"); }},
+      {"--mlp", [&] { options.keep_mlp = parse_choice(name, value, "recompute", "keep"); }},
       {"--report", number(options.report)},
       {"--losses", path(options.losses)},
       {"--batches", path(options.batches)},

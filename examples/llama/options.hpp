@@ -18,7 +18,7 @@ struct Options {
   std::size_t batch = 8, length = 2048, steps = 200, warmup = 20, logits_rows = 0;
   std::uint64_t seed = 1;
   double learning_rate = 3e-4, weight_decay = 0.1;
-  bool bfloat16 = false, keep_mlp = false;
+  bool bfloat16 = false, keep_mlp = true;
   std::size_t report = 10;
   std::filesystem::path checkpoint, resume, losses, batches;
   std::size_t checkpoint_every = 0;  ///< 0: at the end alone

@@ -22,7 +22,7 @@ struct TrainingOptions {
   Descent descent;
   std::size_t warmup = 20;      ///< steps in which the learning rate rises to what it is
   std::size_t logits_rows = 0;  ///< tokens whose logits are in memory, 0: the library's choice
-  bool keep_mlp = false;  ///< keep the products of the gated MLP instead of gated_mlp_backward()
+  bool keep_mlp = true;         ///< keep projections of gated MLPs for the way back
 };
 
 /// Draws ±limit for every element of a weight from its place and the seed (splitmix64): the same
@@ -122,7 +122,7 @@ class Trainer {
   Tokens tokens_, targets_;
   Array<T> activations_;
   std::vector<LayerResults<T>> layers_;
-  Matrix<T> head_in_, dx_, dbranch_, other_branch_, dgated_, dcontext_, dqkv_;
+  Matrix<T> head_in_, dx_, dbranch_, dgated_, dcontext_, dqkv_;
   Array<State> row_memory_;
   std::vector<Lse<State>> lse_;
   Vector<State> loss_, share_;
@@ -199,15 +199,13 @@ void Trainer<T>::plan(Cutter<T>& cut) {
     a.mlp_in = cut.matrix(rows_, c.hidden);
     a.gated = cut.matrix(rows_, c.intermediate);
     if (options_.keep_mlp)
-      a.kept = {cut.matrix(rows_, c.intermediate), cut.matrix(rows_, c.intermediate),
-                cut.matrix(rows_, c.intermediate)};
+      a.kept = {cut.matrix(rows_, c.intermediate), cut.matrix(rows_, c.intermediate)};
     a.out = stream = cut.matrix(rows_, c.hidden);
     layers_.push_back(a);
   }
   head_in_ = cut.matrix(rows_, c.hidden);
   dx_ = cut.matrix(rows_, c.hidden);
   dbranch_ = cut.matrix(rows_, c.hidden);
-  if (options_.keep_mlp) other_branch_ = cut.matrix(rows_, c.hidden);
   dgated_ = cut.matrix(rows_, c.intermediate);
   dcontext_ = cut.matrix(rows_, c.context_width());
   dqkv_ = cut.matrix(rows_, c.qkv_width());
@@ -219,9 +217,8 @@ std::size_t Trainer<T>::workspace_bytes() const {
   auto const qkv = qkv_of(config_, dqkv_, options_.batch);
   Matrix<T> const embedding = gradients_.matrix(map.embedding);
   std::size_t const mlp =
-      map.layers.empty() ? 0
-      : options_.keep_mlp
-          ? kept_mlp_backward_bytes(dgated_)
+      map.layers.empty()
+          ? 0
           : gated_mlp_backward_bytes(dx_, weights_.matrix(map.layers[0].gate), dgated_);
   return std::max({attend_bytes(qkv), attend_backward_bytes(exec_, qkv), mlp,
                    norm_backward_bytes(dx_, weights_.vector(map.final_norm)),
@@ -260,13 +257,8 @@ void Trainer<T>::layer_backward(LayerWeights const& w, LayerResults<T> const& a,
   auto const& d = gradients_;
   double const eps = config_.eps;
   linear_backward(exec_, a.gated, weights.matrix(w.down), dx_, dgated_, d.matrix(w.down));
-  if (options_.keep_mlp)
-    kept_mlp_backward(exec_, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.kept,
-                      dgated_, dbranch_, other_branch_, d.matrix(w.gate), d.matrix(w.up),
-                      workspace_);
-  else
-    gated_mlp_backward(exec_, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), dgated_,
-                       dbranch_, d.matrix(w.gate), d.matrix(w.up), workspace_);
+  gated_mlp_backward(exec_, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.kept, dgated_,
+                     dbranch_, d.matrix(w.gate), d.matrix(w.up), workspace_);
   norm_backward(exec_, a.attended, weights.vector(w.mlp_norm), dbranch_, dbranch_,
                 d.vector(w.mlp_norm), eps, workspace_);
   add(exec_, dx_, dbranch_);
