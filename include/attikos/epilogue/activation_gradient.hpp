@@ -8,7 +8,9 @@
 #pragma once
 
 #include <attikos/epilogue/activation.hpp>
+#include <attikos/ptx/math.hpp>
 #include <cmath>
+#include <type_traits>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -19,14 +21,34 @@ ATTIKOS_HD inline T clamp_magnitude(T x, T limit) {
   return x > limit ? limit : (x < -limit ? -limit : x);
 }
 
+/// σ(|t|) and σ(−|t|). A device's own instructions are |t| + 4 roundings of e^(−|t|) off.
+template <class T>
+struct Sigmoids {
+  T larger, smaller;
+
+  ATTIKOS_HD explicit Sigmoids(T t) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, float>) {
+      float const e = cuda::power_of_2(-1.4426950408889634f * (t < 0 ? -t : t));
+      larger = cuda::reciprocal(1 + e);
+      smaller = e * larger;
+      return;
+    }
+#endif
+    using std::exp;
+    T const e = exp(t < T(0) ? t : -t);
+    larger = T(1) / (T(1) + e);
+    smaller = e * larger;
+  }
+  /// σ(t)
+  ATTIKOS_HD T at(T t) const { return t < T(0) ? smaller : larger; }
+};
+
 /// σ(t) + factor·σ(t)·(1 − σ(t)), the derivative of x·σ(t(x)) with factor = x·t'(x).
 template <class T>
 ATTIKOS_HD inline T sigmoid_gradient(T t, T factor) {
-  using std::exp;
-  T const e = exp(t < T(0) ? t : -t);
-  T const larger = T(1) / (T(1) + e);
-  T const smaller = e * larger;
-  return (t < T(0) ? smaller : larger) + factor * (smaller * larger);
+  Sigmoids<T> const s(t);
+  return s.at(t) + factor * (s.larger * s.smaller);
 }
 
 }  // namespace detail
@@ -54,13 +76,28 @@ ATTIKOS_HD inline T gelu_gradient(T x) {
          c * T(0.39894228040143267794) * exp(T(-0.5) * c * c);
 }
 
-/// The derivative of gelu_tanh: that of x·σ(t) with t = 2·√(2/π)·(x + 0.044715·x³).
+namespace detail {
+
+/// gelu_tanh(x) is x·σ(t) with t = 2·√(2/π)·(x + 0.044715·x³): t, and x·t'(x).
+template <class T>
+struct GeluTanhArgument {
+  T t, factor;
+  ATTIKOS_HD explicit GeluTanhArgument(T x) {
+    T const c = clamp_magnitude(x, T(40));
+    T const slope = T(1.59576912160573071176);  // 2·√(2/π)
+    T const cubic = T(0.044715) * c * c;
+    t = slope * c * (T(1) + cubic);
+    factor = slope * c * (T(1) + T(3) * cubic);
+  }
+};
+
+}  // namespace detail
+
+/// The derivative of gelu_tanh.
 template <class T>
 ATTIKOS_HD inline T gelu_tanh_gradient(T x) {
-  T const c = detail::clamp_magnitude(x, T(40));
-  T const slope = T(1.59576912160573071176);  // 2·√(2/π)
-  T const cubic = T(0.044715) * c * c;
-  return detail::sigmoid_gradient(slope * c * (T(1) + cubic), slope * c * (T(1) + T(3) * cubic));
+  detail::GeluTanhArgument<T> const a(x);
+  return detail::sigmoid_gradient(a.t, a.factor);
 }
 
 /// Derivative of the named activation. Computed in `T`, which is float or double.
@@ -81,5 +118,49 @@ ATTIKOS_HD inline T apply_activation_gradient(Activation activation, T x) {
   return T(1);
 }
 
+namespace detail {
+
+/// act(x) and act'(x).
+template <class T>
+struct ActivationAndGradient {
+  T value, gradient;
+};
+
+/// Both at a time, which share the exponential.
+template <Activation A, class T>
+ATTIKOS_HD inline ActivationAndGradient<T> activation_and_gradient(T x) {
+  if constexpr (A == Activation::silu || A == Activation::gelu_tanh) {
+    T t, factor;
+    if constexpr (A == Activation::silu) {
+      t = factor = clamp_magnitude(x, T(800));
+    } else {
+      GeluTanhArgument<T> const a(x);
+      t = a.t, factor = a.factor;
+    }
+    Sigmoids<T> const s(t);
+    return {x * s.at(t), s.at(t) + factor * (s.larger * s.smaller)};
+  } else {
+    return {apply_activation(A, x), apply_activation_gradient(A, x)};
+  }
+}
+
+/// Calls f with the activation as a constant.
+template <class F>
+ATTIKOS_HD inline void visit_activation(Activation activation, F const& f) {
+  switch (activation) {
+    case Activation::relu:
+      return f(std::integral_constant<Activation, Activation::relu>{});
+    case Activation::gelu:
+      return f(std::integral_constant<Activation, Activation::gelu>{});
+    case Activation::gelu_tanh:
+      return f(std::integral_constant<Activation, Activation::gelu_tanh>{});
+    case Activation::silu:
+      return f(std::integral_constant<Activation, Activation::silu>{});
+    case Activation::none:
+      return f(std::integral_constant<Activation, Activation::none>{});
+  }
+}
+
+}  // namespace detail
 }  // namespace ATTIKOS_VERSION_NAMESPACE
 }  // namespace attikos

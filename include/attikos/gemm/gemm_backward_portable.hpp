@@ -57,7 +57,7 @@ struct CountedRows {
 template <class T, class X>
 struct ActivationGradient {
   using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
-  static constexpr int neighbors = detail::neighbors<X, T>;
+  static constexpr int reads = 2, neighbors = detail::neighbors<X, T>;
 
   Rows<T const> dout;
   Rows<T> dx;
@@ -81,13 +81,18 @@ struct ActivationGradient {
   KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
     return {load_of_row<Width>(dout, row, j), load_of_row<Width>(x, row, j)};
   }
-  template <int Width>
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
-                                    Read<Width> const& read) const {
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
+    visit_activation(activation, f);
+  }
+  template <int Width, class How>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,
+                                    How) const {
     Acc result[Width];
+    ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Width; ++i)
       result[i] = read.dout.template value<Acc>(i) *
-                  apply_activation_gradient(activation, read.x.template value<Acc>(i));
+                  apply_activation_gradient(How::value, read.x.template value<Acc>(i));
     store_to_row<Width>(dx, row, j, result);
   }
   void host_row(std::int64_t row) const {
@@ -112,7 +117,7 @@ struct ActivationGradient {
 template <class T, class Out>
 struct ScaledGradient {
   using Acc = RowAccumulator<T, Out>;
-  static constexpr int neighbors = detail::neighbors<T, Out>;
+  static constexpr int reads = 1, neighbors = detail::neighbors<T, Out>;
 
   Rows<T const> dx;
   Rows<Out> dc;
@@ -133,11 +138,16 @@ struct ScaledGradient {
   KOKKOS_INLINE_FUNCTION Loaded<T, Width> load(std::int64_t row, std::int64_t j) const {
     return factor == Acc(0) ? Loaded<T, Width>{} : load_of_row<Width>(dx, row, j);
   }
-  template <int Width>
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
-                                    Loaded<T, Width> const& read) const {
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
+    f(std::true_type{});
+  }
+  template <int Width, class How>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Loaded<T, Width> const& read,
+                                    How) const {
     Acc const by = scaled();
     Acc result[Width];
+    ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Width; ++i)
       result[i] = factor == Acc(0) ? Acc(0) : by * read.template value<Acc>(i);
     store_to_row<Width>(dc, row, j, result);

@@ -39,7 +39,7 @@ void gated_mlp_projections(Exec const& exec, TensorRef<X, 3> const& x, W const& 
 /// out = act(gate)·up.
 template <class Acc, class P, class Out>
 struct GatedProduct {
-  static constexpr int neighbors = detail::neighbors<P, Out>;
+  static constexpr int reads = 2, neighbors = detail::neighbors<P, Out>;
 
   Rows<P const> gate, up;
   Rows<Out> out;
@@ -59,12 +59,17 @@ struct GatedProduct {
   KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
     return {load_of_row<Width>(gate, row, j), load_of_row<Width>(up, row, j)};
   }
-  template <int Width>
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
-                                    Read<Width> const& read) const {
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
+    visit_activation(activation, f);
+  }
+  template <int Width, class How>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,
+                                    How) const {
     Acc result[Width];
+    ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Width; ++i)
-      result[i] = apply_activation(activation, read.gate.template value<Acc>(i)) *
+      result[i] = activation_and_gradient<How::value>(read.gate.template value<Acc>(i)).value *
                   read.up.template value<Acc>(i);
     store_to_row<Width>(out, row, j, result);
   }
@@ -87,6 +92,7 @@ struct GatedProduct {
 /// dgate = dout·up·act'(gate) and dup = dout·act(gate), which may lie where gate and up do.
 template <class Acc, class P, class DOut, class T>
 struct GatedGradients {
+  static constexpr int reads = 3;
   static constexpr int neighbors = std::min(detail::neighbors<P, T>, detail::neighbors<DOut, T>);
 
   Rows<P const> gate, up;
@@ -111,14 +117,20 @@ struct GatedGradients {
     return {load_of_row<Width>(gate, row, j), load_of_row<Width>(up, row, j),
             load_of_row<Width>(dout, row, j)};
   }
-  template <int Width>
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
-                                    Read<Width> const& read) const {
+  template <class F>
+  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
+    visit_activation(activation, f);
+  }
+  template <int Width, class How>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,
+                                    How) const {
     Acc of_gate[Width], of_up[Width];
+    ATTIKOS_UNROLL_DEVICE
     for (int i = 0; i < Width; ++i) {
-      Acc const d = read.dout.template value<Acc>(i), g = read.gate.template value<Acc>(i);
-      of_gate[i] = d * read.up.template value<Acc>(i) * apply_activation_gradient(activation, g);
-      of_up[i] = d * apply_activation(activation, g);
+      Acc const d = read.dout.template value<Acc>(i);
+      auto const act = activation_and_gradient<How::value>(read.gate.template value<Acc>(i));
+      of_gate[i] = d * read.up.template value<Acc>(i) * act.gradient;
+      of_up[i] = d * act.value;
     }
     store_to_row<Width>(dgate, row, j, of_gate);
     store_to_row<Width>(dup, row, j, of_up);

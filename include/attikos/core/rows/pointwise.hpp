@@ -13,7 +13,7 @@ namespace detail {
 /// once, and ask for all of it before they store the first.
 template <class Op, int Width>
 struct PointwiseStretch {
-  static constexpr int lanes = 32, batch = 4, span = lanes * Width * batch;
+  static constexpr int lanes = 32, batch = Op::reads > 2 ? 2 : 4, span = lanes * Width * batch;
   Op op;
   std::int64_t size, stretches;  ///< elements of a row, and the stretches that they make
 
@@ -25,12 +25,18 @@ struct PointwiseStretch {
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, lanes), [&](int lane) {
       decltype(op.template load<Width>(row, first)) parts[batch];
       std::int64_t const from = first + lane * Width;
+      ATTIKOS_UNROLL_DEVICE
       for (int b = 0; b < batch; ++b)
         if (std::int64_t const j = from + b * lanes * Width; j < size)
           parts[b] = op.template load<Width>(row, j);
-      for (int b = 0; b < batch; ++b)
-        if (std::int64_t const j = from + b * lanes * Width; j < size)
-          op.template store<Width>(row, j, parts[b]);
+      // A choice for each element would be in the code as often as elements are, which does not
+      // stay in the instruction cache.
+      op.visit([&](auto how) {
+        ATTIKOS_UNROLL_DEVICE
+        for (int b = 0; b < batch; ++b)
+          if (std::int64_t const j = from + b * lanes * Width; j < size)
+            op.template store<Width>(row, j, parts[b], how);
+      });
     });
   }
 };
@@ -53,10 +59,11 @@ KOKKOS_INLINE_FUNCTION void store_to_row(Rows<T> const& rows, std::int64_t index
   store_nearest(row.data + (Width > 1 ? j : j * row.stride), values);
 }
 
-/// Launches `op` on `rows` rows of `size` elements. On a device, `Op` has `neighbors`, how many
-/// elements move at once at most, `moves_at_once()`, whether these tensors allow that,
-/// `takes(row)`, `load<Width>(row, j)`, which gives what it reads of elements [j, j + Width), and
-/// `store<Width>(row, j, read)`; on a host `host_row(row)`.
+/// Launches `op` on `rows` rows of `size` elements. On a device, `Op` has `reads`, the number
+/// of tensors that it reads, `neighbors`, how many elements move at once at most,
+/// `moves_at_once()`, whether these tensors allow that, `takes(row)`, `load<Width>(row, j)`, which
+/// gives what it reads of elements [j, j + Width), `visit(f)`, which calls f(how) with a constant,
+/// and `store<Width>(row, j, read, how)`; on a host `host_row(row)`.
 template <class Exec, class Op>
 void launch_pointwise(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
                       std::int64_t size) {
