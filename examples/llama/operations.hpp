@@ -117,12 +117,13 @@ template <class T>
 void norm_backward(Exec const& exec, Matrix<T> const& x, Vector<T> const& weight,
                    Matrix<T> const& dout, Matrix<T> const& dx, Vector<T> const& dweight, double eps,
                    Bytes const& workspace);
+/// The same, added to what `dx` holds.
+template <class T>
+void add_norm_backward(Exec const& exec, Matrix<T> const& x, Vector<T> const& weight,
+                       Matrix<T> const& dout, Matrix<T> const& dx, Vector<T> const& dweight,
+                       double eps, Bytes const& workspace);
 template <class T>
 std::size_t norm_backward_bytes(Matrix<T> const& x, Vector<T> const& weight);
-
-/// sum += term
-template <class T>
-void add(Exec const& exec, Matrix<T> const& sum, Matrix<T> const& term);
 
 /// Settings of AdamW.
 struct Descent {

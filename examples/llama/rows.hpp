@@ -41,29 +41,15 @@ void norm_backward(Exec const& exec, Matrix<T> const& x, Vector<T> const& weight
                              attikos::workspace(workspace));
 }
 template <class T>
+void add_norm_backward(Exec const& exec, Matrix<T> const& x, Vector<T> const& weight,
+                       Matrix<T> const& dout, Matrix<T> const& dx, Vector<T> const& dweight,
+                       double eps, Bytes const& workspace) {
+  attikos::rms_norm_backward(exec, x, weight, dout, dx, dweight, {.eps = eps},
+                             attikos::workspace(workspace), attikos::residual(dx));
+}
+template <class T>
 std::size_t norm_backward_bytes(Matrix<T> const& x, Vector<T> const& weight) {
   return attikos::rms_norm_backward_workspace_size(x, weight, x);
-}
-
-template <class T>
-struct Add {
-  T *sum, *term;
-  std::int64_t count;
-  KOKKOS_FUNCTION void operator()(std::int64_t chunk) const {
-    std::int64_t const first = 8 * chunk;
-    Eight<T> x = load_eight(sum, first, count);
-    Eight<T> const y = load_eight(term, first, count);
-    for (int i = 0; i < 8; ++i)
-      x.at[i] = T(static_cast<StateOf<T>>(x.at[i]) + static_cast<StateOf<T>>(y.at[i]));
-    store_eight(sum, first, count, x);
-  }
-};
-
-template <class T>
-void add(Exec const& exec, Matrix<T> const& sum, Matrix<T> const& term) {
-  auto const count = static_cast<std::int64_t>(sum.size());
-  Kokkos::parallel_for("llama: add", Kokkos::RangePolicy<Exec>(exec, 0, (count + 7) / 8),
-                       Add<T>{sum.data(), term.data(), count});
 }
 
 template <class T>
@@ -94,7 +80,9 @@ void descend(Exec const& exec, Vector<T> const& weights, Vector<T> const& gradie
   template void norm_backward(Exec const&, Matrix<T> const&, Vector<T> const&, Matrix<T> const&, \
                               Matrix<T> const&, Vector<T> const&, double, Bytes const&);         \
   template std::size_t norm_backward_bytes(Matrix<T> const&, Vector<T> const&);                  \
-  template void add(Exec const&, Matrix<T> const&, Matrix<T> const&);                            \
+  template void add_norm_backward(Exec const&, Matrix<T> const&, Vector<T> const&,               \
+                                  Matrix<T> const&, Matrix<T> const&, Vector<T> const&, double,  \
+                                  Bytes const&);                                                 \
   template void descend(Exec const&, Vector<T> const&, Vector<T> const&,                         \
                         Vector<StateOf<T>> const&, Vector<StateOf<T>> const&,                    \
                         Vector<StateOf<T>> const&, Descent const&, std::int64_t)

@@ -66,31 +66,6 @@ class Cutter {
   std::size_t used_ = 0;
 };
 
-/// Eight neighbors, which a device moves at once.
-template <class T>
-struct alignas(8 * sizeof(T)) Eight {
-  T at[8];
-};
-
-/// Elements [first, first + 8) of `count`, as many as there are. `data` and `first` are multiples
-/// of eight elements.
-template <class T>
-KOKKOS_FUNCTION Eight<T> load_eight(T const* data, std::int64_t first, std::int64_t count) {
-  if (first + 8 <= count) return *reinterpret_cast<Eight<T> const*>(data + first);
-  Eight<T> result{};
-  for (std::int64_t i = first; i < count; ++i) result.at[i - first] = data[i];
-  return result;
-}
-template <class T>
-KOKKOS_FUNCTION void store_eight(T* data, std::int64_t first, std::int64_t count,
-                                 Eight<T> const& values) {
-  if (first + 8 <= count) {
-    *reinterpret_cast<Eight<T>*>(data + first) = values;
-  } else {
-    for (std::int64_t i = first; i < count; ++i) data[i] = values.at[i - first];
-  }
-}
-
 /// The first `count` rows.
 template <class T>
 Matrix<T> first_rows(Matrix<T> const& x, std::size_t count) {

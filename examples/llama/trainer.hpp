@@ -259,9 +259,8 @@ void Trainer<T>::layer_backward(LayerWeights const& w, LayerResults<T> const& a,
   linear_backward(exec_, a.gated, weights.matrix(w.down), dx_, dgated_, d.matrix(w.down));
   gated_mlp_backward(exec_, a.mlp_in, weights.matrix(w.gate), weights.matrix(w.up), a.kept, dgated_,
                      dbranch_, d.matrix(w.gate), d.matrix(w.up), workspace_);
-  norm_backward(exec_, a.attended, weights.vector(w.mlp_norm), dbranch_, dbranch_,
-                d.vector(w.mlp_norm), eps, workspace_);
-  add(exec_, dx_, dbranch_);
+  add_norm_backward(exec_, a.attended, weights.vector(w.mlp_norm), dbranch_, dx_,
+                    d.vector(w.mlp_norm), eps, workspace_);
 
   linear_backward(exec_, a.context, weights.matrix(w.attention_out), dx_, dcontext_,
                   d.matrix(w.attention_out));
@@ -270,9 +269,8 @@ void Trainer<T>::layer_backward(LayerWeights const& w, LayerResults<T> const& a,
                   context_of(config_, a.context, batch), lse, context_of(config_, dcontext_, batch),
                   qkv_of(config_, dqkv_, batch), workspace_);
   linear_backward(exec_, a.attention_in, weights.matrix(w.qkv), dqkv_, dbranch_, d.matrix(w.qkv));
-  norm_backward(exec_, a.in, weights.vector(w.attention_norm), dbranch_, dbranch_,
-                d.vector(w.attention_norm), eps, workspace_);
-  add(exec_, dx_, dbranch_);
+  add_norm_backward(exec_, a.in, weights.vector(w.attention_norm), dbranch_, dx_,
+                    d.vector(w.attention_norm), eps, workspace_);
 }
 
 template <class T>

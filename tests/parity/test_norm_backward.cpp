@@ -16,22 +16,28 @@ TYPED_TEST_SUITE(NormBackward, FloatingCases, CaseName);
 
 enum class Kind { rms, layer, l2 };
 
-/// Operands of one call and their oracle. `alias` says what dx is: 0 apart, 1 x, 2 dout.
+/// Operands of one call and their oracle. `alias` says what dx is: 0 apart, 1 x, 2 dout, 3 the
+/// residual, which is given if `adds`.
 template <class C>
 struct Problem {
   using T = typename C::T;
   using Exec = typename C::Exec;
   RowCase p;
   double eps;
-  Tensor<T, 3, Exec> x, dout, dx;
+  bool adds;
+  Tensor<T, 3, Exec> x, dout, dx, residual;
   Tensor<T, 1, Exec> weight, dweight, dbias;
+  std::vector<double> added;  ///< what the residual holds
 
-  Problem(RowCase const& row_case, double shift, double largest, double epsilon, int alias = 0)
+  Problem(RowCase const& row_case, double shift, double largest, double epsilon, int alias = 0,
+          bool with_residual = false)
       : p(row_case),
         eps(epsilon),
+        adds(with_residual),
         x({p.batch, p.rows, p.hidden}, p.x),
         dout({p.batch, p.rows, p.hidden}, p.out),
         dx({p.batch, p.rows, p.hidden}, p.out),
+        residual({p.batch, p.rows, p.hidden}, alias == 3 ? p.out : p.x),
         weight({p.hidden}, vector_layout(p)),
         dweight({p.hidden}, Layout::strided),
         dbias({p.hidden}) {
@@ -41,11 +47,17 @@ struct Problem {
     weight.fill_uniform(random);
     if (alias == 1) dx = x;
     if (alias == 2) dx = dout;
+    if (adds) {
+      residual.fill_uniform(random);
+      residual.for_each([&](auto const& i) { added.push_back(residual.value(i[0], i[1], i[2])); });
+    }
+    if (alias == 3) dx = residual;
   }
 
   template <class... Extras>
   void run(Kind kind, Extras const&... extras) {
-    auto const call = [&](auto const& in, auto const& g, auto const& to) {
+    auto const run_with = [&](auto const& in, auto const& g, auto const& to,
+                              auto const&... extras) {
       if (kind == Kind::rms) {
         rms_norm_backward(Exec(), in, weight.const_view(), g, to, dweight.view(),
                           RmsNormOptions{.eps = eps}, extras...);
@@ -56,10 +68,16 @@ struct Problem {
         l2_normalize_backward(Exec(), in, g, to, L2NormalizeOptions{.eps = eps});
       }
     };
+    auto const call = [&](auto const& in, auto const& g, auto const& to, auto const& more) {
+      if (adds)
+        run_with(in, g, to, attikos::residual(more), extras...);
+      else
+        run_with(in, g, to, extras...);
+    };
     if (p.flat) {
-      call(x.const_front(), dout.const_front(), dx.front());
+      call(x.const_front(), dout.const_front(), dx.front(), residual.const_front());
     } else {
-      call(x.const_view(), dout.const_view(), dx.view());
+      call(x.const_view(), dout.const_view(), dx.view(), residual.const_view());
     }
     dx.download();
     dweight.download();
@@ -77,7 +95,9 @@ struct Problem {
         auto const in = row_of(x, n, i), g = row_of(dout, n, i);
         auto const each = [&](reference::NormGradientRow const& row, auto const& bound) {
           for (std::size_t c = 0; c < g.size(); ++c) {
-            comparison.add(dx.value(n, i, c), row.dx[c], bound.dx(c),
+            std::optional<double> more;
+            if (adds) more = added[sz((n * p.rows + i) * p.hidden) + c];
+            comparison.add(dx.value(n, i, c), row.dx[c] + more.value_or(0), bound.dx(c, more),
                            {n, i, static_cast<std::int64_t>(c)});
             sum[c] += g[c] * row.normalized[c];
             size[c] += std::abs(g[c] * row.normalized[c]);
@@ -138,6 +158,20 @@ void check_row_cases(Kind kind, double eps) {
 TYPED_TEST(NormBackward, RmsNorm) { check_row_cases<TypeParam>(Kind::rms, 1e-6); }
 TYPED_TEST(NormBackward, LayerNorm) { check_row_cases<TypeParam>(Kind::layer, 1e-5); }
 TYPED_TEST(NormBackward, L2Normalize) { check_row_cases<TypeParam>(Kind::l2, 1e-12); }
+
+// A gradient that goes past the norm, wherever it lies.
+TYPED_TEST(NormBackward, Residual) {
+  int turn = 0;
+  auto const check = [&](RowCase const& p) {
+    for (Kind kind : {Kind::rms, Kind::layer}) {
+      Problem<TypeParam> problem(p, 0, 1, 1e-5, turn++ % 2 == 0 ? 0 : 3, true);
+      problem.run(kind);
+      problem.check(kind, kind == Kind::rms ? "rms_norm_backward" : "layer_norm_backward");
+    }
+  };
+  for_row_cases(check);
+  for_long_gradient_cases<typename TypeParam::Exec>(check);
+}
 
 TYPED_TEST(NormBackward, LongRows) {
   for_long_gradient_cases<typename TypeParam::Exec>([](RowCase const& p) {

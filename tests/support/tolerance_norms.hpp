@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "tolerance.hpp"
@@ -42,6 +43,16 @@ double rms_norm_rope_bound(std::size_t n, double magnitude, double value) {
   return oracle_factor<Acc>() * error + rounding<T>(std::abs(value) + error);
 }
 
+/// A gradient dx with an error, to which a residual may be added, as it is stored: one rounding of
+/// the sum more.
+template <class T>
+double stored_gradient_bound(double error, double dx, std::optional<double> residual) {
+  using Acc = Accumulator<T>;
+  double const sum = std::abs(dx + residual.value_or(0));
+  if (residual) error += precision<Acc>().roundoff * (sum + error);
+  return oracle_factor<Acc>() * error + rounding<T>(sum + error);
+}
+
 /// dx = f (w g - h c), h = x f, c = mean(w g h): gradients of rms_norm (weight w) and of
 /// l2_normalize (w = 1, the sum for the mean). G >= |g| is what g is made of: |g| itself, or the
 /// magnitudes of its rotation, whose rounding adds 3 u G. With e the relative error of f and
@@ -67,14 +78,15 @@ class ScaledGradientBound {
     mean_error_ = ((growth(n) + 8) * u + e_) * products;
   }
 
-  double dx(std::size_t c) const {
+  /// `residual`: what is added to dx, if anything.
+  double dx(std::size_t c, std::optional<double> residual = {}) const {
     double const u = precision<Acc>().roundoff;
     double const mean = std::abs(row_.mean_product) * per_mean_;
     double const error =
         row_.factor * (std::abs(weight_[c]) * sizes_[c] * (e_ + 7 * u) +
                        std::abs(row_.normalized[c]) * (mean * (2 * e_ + 5 * u) + mean_error_)) +
         precision<Acc>().smallest_normal;
-    return oracle_factor<Acc>() * error + rounding<T>(std::abs(row_.dx[c]) + error);
+    return stored_gradient_bound<T>(error, row_.dx[c], residual);
   }
 
   /// What one row adds to the error of dweight: the rotation 3 u, h with e + u, the product.
@@ -131,7 +143,7 @@ class LayerNormGradientBound {
     gradient_error_ = (growth(n) + 3) * u * row.mean_gradient_size;
   }
 
-  double dx(std::size_t c) const {
+  double dx(std::size_t c, std::optional<double> residual = {}) const {
     double const u = precision<Acc>().roundoff;
     double const h = std::abs(row_.normalized[c]);
     double const size = std::abs(weight_[c] * g_[c]) + std::abs(row_.mean_gradient) +
@@ -139,7 +151,7 @@ class LayerNormGradientBound {
     double const inner = 4 * u * size + gradient_error_ + (h + h_error_[c]) * product_error_ +
                          h_error_[c] * std::abs(row_.mean_product);
     double const error = row_.factor * (inner * (1 + t_) + size * (t_ + 2 * u));
-    return oracle_factor<Acc>() * error + rounding<T>(std::abs(row_.dx[c]) + error);
+    return stored_gradient_bound<T>(error, row_.dx[c], residual);
   }
 
   double weight_term(std::size_t c) const {

@@ -7,6 +7,7 @@
 #include <attikos/core/bias.hpp>
 #include <attikos/core/concepts.hpp>
 #include <attikos/core/extras.hpp>
+#include <attikos/core/residual.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -58,17 +59,6 @@ template <class T>
 MatrixPointers<T> matrix_pointers(T* const* data, std::int64_t count, std::int64_t rows,
                                   std::int64_t cols) {
   return {data, count, rows, cols, cols, 1};
-}
-
-/// Adds a matrix of C's shape after the activation. It may be C's own storage only if it is exactly
-/// C.
-template <TensorLike T>
-struct Residual {
-  T view;
-};
-template <TensorLike T>
-Residual<T> residual(T const& view) {
-  return {view};
 }
 
 /// float factors that the elements of A (of B) are multiplied by, in a shape that quantize() writes

@@ -13,11 +13,11 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 template <class T>
-concept LayerNormBackwardExtra = is_any_wrapper<T, Workspace>;
+concept LayerNormBackwardExtra = is_any_wrapper<T, Residual, Workspace>;
 
 /// Gradients of layer_norm for one chunk of rows. With h the normalized row and f = 1/σ:
-/// dx = f·(weight·g − mean(weight·g) − h·mean(weight·g·h)); partial sums g·h, then g.
-template <class Acc, class X, class W, class Dout, class Dx>
+/// dx = f·(weight·g − mean(weight·g) − h·mean(weight·g·h)) + residual; partial sums g·h, then g.
+template <class Acc, class X, class W, class Dout, class Dx, class More>
 struct LayerNormBackward {
   Rows<X const> x;
   TensorRef<W const, 1> weight;
@@ -26,9 +26,11 @@ struct LayerNormBackward {
   Acc eps;
   RowChunks chunks;
   Acc* partials;
+  More residual;
 
   void host_chunk(std::int64_t chunk) const {
-    bool const dense = x.stride == 1 && dout.stride == 1 && dx.stride == 1 && unit_stride(weight);
+    bool const dense = x.stride == 1 && dout.stride == 1 && dx.stride == 1 && unit_stride(weight) &&
+                       unit_stride(residual);
     host::with_dense(dense, [&](auto is_dense) { host_rows<is_dense()>(chunk); });
   }
 
@@ -42,6 +44,7 @@ struct LayerNormBackward {
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
       host::RowReader<Acc, Dense, X> const read{x(r).data, x.stride};
       host::RowReader<Acc, Dense, Dout> const gradient{dout(r).data, dout.stride};
+      auto const more = host::added_row<Acc, Dense>(residual, r);
       auto const sums = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             sum[0] += read(j, count);
@@ -65,10 +68,10 @@ struct LayerNormBackward {
             host::Vec<Acc> const h = (read(j, count, mean) - mean) * f;
             add(partial + j, g, h, count);
             add(partial + x.size + j, g, count);
-            return host::Vec<Acc>(f * host::multiply_add<Acc, V>(
-                                          -h, mean_gh,
-                                          host::multiply_add<Acc, V>(
-                                              g, w(j, count), -host::broadcast<Acc, V>(mean_g))));
+            host::Vec<Acc> const centered_g =
+                host::multiply_add<Acc, V>(g, w(j, count), -host::broadcast<Acc, V>(mean_g));
+            host::Vec<Acc> const d = f * host::multiply_add<Acc, V>(-h, mean_gh, centered_g);
+            return more(d, j, count);
           });
     }
     host::finish_stores_past_caches();
@@ -97,7 +100,9 @@ std::size_t layer_norm_backward_workspace_size(X const& x, W const&, Dout const&
 /// \param dweight  [hidden], overwritten; 0 where there are no rows
 /// \param dbias    [hidden], overwritten; 0 where there are no rows
 /// \param options  what layer_norm() had
-/// \param extras   workspace(view): at least layer_norm_backward_workspace_size() bytes
+/// \param extras   workspace(view): at least layer_norm_backward_workspace_size() bytes;
+///                 residual(view), which is added to dx before that is rounded: the gradient that
+///                 goes past the norm. It has the extents of x and may be dx itself
 ///
 /// Mean and variance are computed again from x, in two passes. Types: any floating-point element
 /// for each argument; summed in float, in double if x or dout is double. Rows are added in chunks
@@ -125,7 +130,8 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
                          {"workspace", detail::any_workspace(extras...)}},
                         {{"x", detail::any_tensor(x), 0},
                          {"dout", detail::any_tensor(dout), 0},
-                         {"weight", detail::any_tensor(weight)}});
+                         {"weight", detail::any_tensor(weight)},
+                         {"residual", detail::residual_memory<Exec>(name, rx, "x", extras...), 0}});
   auto const rows = detail::rows_of(rx);
   std::int64_t const width = 2 * rows.size;
   auto const chunks = detail::partition_rows(is_host_space<Exec>, rows.count(), width);
@@ -136,18 +142,20 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
   auto const from_dout = detail::rows_of(detail::to_const_ref(dout));
   auto const to_dx = detail::rows_of(detail::to_ref(dx));
   Acc const eps = static_cast<Acc>(options.eps);
+  auto const residual = detail::residual_rows(extras...);
+  using More = std::remove_const_t<decltype(residual)>;
   if constexpr (is_host_space<Exec>) {
-    detail::launch_chunks(
-        exec, name,
-        detail::LayerNormBackward<Acc, element_t<X>, element_t<W>, element_t<Dout>, element_t<Dx>>{
-            rows, rw, from_dout, to_dx, eps, chunks, partials},
-        count);
+    detail::launch_chunks(exec, name,
+                          detail::LayerNormBackward<Acc, element_t<X>, element_t<W>,
+                                                    element_t<Dout>, element_t<Dx>, More>{
+                              rows, rw, from_dout, to_dx, eps, chunks, partials, residual},
+                          count);
   } else {
     using Op = detail::LayerNormDeviceGradient<Acc, element_t<X>, element_t<W>, element_t<Dout>,
-                                               element_t<Dx>>;
+                                               element_t<Dx>, More>;
     count = detail::launch_device_gradient(
-        exec, name, Op{rows, rw, from_dout, to_dx, eps, partials}, chunks, rows.size,
-        detail::gradient_access<Op>(rows, from_dout, to_dx, rw));
+        exec, name, Op{rows, rw, from_dout, to_dx, eps, partials, residual}, chunks, rows.size,
+        detail::gradient_access<Op>(rows, from_dout, to_dx, rw, residual));
   }
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
   detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight),

@@ -3,6 +3,7 @@
 /// Device bodies of rms_norm_backward(), l2_normalize_backward() and layer_norm_backward().
 #pragma once
 
+#include <attikos/core/rows/added_row.hpp>
 #include <attikos/core/rows/gradient_device.hpp>
 
 namespace attikos {
@@ -10,7 +11,7 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 /// Twin of RmsNormBackward for rows as they are stored.
-template <class Number, class In, class W, class G, class Result, class Factor>
+template <class Number, class In, class W, class G, class Result, class Factor, class More = Absent>
 struct RmsNormDeviceGradient {
   using Acc = Number;
   using X = In;
@@ -24,6 +25,7 @@ struct RmsNormDeviceGradient {
   Rows<Out> dx;
   Factor factor;
   Acc* sums;
+  More residual;
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const { return sums + chunk * x.size; }
 
@@ -43,6 +45,7 @@ struct RmsNormDeviceGradient {
   KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Weights& weights) const {
     auto const from = source(row);
     auto const g_row = gradient(row);
+    auto const more = held.added(added_row(residual, row));
     auto const sum_of = held.template sums<2>(
         from, g_row,
         [](Acc v, Acc g, Acc w, Acc* sum) {
@@ -52,8 +55,8 @@ struct RmsNormDeviceGradient {
         weights);
     Acc const f = factor(sum_of.of[0], x.size);
     Acc const c = sum_of.of[1] * f / static_cast<Acc>(x.size);
-    held.store(
-        from, g_row, target(row),
+    held.store_sum(
+        more, from, g_row, target(row),
         [=](Acc v, Acc g, Acc w, Acc* add) {
           Acc const normalized = v * f;
           add[0] = g * normalized;
@@ -100,7 +103,7 @@ struct L2NormalizeDeviceGradient {
 };
 
 /// Twin of LayerNormBackward.
-template <class Number, class In, class W, class G, class Result>
+template <class Number, class In, class W, class G, class Result, class More = Absent>
 struct LayerNormDeviceGradient {
   using Acc = Number;
   using X = In;
@@ -114,6 +117,7 @@ struct LayerNormDeviceGradient {
   Rows<Out> dx;
   Acc eps;
   Acc* sums;
+  More residual;
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const {
     return sums + chunk * 2 * x.size;
@@ -136,6 +140,7 @@ struct LayerNormDeviceGradient {
     Acc const n = static_cast<Acc>(x.size);
     auto const from = source(row);
     auto const g_row = gradient(row);
+    auto const more = held.added(added_row(residual, row));
     auto const sum_of = held.template sums<2>(
         from, g_row,
         [](Acc v, Acc g, Acc w, Acc* sum) {
@@ -154,8 +159,8 @@ struct LayerNormDeviceGradient {
         weights);
     Acc const f = Acc(1) / Kokkos::sqrt(centered.of[0] / n + eps);
     Acc const mean_gh = centered.of[1] * f / n;
-    held.store(
-        from, g_row, target(row),
+    held.store_sum(
+        more, from, g_row, target(row),
         [=](Acc v, Acc g, Acc w, Acc* add) {
           Acc const h = (v - mean) * f;
           add[0] = g * h;

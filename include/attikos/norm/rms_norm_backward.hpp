@@ -14,12 +14,13 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
 template <class T>
-concept NormBackwardExtra = is_any_wrapper<T, Workspace>;
+concept NormBackwardExtra = is_any_wrapper<T, Residual, Workspace>;
 
 /// Gradients of y = x/rms(x)·weight for one chunk of rows, from g = the gradient of y, which `Way`
 /// makes of dout. With f = 1/rms(x) and c = mean(weight·g·x·f):
-/// dx = f·(weight·g − x·f·c), partial sums of dweight: g·x·f.
-template <class Acc, class X, class W, class Dout, class Dx, class Way>
+/// dx = f·(weight·g − x·f·c) + residual, partial sums of dweight: g·x·f. `More`: rows of the
+/// residual, which goes with rows as they are stored, or Absent.
+template <class Acc, class X, class W, class Dout, class Dx, class Way, class More = Absent>
 struct RmsNormBackward {
   GroupedRows<X const> x;
   TensorRef<W const, 1> weight;
@@ -29,12 +30,13 @@ struct RmsNormBackward {
   RmsFactor<Acc> factor;
   RowChunks chunks;
   Acc* partials;
+  More residual = {};
 
   void host_chunk(std::int64_t chunk) const {
     if constexpr (std::is_same_v<Way, AsStored>) {
-      host::with_dense(
-          x.rows.stride == 1 && dout.rows.stride == 1 && dx.rows.stride == 1 && unit_stride(weight),
-          [&](auto dense) { stored_chunk<dense()>(chunk); });
+      host::with_dense(x.rows.stride == 1 && dout.rows.stride == 1 && dx.rows.stride == 1 &&
+                           unit_stride(weight) && unit_stride(residual),
+                       [&](auto dense) { stored_chunk<dense()>(chunk); });
     } else {
       chunk_by_way(chunk);
     }
@@ -87,6 +89,7 @@ struct RmsNormBackward {
     for (std::int64_t r = chunks.first(chunk); r < chunks.last(chunk); ++r) {
       host::RowReader<Acc, Dense, X> const read{x(r).data, x.rows.stride};
       host::RowReader<Acc, Dense, Dout> const gradient{dout(r).data, dout.rows.stride};
+      auto const more = host::added_row<Acc, Dense>(residual, r);
       auto const sums = host::sum_row<Acc, 2>(
           x.size, [&](std::int64_t j, int count, auto& sum) __attribute__((always_inline)) {
             host::Vec<Acc> const v = read(j, count);
@@ -101,7 +104,8 @@ struct RmsNormBackward {
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const g = gradient(j, count), v = read(j, count) * f;
             add(partial + j, g, v, count);
-            return host::Vec<Acc>(f * host::multiply_add<Acc, V>(-v, c, g * w(j, count)));
+            host::Vec<Acc> const d = f * host::multiply_add<Acc, V>(-v, c, g * w(j, count));
+            return more(d, j, count);
           });
     }
     host::finish_stores_past_caches();
@@ -145,6 +149,8 @@ void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<
                            TensorRef<W const, 1> const& weight, GroupedRows<Dout const> const& dout,
                            GroupedRows<Dx> const& dx, TensorRef<Dw, 1> const& dweight,
                            Way const& way, double eps, Extras const&... extras) {
+  auto const residual = residual_rows(extras...);
+  using More = std::remove_const_t<decltype(residual)>;
   RowChunks const chunks = partition_rows(is_host_space<Exec>, x.count(), x.size);
   WorkspaceLease const lease =
       get_workspace(operation, exec, norm_backward_bytes<Acc>(x.count(), x.size), extras...);
@@ -152,14 +158,14 @@ void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<
   std::int64_t count = chunks.count();
   RmsFactor<Acc> const factor{static_cast<Acc>(eps)};
   if constexpr (!is_host_space<Exec> && std::is_same_v<Way, AsStored>) {
-    using Op = RmsNormDeviceGradient<Acc, X, W, Dout, Dx, RmsFactor<Acc>>;
-    count = launch_device_gradient(exec, operation,
-                                   Op{x.rows, weight, dout.rows, dx.rows, factor, partials}, chunks,
-                                   x.size, gradient_access<Op>(x.rows, dout.rows, dx.rows, weight));
+    using Op = RmsNormDeviceGradient<Acc, X, W, Dout, Dx, RmsFactor<Acc>, More>;
+    count = launch_device_gradient(
+        exec, operation, Op{x.rows, weight, dout.rows, dx.rows, factor, partials, residual}, chunks,
+        x.size, gradient_access<Op>(x.rows, dout.rows, dx.rows, weight, residual));
   } else {
     launch_chunks(exec, operation,
-                  RmsNormBackward<Acc, X, W, Dout, Dx, Way>{x, weight, dout, dx, way, factor,
-                                                            chunks, partials},
+                  RmsNormBackward<Acc, X, W, Dout, Dx, Way, More>{x, weight, dout, dx, way, factor,
+                                                                  chunks, partials, residual},
                   count);
   }
   Acc const* const sums = sum_partials(exec, operation, partials, count, x.size);
@@ -231,7 +237,9 @@ std::size_t rms_norm_backward_workspace_size(X const& x, W const&, Dout const&) 
 /// \param dx       the extents of x; may be x or dout itself
 /// \param dweight  [hidden], overwritten; 0 where there are no rows
 /// \param options  what rms_norm() had
-/// \param extras   workspace(view): at least rms_norm_backward_workspace_size() bytes
+/// \param extras   workspace(view): at least rms_norm_backward_workspace_size() bytes;
+///                 residual(view), which is added to dx before that is rounded: the gradient that
+///                 goes past the norm. It has the extents of x and may be dx itself
 ///
 /// The factors of the rows are computed again from x. Types: any floating-point element for each
 /// argument; summed in float, in double if x or dout is double. Rows are added in chunks and a tree
@@ -257,7 +265,8 @@ void rms_norm_backward(Exec const& exec, X const& x, W const& weight, Dout const
                          {"workspace", detail::any_workspace(extras...)}},
                         {{"x", detail::any_tensor(x), 0},
                          {"dout", detail::any_tensor(dout), 0},
-                         {"weight", detail::any_tensor(weight)}});
+                         {"weight", detail::any_tensor(weight)},
+                         {"residual", detail::residual_memory<Exec>(name, rx, "x", extras...), 0}});
   detail::run_rms_norm_backward<Acc>(
       exec, name, detail::whole_rows(rx), rw, detail::whole_rows(detail::to_const_ref(dout)),
       detail::whole_rows(detail::to_ref(dx)), detail::to_ref(dweight), detail::AsStored{},

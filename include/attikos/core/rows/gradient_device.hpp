@@ -60,6 +60,25 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     unpack(of_x, of_g, x, g, 0);
   }
 
+  /// This lane's part of a row that is added to what is stored, asked for before the sums are
+  /// waited for, where the row is held.
+  template <class R>
+  struct Added {
+    Row<R const> row;
+    Loaded<R, Width> parts[chunks];
+  };
+  template <class R>
+  KOKKOS_INLINE_FUNCTION Added<R> added(Row<R const> const& row) const {
+    Added<R> result{row, {}};
+    if constexpr (!Shifts) {
+      ATTIKOS_UNROLL_DEVICE
+      for (int c = 0; c < chunks; ++c)
+        if (whole() && this->holds(0, c)) result.parts[c].load(Lanes::at(row, position(0, c)));
+    }
+    return result;
+  }
+  KOKKOS_INLINE_FUNCTION Absent added(Absent) const { return {}; }
+
   /// Sums over the row: f(x, g, w…, sums) adds what an element gives to `N` numbers. All lanes
   /// must ask, and get the sums.
   template <int N>
@@ -89,12 +108,19 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
   template <class Out, class F, class... Vectors>
   KOKKOS_INLINE_FUNCTION void store(Row<X const> const& x, Row<G const> const& g,
                                     Row<Out> const& to, F const& f, Vectors&... vectors) {
+    store_sum(Absent{}, x, g, to, f, vectors...);
+  }
+  /// The same and what added() gave, in sum.
+  template <class More, class Out, class F, class... Vectors>
+  KOKKOS_INLINE_FUNCTION void store_sum(More const& more, Row<X const> const& x,
+                                        Row<G const> const& g, Row<Out> const& to, F const& f,
+                                        Vectors&... vectors) {
     for_each_tile(x, g, [&](std::int32_t first) {
       ATTIKOS_UNROLL_DEVICE
       for (int c = 0; c < chunks; ++c) {
         if (!this->holds(first, c)) continue;
         std::int32_t const j = position(first, c);
-        store_chunk(to, first, c, f, vectors.chunk(c, j)...);
+        store_chunk(to, first, c, more, f, vectors.chunk(c, j)...);
       }
     });
     is_first_ = false;
@@ -160,9 +186,23 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
         f(x(c, i), g(c, i), w.values[i]..., parts[(c * Width + i) % 2]);
   }
 
-  template <class Out, class F, class... Neighbors>
-  KOKKOS_INLINE_FUNCTION void store_chunk(Row<Out> const& to, std::int32_t first, int c, F const& f,
-                                          Neighbors const&... w) {
+  KOKKOS_INLINE_FUNCTION void add_to(Acc (&)[Width], Absent, int, std::int32_t) const {}
+  template <class R>
+  KOKKOS_INLINE_FUNCTION void add_to(Acc (&results)[Width], Added<R> const& more, int c,
+                                     std::int32_t j) const {
+    if constexpr (Shifts) {
+      for (int i = 0; i < Width; ++i)
+        if (this->is_inside(j + i)) results[i] += element_value<Acc>(more.row.data[j + i]);
+    } else {
+      Loaded<R, Width> part = more.parts[c];
+      if (!whole()) part.load(Lanes::at(more.row, j));
+      for (int i = 0; i < Width; ++i) results[i] += part.template value<Acc>(i);
+    }
+  }
+
+  template <class Out, class More, class F, class... Neighbors>
+  KOKKOS_INLINE_FUNCTION void store_chunk(Row<Out> const& to, std::int32_t first, int c,
+                                          More const& more, F const& f, Neighbors const&... w) {
     Acc results[Width], add[one_or_more][Width];
     for (int i = 0; i < Width; ++i) {
       Acc terms[one_or_more];
@@ -189,6 +229,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
         }
       }
     }
+    add_to(results, more, c, j);
     this->put(to, j, results);
   }
 
@@ -302,11 +343,12 @@ inline constexpr int gradient_neighbors = [] {
   return width < other ? width : other;
 }();
 
-/// How the rows of x, dout and dx and a vector along them are reached.
-template <class Op, class X, class G, class Out, class Vector = Absent>
+/// How the rows of x, dout and dx, and a vector along them and what is added to dx, if they are
+/// there, are reached.
+template <class Op, class X, class G, class Out, class Vector = Absent, class More = Absent>
 Access gradient_access(Rows<X> const& x, Rows<G> const& dout, Rows<Out> const& dx,
-                       Vector const& vector = {}) {
-  Access const access = common_access<gradient_neighbors<Op>>(x, dout, dx, vector);
+                       Vector const& vector = {}, More const& more = {}) {
+  Access const access = common_access<gradient_neighbors<Op>>(x, dout, dx, vector, more);
   // A lane holds sums of the same columns only if all its rows start alike.
   bool const alike = Op::partials == 0 || dx.outer == 1;
   return access == Access::shifted && !alike ? Access::single : access;
