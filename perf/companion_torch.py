@@ -95,7 +95,7 @@ class Companion:
             stream, reason = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream), ctypes.c_char_p()
             status = self.library.attikos_perf_attention_backward(
                 TYPES[q.dtype], pointers, ctypes.c_void_p(lse.data_ptr()), extents, strides, int(causal),
-                int(unordered), kernel.encode(), ctypes.c_void_p(workspace and workspace.data_ptr()),
+                int(unordered), kernel.encode(), ctypes.c_void_p(None if workspace is None else workspace.data_ptr()),
                 ctypes.byref(size), stream, ctypes.byref(reason),
             )  # fmt: skip
             if status:
