@@ -5,6 +5,7 @@
 
 #include <attikos/core/rows/rows.hpp>
 #include <attikos/norm/norm_device.hpp>
+#include <attikos/norm/residual_norm.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -55,6 +56,42 @@ struct LayerNormRow {
   }
 };
 
+/// layer_norm() of x + residual.
+template <ExecutionSpace Exec, class X, class W, class B, class Out, int Rank, class... Extras>
+void residual_layer_norm(Exec const& exec, TensorRef<X const, Rank> const& x,
+                         TensorRef<W const, 1> const& weight, TensorRef<B const, 1> const& bias,
+                         TensorRef<Out, Rank> const& out, double eps, Extras const&... extras) {
+  char const* const name = "layer_norm";
+  auto const given = residual_arguments<Exec>(name, x, extras...);
+  using R = std::remove_const_t<std::remove_pointer_t<decltype(given.residual.data)>>;
+  using S = std::remove_pointer_t<decltype(given.sum.data)>;
+  using Acc = RowAccumulator<RowAccumulator<X, Out>, RowAccumulator<R, S>>;
+  check_outputs(name, {{"residual_sum", any_tensor(given.sum)}, {"out", any_tensor(out)}},
+                {{"x", any_tensor(x), 0},
+                 {"residual", any_tensor(given.residual), 0},
+                 {"weight", any_tensor(weight)},
+                 {"bias", any_tensor(bias)}});
+  auto const rows = rows_of(x);
+  auto const sum = rows_of(given.sum);
+  if constexpr (is_host_space<Exec>) {
+    using Sum = ResidualSumRow<Acc, X, R, S>;
+    using Norm = LayerNormRow<Acc, S, W, B, Out>;
+    launch_rows(exec, name,
+                ResidualNormRow<Sum, Norm>{Sum{rows, rows_of(given.residual), sum},
+                                           Norm{rows_of(as_const(given.sum)), weight, bias,
+                                                rows_of(out), static_cast<Acc>(eps)}},
+                rows.count(), rows.size);
+  } else {
+    launch_residual_norm(exec, name,
+                         ResidualLayerNormDeviceRow<Acc, X, R, S, W, B, Out>{
+                             {rows, rows_of(given.residual), sum, rows_of(out)},
+                             weight,
+                             bias,
+                             static_cast<Acc>(eps)},
+                         weight, bias);
+  }
+}
+
 }  // namespace detail
 
 /// Layer normalization: out = (x − mean(x))/√(var(x) + eps)·weight + bias over the last dimension.
@@ -64,15 +101,19 @@ struct LayerNormRow {
 /// \param weight  [hidden]
 /// \param bias    [hidden]
 /// \param out     the extents of x; may be x itself
+/// \param extras  residual(r) and residual_sum(s), together: s = x + r is stored, and normalized as
+///                it was stored. r and s have the extents of x; s may be x or r, and no other
+///                output
 ///
 /// Types: any floating-point element for each argument; mean and (biased) variance in two passes in
 /// float, in double if x or out is double. A row whose sum exceeds that type's range becomes NaN.
 /// hidden = 0 and empty batches are valid. Determinism: run to run, and for any number of host
 /// threads. Throws ShapeError, StrideError, Error before launching. Source: J. L. Ba et al., "Layer
 /// Normalization", arXiv:1607.06450.
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike B, TensorLike Out,
+          detail::NormExtra... Extras>
 void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Out const& out,
-                LayerNormOptions const& options = {}) {
+                LayerNormOptions const& options = {}, Extras const&... extras) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   detail::check_row_operation<Exec>("layer_norm", x, out);
   detail::check_tensor<Exec, W>();
@@ -84,6 +125,8 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
   detail::check_same_extents("layer_norm", rx, ro);
   detail::check_row_vector("layer_norm", "weight", rx, rw);
   detail::check_row_vector("layer_norm", "bias", rx, rb);
+  if constexpr (sizeof...(Extras) > 0)
+    return detail::residual_layer_norm(exec, rx, rw, rb, ro, options.eps, extras...);
   detail::check_outputs("layer_norm", {{"out", detail::any_tensor(ro)}},
                         {{"x", detail::any_tensor(rx), 0},
                          {"weight", detail::any_tensor(rw)},
@@ -105,10 +148,10 @@ void layer_norm(Exec const& exec, X const& x, W const& weight, B const& bias, Ou
 }
 
 /// The same on an instance of the default execution space.
-template <TensorLike X, TensorLike W, TensorLike B, TensorLike Out>
+template <TensorLike X, TensorLike W, TensorLike B, TensorLike Out, detail::NormExtra... Extras>
 void layer_norm(X const& x, W const& weight, B const& bias, Out const& out,
-                LayerNormOptions const& options = {}) {
-  layer_norm(Kokkos::DefaultExecutionSpace{}, x, weight, bias, out, options);
+                LayerNormOptions const& options = {}, Extras const&... extras) {
+  layer_norm(Kokkos::DefaultExecutionSpace{}, x, weight, bias, out, options, extras...);
 }
 
 }  // namespace ATTIKOS_VERSION_NAMESPACE

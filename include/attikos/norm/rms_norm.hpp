@@ -6,6 +6,7 @@
 #include <attikos/core/extras.hpp>
 #include <attikos/core/rows/rows.hpp>
 #include <attikos/norm/norm_device.hpp>
+#include <attikos/norm/residual_norm.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -95,6 +96,41 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
   }
 }
 
+/// rms_norm() of x + residual.
+template <ExecutionSpace Exec, class X, class W, class Out, int Rank, class... Extras>
+void residual_rms_norm(Exec const& exec, TensorRef<X const, Rank> const& x,
+                       TensorRef<W const, 1> const& weight, TensorRef<Out, Rank> const& out,
+                       double eps, Extras const&... extras) {
+  char const* const name = "rms_norm";
+  auto const given = residual_arguments<Exec>(name, x, extras...);
+  using R = std::remove_const_t<std::remove_pointer_t<decltype(given.residual.data)>>;
+  using S = std::remove_pointer_t<decltype(given.sum.data)>;
+  using Acc = RowAccumulator<RowAccumulator<X, Out>, RowAccumulator<R, S>>;
+  check_same_extents(name, x, out);
+  check_row_vector(name, "weight", x, weight);
+  check_outputs(name, {{"residual_sum", any_tensor(given.sum)}, {"out", any_tensor(out)}},
+                {{"x", any_tensor(x), 0},
+                 {"residual", any_tensor(given.residual), 0},
+                 {"weight", any_tensor(weight)}});
+  RmsFactor<Acc> const factor{static_cast<Acc>(eps)};
+  auto const rows = rows_of(x);
+  auto const sum = rows_of(given.sum);
+  if constexpr (is_host_space<Exec>) {
+    using Sum = ResidualSumRow<Acc, X, R, S>;
+    using Norm = ScaledRow<Acc, S, TensorRef<W const, 1>, Out, RmsFactor<Acc>>;
+    launch_rows(exec, name,
+                ResidualNormRow<Sum, Norm>{
+                    Sum{rows, rows_of(given.residual), sum},
+                    Norm{rows_of(as_const(given.sum)), weight, rows_of(out), factor}},
+                rows.count(), rows.size);
+  } else {
+    launch_residual_norm(exec, name,
+                         ResidualRmsNormDeviceRow<Acc, X, R, S, W, Out, RmsFactor<Acc>>{
+                             {rows, rows_of(given.residual), sum, rows_of(out)}, weight, factor},
+                         weight);
+  }
+}
+
 }  // namespace detail
 
 /// Root-mean-square normalization: out = x/√(mean(x²) + eps)·weight over the last dimension.
@@ -103,25 +139,34 @@ void scale_rows(Exec const& exec, char const* operation, X const& x, Weight cons
 /// \param x       rank 1 to 3, [..., hidden]
 /// \param weight  [hidden]
 /// \param out     the extents of x; may be x itself
+/// \param extras  residual(r) and residual_sum(s), together: s = x + r is stored, and normalized as
+///                it was stored. r and s have the extents of x; s may be x or r, and no other
+///                output
 ///
 /// Types: any floating-point element for each argument; summed in float, in double if x or out is
 /// double. A row whose sum of squares exceeds that type's range becomes 0. Determinism: run to run,
 /// and for any number of host threads. Throws ShapeError, StrideError, Error before launching.
 /// Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", arXiv:1910.07467.
-template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out>
+template <ExecutionSpace Exec, TensorLike X, TensorLike W, TensorLike Out,
+          detail::NormExtra... Extras>
 void rms_norm(Exec const& exec, X const& x, W const& weight, Out const& out,
-              RmsNormOptions const& options = {}) {
+              RmsNormOptions const& options = {}, Extras const&... extras) {
   using Acc = detail::RowAccumulator<element_t<X>, element_t<Out>>;
   detail::check_row_operation<Exec>("rms_norm", x, out);
   detail::check_tensor<Exec, W>();
-  detail::scale_rows<Acc>(exec, "rms_norm", x, detail::to_const_ref(weight), out,
-                          detail::RmsFactor<Acc>{static_cast<Acc>(options.eps)});
+  if constexpr (sizeof...(Extras) > 0)
+    detail::residual_rms_norm(exec, detail::to_const_ref(x), detail::to_const_ref(weight),
+                              detail::to_ref(out), options.eps, extras...);
+  else
+    detail::scale_rows<Acc>(exec, "rms_norm", x, detail::to_const_ref(weight), out,
+                            detail::RmsFactor<Acc>{static_cast<Acc>(options.eps)});
 }
 
 /// The same on an instance of the default execution space.
-template <TensorLike X, TensorLike W, TensorLike Out>
-void rms_norm(X const& x, W const& weight, Out const& out, RmsNormOptions const& options = {}) {
-  rms_norm(Kokkos::DefaultExecutionSpace{}, x, weight, out, options);
+template <TensorLike X, TensorLike W, TensorLike Out, detail::NormExtra... Extras>
+void rms_norm(X const& x, W const& weight, Out const& out, RmsNormOptions const& options = {},
+              Extras const&... extras) {
+  rms_norm(Kokkos::DefaultExecutionSpace{}, x, weight, out, options, extras...);
 }
 
 /// Scaling to unit length: out = x/max(‖x‖₂, eps) over the last dimension.

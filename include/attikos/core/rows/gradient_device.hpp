@@ -126,6 +126,22 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     is_first_ = false;
   }
 
+  /// first_j = f(x_j, g_j, w_j…, second_j), where there are no sums over rows.
+  template <class First, class Second, class F, class... Vectors>
+  KOKKOS_INLINE_FUNCTION void store_two(Row<X const> const& x, Row<G const> const& g,
+                                        Row<First> const& to_first, Row<Second> const& to_second,
+                                        F const& f, Vectors&... vectors) {
+    static_assert(Partials == 0 && !Shifts);
+    for_each_tile(x, g, [&](std::int32_t first) {
+      ATTIKOS_UNROLL_DEVICE
+      for (int c = 0; c < chunks; ++c) {
+        if (!this->holds(first, c)) continue;
+        std::int32_t const j = position(first, c);
+        store_two_chunks(to_first, to_second, j, c, f, vectors.chunk(c, j)...);
+      }
+    });
+  }
+
   /// Leaves the sums over rows.
   KOKKOS_INLINE_FUNCTION void finish() {
     if constexpr (Partials > 0) {
@@ -184,6 +200,16 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Fits, Shifts> {
     for (int i = 0; i < Width; ++i)
       if (!Shifts || this->counts(first, c * Width + i))
         f(x(c, i), g(c, i), w.values[i]..., parts[(c * Width + i) % 2]);
+  }
+
+  template <class First, class Second, class F, class... Neighbors>
+  KOKKOS_INLINE_FUNCTION void store_two_chunks(Row<First> const& to_first,
+                                               Row<Second> const& to_second, std::int32_t j, int c,
+                                               F const& f, Neighbors const&... w) {
+    Acc results[Width], others[Width];
+    for (int i = 0; i < Width; ++i) results[i] = f(x(c, i), g(c, i), w.values[i]..., others[i]);
+    this->put(to_first, j, results);
+    this->put(to_second, j, others);
   }
 
   KOKKOS_INLINE_FUNCTION void add_to(Acc (&)[Width], Absent, int, std::int32_t) const {}
