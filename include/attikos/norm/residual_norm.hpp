@@ -76,6 +76,7 @@ struct ResidualNormRows {
   using X = In;
   using Dout = R;
   using Out = Result;
+  using Sum = S;
   static constexpr int partials = 0;
 
   Rows<X const> x;
@@ -190,8 +191,7 @@ auto residual_arguments(char const* operation, TensorRef<X, Rank> const& x,
   return ResidualArguments<R, element_t<View>, Rank>{to_const_ref(residual.view), to_ref(sum.view)};
 }
 
-/// Launches a device's row. Rows that begin anywhere go element by element: two that are stored
-/// need not lie alike.
+/// Launches a device's row. Rows that begin anywhere go element by element.
 template <class Exec, class Op, class... Vectors>
 void launch_residual_norm(Exec const& exec, char const* operation, Op const& op,
                           Vectors const&... vectors) {

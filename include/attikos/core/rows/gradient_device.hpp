@@ -369,6 +369,13 @@ inline constexpr int gradient_neighbors = [] {
   return width < other ? width : other;
 }();
 
+/// Whether `Op` stores two rows, of which the second need not lie behind boundaries of packs as the
+/// first does: its rows are not shifted.
+template <class Op>
+inline constexpr bool stores_two = requires {
+  typename Op::Sum;
+};
+
 /// How the rows of x, dout and dx, and a vector along them and what is added to dx, if they are
 /// there, are reached.
 template <class Op, class X, class G, class Out, class Vector = Absent, class More = Absent>
@@ -424,7 +431,7 @@ std::int64_t launch_device_gradient(Exec const& exec, char const* operation, Op 
   };
   if (access == Access::aligned) return launch_by(std::false_type{});
   // Single elements of 64 bits fill a warp's accesses.
-  if constexpr (!is_double)
+  if constexpr (!is_double && !stores_two<Op>)
     if (access == Access::shifted) return launch_by(std::true_type{});
   return launch_of.template operator()<few_items, 1, false, false, false, 16>();
 }
