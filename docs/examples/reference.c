@@ -146,6 +146,8 @@ static void products(attikos_context* context) {
   F32(dx, 64, 128, 0, 0);
   F32(dgate, 256, 128, 0, 0);
   F32(dup, 256, 128, 0, 0);
+  F32(gates, 64, 256, 0, 0);
+  F32(ups, 64, 256, 0, 0);
   /* [gated_mlp] */
   /* out = silu(x transpose(gate)) * (x transpose(up)) */
   must(attikos_gated_mlp(context, x, gate, up, out,
@@ -156,8 +158,18 @@ static void products(attikos_context* context) {
   must(attikos_explain_gated_mlp(
       context, x, gate, up, out, ATTIKOS_ACTIVATION_SILU,
       text, sizeof text, &length));
+
+  /* The same in four products and not six, where both of
+   * the forward call are kept */
+  must(attikos_gated_mlp_keep(context, x, gate, up, out,
+                              gates, ups,
+                              ATTIKOS_ACTIVATION_SILU));
+  must(attikos_gated_mlp_backward_kept(
+      context, x, gate, up, dy, gates, ups, dx, dgate, dup,
+      ATTIKOS_ACTIVATION_SILU));
   /* [gated_mlp] */
   expect(first(out), 128. * 128, "gated_mlp");
+  expect(first(gates), 128, "gated_mlp_keep: gate");
   expect(first(dup), 64 * 128, "gated_mlp_backward: dup");
 }
 

@@ -86,6 +86,13 @@ static attikos_status gated_mlp_backward(attikos_context* context, attikos_tenso
   return attikos_gated_mlp_backward(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6],
                                     ATTIKOS_ACTIVATION_SILU);
 }
+static attikos_status gated_mlp_keep(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_gated_mlp_keep(context, t[0], t[1], t[2], t[3], t[4], t[5], ATTIKOS_ACTIVATION_GELU);
+}
+static attikos_status gated_mlp_backward_kept(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_gated_mlp_backward_kept(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8],
+                                         ATTIKOS_ACTIVATION_GELU);
+}
 static attikos_status attention(attikos_context* context, attikos_tensor const* const* t) {
   C_OPTIONS(attikos_attention_options, o, ATTIKOS_ATTENTION_OPTIONS_INIT);
   o->lengths_q = t[5], o->lengths_kv = t[6], o->bias = t[7], o->mask = t[8], o->alibi_slopes = t[9], o->sinks = t[10];
@@ -237,6 +244,13 @@ static c_call const c_calls[] = {
      {IN("x", 2, 3, 8), IN("gate_weight", 2, 6, 8), IN("up_weight", 2, 6, 8), OUT("out", 2, 3, 6)}},
     {"gated_mlp_backward", gated_mlp_backward,
      {IN("x", 2, 3, 8), IN("gate_weight", 2, 6, 8), IN("up_weight", 2, 6, 8), IN("dout", 2, 3, 6), OUT("dx", 2, 3, 8),
+      OUT("dgate_weight", 2, 6, 8), OUT("dup_weight", 2, 6, 8)}},
+    {"gated_mlp", gated_mlp_keep,
+     {IN("x", 2, 3, 8), IN("gate_weight", 2, 6, 8), IN("up_weight", 2, 6, 8), OUT("out", 2, 3, 6),
+      OUT("gate of projections(gate, up)", 2, 3, 6), OUT("up of projections(gate, up)", 2, 3, 6)}},
+    {"gated_mlp_backward", gated_mlp_backward_kept,
+     {IN("x", 2, 3, 8), IN("gate_weight", 2, 6, 8), IN("up_weight", 2, 6, 8), IN("dout", 2, 3, 6),
+      IN("gate of projections(gate, up)", 2, 3, 6), IN("up of projections(gate, up)", 2, 3, 6), OUT("dx", 2, 3, 8),
       OUT("dgate_weight", 2, 6, 8), OUT("dup_weight", 2, 6, 8)}},
     {"attention", attention,
      {IN("q", 4, 1, 4, 3, 4), IN("k", 4, 1, 2, 5, 4), IN("v", 4, 1, 2, 5, 4), OUT("out", 4, 1, 4, 3, 4),

@@ -251,6 +251,57 @@ static void test_row_gradients(attikos_context* context) {
   CHECK(codes[0] == 6 && codes[1] == -128);
 }
 
+/* One token whose gate is 0, where silu is 0 and its slope 1/2. */
+static void test_kept_projections(attikos_context* context) {
+  double const x[2] = {2, 3}, gate_weight[2] = {3, -2}, up_weight[2] = {1, 1}, dout[1] = {2}, other_up[1] = {10};
+  double out[1] = {-1}, gate[2] = {-1, -1}, up[1] = {-1}, dx[2] = {-1, -1}, dgate[2] = {-1, -1}, dup[2] = {-1, -1};
+  int64_t const row[2] = {1, 2}, one[2] = {1, 1}, cube[3] = {1, 1, 1};
+  attikos_tensor const tx = tensor(x, ATTIKOS_FLOAT64, 2, row), tg = tensor(gate_weight, ATTIKOS_FLOAT64, 2, row),
+                       tu = tensor(up_weight, ATTIKOS_FLOAT64, 2, row), td = tensor(dout, ATTIKOS_FLOAT64, 2, one),
+                       to = tensor(out, ATTIKOS_FLOAT64, 2, one), gates = tensor(gate, ATTIKOS_FLOAT64, 2, one),
+                       ups = tensor(up, ATTIKOS_FLOAT64, 2, one), others = tensor(other_up, ATTIKOS_FLOAT64, 2, one),
+                       tdx = tensor(dx, ATTIKOS_FLOAT64, 2, row), tdg = tensor(dgate, ATTIKOS_FLOAT64, 2, row),
+                       tdu = tensor(dup, ATTIKOS_FLOAT64, 2, row), wide = tensor(gate, ATTIKOS_FLOAT64, 2, row),
+                       narrow = tensor(gate, ATTIKOS_FLOAT32, 2, one), deep = tensor(gate, ATTIKOS_FLOAT64, 3, cube);
+  struct {
+    attikos_tensor const *gate, *up;
+    attikos_status status;
+    char const* says;
+  } const wrong[] = {
+      {&wide, &ups, ATTIKOS_SHAPE_MISMATCH, "gate of projections(gate, up) is [1, 1, 2] float64; expected the extents of "},
+      {&gates, &wide, ATTIKOS_SHAPE_MISMATCH, "up of projections(gate, up) is [1, 1, 2] float64; expected the extents of "},
+      {&deep, &ups, ATTIKOS_SHAPE_MISMATCH, "gate"},
+      {&gates, &deep, ATTIKOS_SHAPE_MISMATCH, "up"},
+      {&narrow, &ups, ATTIKOS_DTYPE_MISMATCH, "gate"},
+      {&gates, &narrow, ATTIKOS_DTYPE_MISMATCH, "up"},
+      {NULL, &ups, ATTIKOS_NULL_ARGUMENT, "gate"},
+      {&gates, NULL, ATTIKOS_NULL_ARGUMENT, "up"},
+  };
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    attikos_tensor const *const g = wrong[i].gate, *const u = wrong[i].up;
+    CHECK_STATUS(attikos_gated_mlp_keep(context, &tx, &tg, &tu, &to, g, u, ATTIKOS_ACTIVATION_SILU), wrong[i].status);
+    CHECK(strstr(attikos_last_error(), wrong[i].says) != NULL);
+    CHECK_STATUS(attikos_gated_mlp_backward_kept(context, &tx, &tg, &tu, &td, g, u, &tdx, &tdg, &tdu, ATTIKOS_ACTIVATION_SILU),
+                 wrong[i].status);
+    CHECK(strstr(attikos_last_error(), wrong[i].says) != NULL);
+  }
+  CHECK_STATUS(attikos_gated_mlp_keep(context, &tx, &tg, &tu, &to, &gates, &ups, ATTIKOS_ACTIVATION_RELU),
+               ATTIKOS_INVALID_ARGUMENT);
+  CHECK(out[0] == -1 && gate[0] == -1 && gate[1] == -1 && up[0] == -1 && dx[0] == -1 && dgate[0] == -1 && dup[0] == -1);
+
+  CHECK_STATUS(attikos_gated_mlp_keep(context, &tx, &tg, &tu, &to, &gates, &ups, ATTIKOS_ACTIVATION_SILU), ATTIKOS_SUCCESS);
+  CHECK(out[0] == 0 && gate[0] == 0 && up[0] == 5);
+  CHECK_STATUS(attikos_gated_mlp_backward_kept(context, &tx, &tg, &tu, &td, &gates, &ups, &tdx, &tdg, &tdu,
+                                               ATTIKOS_ACTIVATION_SILU),
+               ATTIKOS_SUCCESS);
+  CHECK(dx[0] == 15 && dx[1] == -10 && dgate[0] == 10 && dgate[1] == 15 && dup[0] == 0 && dup[1] == 0);
+  /* what is kept is read, not computed again */
+  CHECK_STATUS(attikos_gated_mlp_backward_kept(context, &tx, &tg, &tu, &td, &gates, &others, &tdx, &tdg, &tdu,
+                                               ATTIKOS_ACTIVATION_SILU),
+               ATTIKOS_SUCCESS);
+  CHECK(dx[0] == 30 && dx[1] == -20 && dgate[0] == 20 && dgate[1] == 30);
+}
+
 static void test_text(attikos_context* context) {
   char text[512] = "before", little[6];
   size_t length = 0;
@@ -293,6 +344,7 @@ int main(void) {
     test_gemm_backward(context);
     test_gemm_backward_rows(context);
     test_row_gradients(context);
+    test_kept_projections(context);
     test_text(context);
     attikos_context_destroy(context);
   }

@@ -24,6 +24,7 @@
 
 #include <attikos/abi/option_tables.h>
 #include <attikos/attikos_base.h>
+#include <attikos/attikos_mlp.h>
 #include <attikos/attikos_optimizer.h>
 
 #ifdef __cplusplus
@@ -405,28 +406,6 @@ ATTIKOS_API attikos_status attikos_rms_norm_rope_backward(attikos_context* conte
                                                           attikos_tensor const* dout, attikos_tensor const* dx,
                                                           attikos_tensor const* dweight,
                                                           attikos_rope_options const* options);
-
-/* --- gated MLP ----------------------------------------------------------------------------------- */
-
-/** out = act(x * gate_weight^T) * (x * up_weight^T). x [tokens, hidden] or [batch, seqlen, hidden], weights
- * [intermediate, hidden], out [.., intermediate], all of one floating type; activation:
- * ATTIKOS_ACTIVATION_SILU, _GELU or _GELU_TANH. */
-ATTIKOS_API attikos_status attikos_gated_mlp(attikos_context* context, attikos_tensor const* x,
-                                             attikos_tensor const* gate_weight, attikos_tensor const* up_weight,
-                                             attikos_tensor const* out, int32_t activation);
-/** What attikos_gated_mlp would run, as text; see attikos_explain_gemm. */
-ATTIKOS_API attikos_status attikos_explain_gated_mlp(attikos_context* context, attikos_tensor const* x,
-                                                     attikos_tensor const* gate_weight,
-                                                     attikos_tensor const* up_weight,
-                                                     attikos_tensor const* out, int32_t activation, char* text,
-                                                     size_t size, size_t* length);
-/** Gradient of attikos_gated_mlp with respect to x and both weights. */
-ATTIKOS_API attikos_status attikos_gated_mlp_backward(attikos_context* context, attikos_tensor const* x,
-                                                      attikos_tensor const* gate_weight,
-                                                      attikos_tensor const* up_weight,
-                                                      attikos_tensor const* dout, attikos_tensor const* dx,
-                                                      attikos_tensor const* dgate_weight,
-                                                      attikos_tensor const* dup_weight, int32_t activation);
 
 /* --- 8-bit elements ------------------------------------------------------------------------------ */
 
