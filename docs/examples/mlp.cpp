@@ -51,6 +51,36 @@ void gated_mlp(Space const& exec) {
   expect_gradient(up, dup, loss, "dup");
 }
 
+void kept_projections(Space const& exec) {
+  auto const x = random<Matrix>(10, 16),
+             gate = random<Matrix>(24, 16),
+             up = random<Matrix>(24, 16),
+             dout = random<Matrix>(10, 24);
+  Matrix out("out", 10, 24), dx("dx", 10, 16),
+      dgate("dgate", 24, 16), dup("dup", 24, 16);
+  // [kept-projections]
+  // Training keeps both products where there is memory
+  // for two more tensors of out's extents; the backward
+  // call then has four products to compute, and not six.
+  Matrix gates("gates", 10, 24), ups("ups", 10, 24);
+  auto const kept = attikos::projections(gates, ups);
+  attikos::gated_mlp(exec, x, gate, up, out, {}, kept);
+  attikos::gated_mlp_backward(exec, x, gate, up, dout, dx,
+                              dgate, dup, {}, kept);
+  // [kept-projections]
+  auto const hx = on_host(x), hu = on_host(up);
+  double u = 0;
+  for (int l = 0; l < 16; ++l) u += hx(3, l) * hu(20, l);
+  expect_near(on_host(ups)(3, 20), u, 1e-12, "up");
+  auto const loss = [&] {
+    attikos::gated_mlp(exec, x, gate, up, out);
+    return dot(out, dout);
+  };
+  expect_gradient(x, dx, loss, "dx");
+  expect_gradient(gate, dgate, loss, "dgate");
+  expect_gradient(up, dup, loss, "dup");
+}
+
 void activations(Space const& exec) {
   auto const x = random<Vector>(1000),
              g = random<Vector>(1000);
@@ -196,6 +226,7 @@ int main(int argc, char** argv) {
   Kokkos::ScopeGuard const guard(argc, argv);
   Space const exec;
   gated_mlp(exec);
+  kept_projections(exec);
   activations(exec);
   fused_gates(exec);
   squared_relu(exec);

@@ -357,8 +357,9 @@ def _operand(array: Any, name: str) -> Operand:
 
 # What functions of libattikos run that have no explanation of their own, unless it is one portable kernel.
 _RUNS = dict.fromkeys(
-    ("attikos_gemm_backward", "attikos_linear_cross_entropy"), "runs the kernels of gemm, one for each product"
-)
+    ("attikos_gemm_backward", "attikos_linear_cross_entropy", "attikos_gated_mlp_keep", "attikos_gated_mlp_backward",
+     "attikos_gated_mlp_backward_kept"), "runs the kernels of gemm, one for each product",
+)  # fmt: skip
 
 
 class Call:

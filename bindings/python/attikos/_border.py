@@ -112,7 +112,7 @@ _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
     "rms_norm_backward", "layer_norm_backward", "l2_normalize_backward", "softmax_backward", "log_softmax_backward",
     "gemm_backward", "attention_backward", "cross_entropy", "cross_entropy_backward", "merge_states", "gated_mlp",
-    "gated_mlp_backward", "more",
+    "gated_mlp_keep", "gated_mlp_backward", "gated_mlp_backward_kept", "more",
 )  # fmt: skip
 
 
@@ -174,6 +174,11 @@ def operators() -> Any:
     if is_traced() or _level() is None:
         return _operators
     return _operators._transforms.FUNCTIONS
+
+
+def is_exported() -> bool:
+    """Whether what torch.compile reads is for torch.export, whose graphs run without gradients as a rule."""
+    return bool(getattr(sys.modules["torch"].compiler, "is_exporting", _never)())
 
 
 def asks(*arrays: Any) -> list[bool]:
@@ -443,6 +448,11 @@ def gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: int) -> Any:
         return out if done is True else done
     except Exception:  # noqa: BLE001
         return None
+
+
+def gated_mlp_kept(x: Any, gate_weight: Any, up_weight: Any, activation: int) -> Any:
+    """The result and both projections of tensors of PyTorch."""
+    return gradients("gated_mlp_keep", 3, (x, gate_weight, up_weight), (activation,))
 
 
 def decode(

@@ -111,6 +111,8 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32]),
     "attikos_explain_gated_mlp": (None, [c_void_p, *[_T] * 4, c_int32, *_TEXT]),
     "attikos_gated_mlp_backward": (None, [c_void_p, *[_T] * 7, c_int32]),
+    "attikos_gated_mlp_keep": (None, [c_void_p, *[_T] * 6, c_int32]),
+    "attikos_gated_mlp_backward_kept": (None, [c_void_p, *[_T] * 9, c_int32]),
     "attikos_quantize": (None, [c_void_p, _T, _T, _T]),
     "attikos_quantize_with_scale": (None, [c_void_p, _T, _T, _T]),
     "attikos_dequantize": (None, [c_void_p, _T, _T, _T]),

@@ -411,11 +411,24 @@ def fused_gated_mlp(x: Tensor, gate_weight: Tensor, up_weight: Tensor, activatio
     return _fused.fused_gated_mlp(x, gate_weight, up_weight, activation)
 
 
-@_operator(lambda x, gate_weight, up_weight, dout, activation: (_like(x), _like(gate_weight), _like(up_weight)))
-def fused_gated_mlp_backward(
-    x: Tensor, gate_weight: Tensor, up_weight: Tensor, dout: Tensor, activation: str
+def _fake_kept(x: Any, gate_weight: Any, up_weight: Any, activation: Any) -> Any:
+    return tuple(x.new_empty((*x.shape[:-1], gate_weight.shape[0])) for _ in range(3))
+
+
+@_operator(_fake_kept)
+def fused_gated_mlp_kept(
+    x: Tensor, gate_weight: Tensor, up_weight: Tensor, activation: str
 ) -> Tuple[Tensor, Tensor, Tensor]:
-    return _fused.fused_gated_mlp_backward(x, gate_weight, up_weight, dout, activation)
+    """The result and both projections, which gradients read; that of fused_gated_mlp computes them again."""
+    return _fused.fused_gated_mlp_kept(x, gate_weight, up_weight, activation)
+
+
+@_operator(lambda x, gate_weight, up_weight, *_: (_like(x), _like(gate_weight), _like(up_weight)))
+def fused_gated_mlp_backward(
+    x: Tensor, gate_weight: Tensor, up_weight: Tensor, dout: Tensor, activation: str, gate: Optionally = None,
+    up: Optionally = None,
+) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    return _fused.fused_gated_mlp_backward(x, gate_weight, up_weight, dout, activation, gate, up)
 
 
 _gradients(
@@ -423,6 +436,14 @@ _gradients(
     lambda ctx, dout: (*_now(fused_gated_mlp_backward)(*ctx.saved_tensors, dout, ctx.rest), None),
     lambda inputs, out: (inputs[:3], inputs[3]),
 )
+_gradients(
+    fused_gated_mlp_kept,
+    lambda ctx, dout, *_: (
+        *_now(fused_gated_mlp_backward)(*ctx.saved_tensors[:3], dout, ctx.rest, *ctx.saved_tensors[3:]), None
+    ),
+    lambda inputs, outputs: ((*inputs[:3], *outputs[1:]), inputs[3]),
+    slice(1, None),
+)  # fmt: skip
 
 for _backward in (
     rms_norm_backward, layer_norm_backward, l2_normalize_backward, softmax_backward, log_softmax_backward,

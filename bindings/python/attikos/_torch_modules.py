@@ -123,7 +123,7 @@ def embedding_refusal(module: Any) -> str:
 class SwiGLU(torch.nn.Module):
     """down_proj(activation(gate_proj(x)) * up_proj(x)), the MLP of Llama and its relatives: three torch.nn.Linear
     without bias under the names that those give them, so that their state_dict loads. What comes before down_proj is
-    fused_gated_mlp(), which stores neither product; activation silu, gelu or gelu_tanh."""
+    fused_gated_mlp(), which stores neither product without gradients; activation silu, gelu or gelu_tanh."""
 
     def __init__(
         self, hidden_dim: int, intermediate_dim: int, activation: str = "silu", *, device: Any = None, dtype: Any = None

@@ -69,6 +69,7 @@ def _autocasts(name: str, count: int, eager: Callable[..., Any]) -> None:
 _autocasts("gemm", 5, _operators.KERNELS["gemm"])
 _autocasts("attention", 4, _attention)
 _autocasts("fused_gated_mlp", 3, _operators.KERNELS["fused_gated_mlp"])
+_autocasts("fused_gated_mlp_kept", 3, lambda *given: (_operators.KERNELS["fused_gated_mlp"](*given), None, None))
 _autocasts("linear_cross_entropy", 2, _operators.KERNELS["linear_cross_entropy"])
 _autocasts("linear_cross_entropy_total", 2, _total)
 
@@ -178,10 +179,10 @@ def _rules() -> dict[str, Any]:
     rules["decode"] = _of_attention(of.decode, 12, (0, 1, 2))
     for operator in (
         of.rms_norm_backward, of.layer_norm_backward, of.mean_pool, of.mean_pool_backward, of.rope, of.rope_backward,
-        of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_backward,
-        of.cache_attention, of.cross_entropy, of.cross_entropy_backward, of.linear_cross_entropy,
-        of.linear_cross_entropy_backward, of.linear_cross_entropy_total, of.linear_cross_entropy_total_backward,
-        of.embedding_backward,
+        of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_kept,
+        of.fused_gated_mlp_backward, of.cache_attention, of.cross_entropy, of.cross_entropy_backward,
+        of.linear_cross_entropy, of.linear_cross_entropy_backward, of.linear_cross_entropy_total,
+        of.linear_cross_entropy_total_backward, of.embedding_backward,
     ):  # fmt: skip
         rules[_name(operator)] = _loop(operator)
     return rules

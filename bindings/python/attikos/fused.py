@@ -10,7 +10,7 @@ from ._arguments import choice, flag, integer, real
 from ._arrays import Call, operand_of, pointer_or_none
 from ._dtypes import expect_floating
 from ._host import int32_array
-from .errors import ShapeMismatchError
+from .errors import ArgumentError, ShapeMismatchError
 
 GATES = {"silu": 4, "gelu": 2, "gelu_tanh": 3}  # as activations of gemm() are numbered
 
@@ -147,15 +147,40 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     """activation(x * gate_weight^T) * (x * up_weight^T): the expansion of a gated MLP.
 
     x [batch, seq_len, hidden_dim] (or [tokens, hidden_dim]), weights [intermediate_dim, hidden_dim];
-    activation silu, gelu (erf) or gelu_tanh.
+    activation silu, gelu (erf) or gelu_tanh. Where PyTorch records, both products are kept for the gradients, of the
+    type of x, and the result is that of the products as they were rounded to it; else neither is stored.
     """
     operation = "fused_gated_mlp"
     if _border.dispatches(x, gate_weight, up_weight, casts=True):
-        return _border.operators().fused_gated_mlp(x, gate_weight, up_weight, activation)
+        operators = _border.operators()
+        if any(_border.asks(x, gate_weight, up_weight)) and not _border.is_exported():
+            return operators.fused_gated_mlp_kept(x, gate_weight, up_weight, activation)[0]
+        return operators.fused_gated_mlp(x, gate_weight, up_weight, activation)
     number = choice(operation, "activation", activation, GATES)
     done = _border.gated_mlp(x, gate_weight, up_weight, number)
     if done is not None:
         return done
+    if not _autograd.wanted(x, gate_weight, up_weight):
+        call, shape = _gated_call(x, gate_weight, up_weight)
+        out = call.result(shape, call["x"].dtype)
+        call.run("attikos_gated_mlp", *(call[name] for name in _GATED), out, number)
+        return call.finish()
+
+    def run(*given: Any) -> Any:
+        return fused_gated_mlp_kept(*given, activation)
+
+    def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        return fused_gated_mlp_backward(*inputs, gradients[0], activation, *outputs[1:])
+
+    return _autograd.apply(run, back, (x, gate_weight, up_weight))[0]
+
+
+_GATED = ("x", "gate_weight", "up_weight")
+
+
+def _gated_call(x: Any, gate_weight: Any, up_weight: Any) -> tuple[Call, tuple[int, ...]]:
+    """The call, and the shape of its result."""
+    operation = "fused_gated_mlp"
     ox, gate = operand_of(operation, "x", x), operand_of(operation, "gate_weight", gate_weight)
     expect_floating(operation, "x", ox)
     if ox.ndim not in (2, 3) or gate.ndim != 2:
@@ -163,30 +188,41 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
             f"attikos.{operation}: x is {ox.describe()}, gate_weight is {gate.describe()}; expected "
             "[batch, seq_len, hidden_dim] and [intermediate_dim, hidden_dim]"
         )
-
-    def run(x: Any, gate_weight: Any, up_weight: Any) -> Any:
-        done = _border.gated_mlp(x, gate_weight, up_weight, number)  # of a call that is recorded
-        if done is not None:
-            return done
-        call = Call(operation, x=x, gate_weight=gate_weight, up_weight=up_weight)
-        out = call.result((*ox.shape[:-1], gate.shape[0]), ox.dtype)
-        call.run("attikos_gated_mlp", call["x"], call["gate_weight"], call["up_weight"], out, number)
-        return call.finish()
-
-    def back(given: Any, out: Any, dout: Any) -> Any:
-        return fused_gated_mlp_backward(*given, dout, activation)
-
-    return _autograd.call(run, back, x, gate_weight, up_weight)
+    return Call(operation, x=x, gate_weight=gate_weight, up_weight=up_weight), (*ox.shape[:-1], gate.shape[0])
 
 
-def fused_gated_mlp_backward(x: Any, gate_weight: Any, up_weight: Any, dout: Any, activation: str) -> Any:
-    """(dx, dgate_weight, dup_weight) of fused_gated_mlp()."""
-    operation, names = "fused_gated_mlp", ("x", "gate_weight", "up_weight")
-    number = choice(operation, "activation", activation, GATES)
-    done = _border.gradients("gated_mlp_backward", 3, (x, gate_weight, up_weight, dout), (number,))
+def fused_gated_mlp_kept(x: Any, gate_weight: Any, up_weight: Any, activation: str) -> Any:
+    """(out, gate, up): fused_gated_mlp() as PyTorch records it, and both products for fused_gated_mlp_backward().
+    Nothing is recorded."""
+    number = choice("fused_gated_mlp", "activation", activation, GATES)
+    done = _border.gated_mlp_kept(x, gate_weight, up_weight, number)
     if done is not None:
         return done
-    call = Call(operation, **dict(zip(names, (x, gate_weight, up_weight))), dout=dout)
-    results = [call.result(call[name].shape, call[name].dtype) for name in names]
-    call.run("attikos_gated_mlp_backward", *(call[n] for n in names), call["dout"], *results, number)
+    call, shape = _gated_call(x, gate_weight, up_weight)
+    results = [call.result(shape, call["x"].dtype) for _ in range(3)]
+    call.run("attikos_gated_mlp_keep", *(call[name] for name in _GATED), *results, number)
+    return call.finish()
+
+
+def fused_gated_mlp_backward(
+    x: Any, gate_weight: Any, up_weight: Any, dout: Any, activation: str, gate: Any = None, up: Any = None
+) -> Any:
+    """(dx, dgate_weight, dup_weight) of fused_gated_mlp(); gate and up, which fused_gated_mlp_kept() gives, or neither:
+    then both are computed again."""
+    operation = "fused_gated_mlp"
+    number = choice(operation, "activation", activation, GATES)
+    arrays = {**dict(zip(_GATED, (x, gate_weight, up_weight))), "dout": dout}
+    if (gate is None) != (up is None):
+        missing = "up" if up is None else "gate"
+        raise ArgumentError(f"attikos.{operation}: {missing} is None; expected gate and up, or neither")
+    function = "gated_mlp_backward"
+    if gate is not None:
+        arrays.update(gate=gate, up=up)
+        function += "_kept"
+    done = _border.gradients(function, 3, tuple(arrays.values()), (number,))
+    if done is not None:
+        return done
+    call = Call(operation, **arrays)
+    results = [call.result(call[name].shape, call[name].dtype) for name in _GATED]
+    call.run(f"attikos_{function}", *(call[name] for name in arrays), *results, number)
     return call.finish()

@@ -103,6 +103,9 @@ def calls(more=0):
             lambda x, w: attikos.fused_rmsnorm_rope(x, w, table[:4], table[:4] * 2), (x, weight),
         ),
         "fused_gated_mlp": (attikos.fused_gated_mlp, (x, n(5, 16), n(5, 16, seed=9))),
+        "fused_gated_mlp that keeps nothing": (
+            lambda *t: torch.ops.attikos.fused_gated_mlp(*t, "gelu"), (x, n(5, 16), n(5, 16, seed=9)),
+        ),
     }  # fmt: skip
 
 
@@ -218,7 +221,7 @@ class Dispatched(unittest.TestCase):
         options = (int32(3, 5), None, None, None, None, None, True, [-1, -1], 0.0, True, 0, True)
         torch.library.opcheck(_operators.cache_attention, (q, cache, cache + 1, *options))
         torch.library.opcheck(_operators.append_and_attend, (q, cache, cache + 1, new, new, None, None, *options))
-        self.assertGreaterEqual(len(checked), 22)
+        self.assertGreaterEqual(len(checked), 23)
 
     def test_modes_see_operators(self):
         from torch._subclasses.fake_tensor import FakeTensorMode

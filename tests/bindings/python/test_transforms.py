@@ -90,8 +90,11 @@ class Autocast(unittest.TestCase):
                             self.assertEqual(one.dtype, other.dtype)
                             self.assertTrue(torch.equal(one, other))
                     with torch.no_grad():
-                        plain = tuple_of(self.under(dtype, function)(*tensors))[0]
-                    self.assertTrue(torch.equal(plain, expected[0]))
+                        plain, written = (
+                            tuple_of(way(*tensors))[0]
+                            for way in (self.under(dtype, function), self.written_out(dtype, function, count))
+                        )
+                    self.assertTrue(torch.equal(plain, written))
 
     def test_compiled(self):
         for name in ("gemm", "attention", "fused_gated_mlp", "rms_norm"):
@@ -190,6 +193,12 @@ class Vmap(unittest.TestCase):
                 expected.append(torch.autograd.grad(loss(*given), given[:count]))
             for one, parts in zip(found, zip(*expected), strict=True):
                 self.close(one, torch.stack(parts), name)
+
+    def test_results_that_nothing_records(self):
+        function, batched, others = mapped()["fused_gated_mlp"]
+        with torch.no_grad():
+            (expected,) = self.each(function, batched, others)
+            self.close(torch.func.vmap(function, (0, None, None))(*batched, *others), expected, "fused_gated_mlp")
 
     def test_decode(self):
         q, k, v = n(3, 2, 4, 1, 8), n(3, 2, 2, 7, 8, seed=2), n(3, 2, 2, 7, 8, seed=3)

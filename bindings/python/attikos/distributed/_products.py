@@ -9,7 +9,7 @@ from .. import _autograd
 from .._arguments import COMPUTE, choice, flag, text
 from .._arrays import operand_of
 from ..errors import ShapeMismatchError, UnsupportedDtypeError
-from ..fused import GATES, fused_gated_mlp, fused_gated_mlp_backward
+from ..fused import GATES, fused_gated_mlp, fused_gated_mlp_backward, fused_gated_mlp_kept
 from ..matmul import gemm
 from ._agreement import TYPES, bits_of, read_alike, signature_of
 from ._groups import Failure, MpiGroup, TorchGroup, exchange, group_of
@@ -102,10 +102,10 @@ def gated_mlp(
 
     def back(call: _Call, x: Any, gate: Any, up: Any, down: Any, dout: Any) -> Any:
         whole, of_out = call.gathered(x), call.gathered(dout)
-        hidden = fused_gated_mlp(whole, gate, up, activation)
+        hidden, *projections = fused_gated_mlp_kept(whole, gate, up, activation)
         d_down = call.gradient_of_b(hidden, of_out, True)
         d_hidden = call.product(of_out, down, False, False)
-        dx, d_gate, d_up = fused_gated_mlp_backward(whole, gate, up, d_hidden, activation)
+        dx, d_gate, d_up = fused_gated_mlp_backward(whole, gate, up, d_hidden, activation, *projections)
         return call.summed(dx), d_gate, d_up, d_down
 
     arrays = {
