@@ -129,7 +129,7 @@ TEST(Elementary, TanhOfVectors) {
 
 // Of gelu: e^(z²) erfc(z), of which the exponential is taken apart, from 0 to where erfc is 0.
 TEST(Elementary, ScaledErfc) {
-  auto const scaled = [](Vector z) { return attikos::scaled_erfc(1.0f / (1.0f + 0.3f * z)); };
+  auto const scaled = [](Vector z) { return detail::host::scaled_erfc(1.0f / (1.0f + 0.3f * z)); };
   auto const exact = [](long double z) { return std::exp(z * z) * std::erfc(z); };
   Worst const worst = measure(0, 9.5f, scaled, exact);
   std::printf("%-18s %.4f ulp at %a of %lld arguments\n", "scaled erfc", worst.ulps,

@@ -66,14 +66,41 @@ ATTIKOS_HD inline T silu_gradient(T x) {
   return detail::sigmoid_gradient(c, c);
 }
 
+namespace detail {
+
+/// The normal distribution Φ(x) and its density φ(x). On a device in float from the tail Φ(−|x|),
+/// which stays accurate; the density is 0 there beyond 15.
+template <class T>
+struct NormalDistribution {
+  T cdf, density;
+
+  ATTIKOS_HD explicit NormalDistribution(T x) {
+#if defined(__CUDA_ARCH__)
+    if constexpr (std::is_same_v<T, float>) {
+      float const c = clamp_magnitude(x, 15.0f);
+      float const z = (c < 0 ? -c : c) * 0.70710678118654752440f;
+      float const e = cuda::power_of_2(-1.4426950408889634f * z * z);
+      float const tail = 0.5f * e * scaled_erfc(cuda::reciprocal(1 + 0.3f * z));
+      cdf = c < 0 ? tail : 1 - tail;
+      density = 0.39894228040143267794f * e;
+      return;
+    }
+#endif
+    using std::erfc;
+    using std::exp;
+    T const c = clamp_magnitude(x, T(40));
+    cdf = T(0.5) * erfc(-c * T(0.70710678118654752440));
+    density = T(0.39894228040143267794) * exp(T(-0.5) * c * c);
+  }
+};
+
+}  // namespace detail
+
 /// d(x·Φ(x))/dx = Φ(x) + x·φ(x) with the normal density φ.
 template <class T>
 ATTIKOS_HD inline T gelu_gradient(T x) {
-  using std::erfc;
-  using std::exp;
-  T const c = detail::clamp_magnitude(x, T(40));
-  return T(0.5) * erfc(-c * T(0.70710678118654752440)) +
-         c * T(0.39894228040143267794) * exp(T(-0.5) * c * c);
+  detail::NormalDistribution<T> const n(x);
+  return n.cdf + detail::clamp_magnitude(x, T(40)) * n.density;
 }
 
 namespace detail {
@@ -126,7 +153,7 @@ struct ActivationAndGradient {
   T value, gradient;
 };
 
-/// Both at a time, which share the exponential.
+/// Both at a time, which share what they are made of.
 template <Activation A, class T>
 ATTIKOS_HD inline ActivationAndGradient<T> activation_and_gradient(T x) {
   if constexpr (A == Activation::silu || A == Activation::gelu_tanh) {
@@ -139,6 +166,10 @@ ATTIKOS_HD inline ActivationAndGradient<T> activation_and_gradient(T x) {
     }
     Sigmoids<T> const s(t);
     return {x * s.at(t), s.at(t) + factor * (s.larger * s.smaller)};
+  } else if constexpr (A == Activation::gelu) {
+    NormalDistribution<T> const n(x);
+    // Below the smallest number of either type; −∞ would give −∞·0.
+    return {x < T(-40) ? T(0) : x * n.cdf, n.cdf + clamp_magnitude(x, T(40)) * n.density};
   } else {
     return {apply_activation(A, x), apply_activation_gradient(A, x)};
   }

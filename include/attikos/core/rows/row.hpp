@@ -279,6 +279,9 @@ inline void with_dense(bool dense, F const& f) {
     f(std::false_type{});
 }
 
+/// Lane-wise twin of attikos::scaled_erfc().
+inline Vec<float> scaled_erfc(Vec<float> t) { return ATTIKOS_SCALED_ERFC(t); }
+
 /// Lane-wise twin of gelu().
 template <class Acc>
 inline Vec<Acc> gelu_vector(Vec<Acc> x) {
