@@ -91,6 +91,42 @@ void norm_gradients(Space const& exec) {
   expect_gradient(bias, dbias, layer, "dbias");
 }
 
+void residual_stream(Space const& exec) {
+  auto const branch = random<Matrix>(24, 32),
+             before = random<Matrix>(24, 32),
+             dy = random<Matrix>(24, 32);
+  auto const weight = random<Vector>(32);
+  Matrix stream("stream", 24, 32), y("y", 24, 32);
+  Matrix dstream("dstream", 24, 32), dx("dx", 24, 32);
+  Vector dweight("dweight", 32);
+  Kokkos::deep_copy(stream, before);
+  // [residual-stream]
+  // stream += branch and y = norm(stream), and on the way
+  // back the gradient that went past the norm, dstream.
+  attikos::rms_norm(exec, branch, weight, y, {},
+                    attikos::residual(stream),
+                    attikos::residual_sum(stream));
+  attikos::rms_norm_backward(exec, stream, weight, dy, dx,
+                             dweight, {},
+                             attikos::residual(dstream));
+  // [residual-stream]
+  Matrix plain("plain", 24, 32);
+  attikos::rms_norm(exec, stream, weight, plain);
+  expect_near(
+      on_host(stream)(3, 5),
+      on_host(branch)(3, 5) + on_host(before)(3, 5),
+      1e-15, "stream");
+  expect_near(on_host(y)(3, 5), on_host(plain)(3, 5),
+              1e-14, "rms_norm of a stream");
+  expect_gradient(
+      stream, dx,
+      [&] {
+        attikos::rms_norm(exec, stream, weight, plain);
+        return dot(plain, dy);
+      },
+      "dx of a stream");
+}
+
 void unit_length(Space const& exec) {
   // [unit-length]
   // Embeddings of length 1, so that a product of two is
@@ -412,6 +448,7 @@ int main(int argc, char** argv) {
   Space const exec;
   norms(exec);
   norm_gradients(exec);
+  residual_stream(exec);
   unit_length(exec);
   softmax(exec);
   mean_pool(exec);
