@@ -4,6 +4,7 @@
 #pragma once
 
 #include <Kokkos_Core.hpp>
+#include <attikos/core/fragments/fragments.hpp>
 #include <attikos/quantize/quantize_value.hpp>
 
 namespace attikos {
@@ -44,6 +45,33 @@ constexpr bool gemm_types_supported() {
 /// The same as a value, which device functions may ask for too.
 template <class A, class B, class C>
 inline constexpr bool gemm_types_are_supported = gemm_types_supported<A, B, C>();
+
+template <class T>
+inline constexpr bool is_float8 = std::is_same_v<T, float8_e4m3> || std::is_same_v<T, float8_e5m2>;
+
+/// Type in which fragments multiply A and B: their own where the device has instructions for it, a
+/// 16-bit type that holds both exactly where there is one, else that of the sums.
+template <class Exec, class A, class B, class C>
+constexpr auto gemm_factor() {
+  using Acc = GemmAccumulator<A, B, C>;
+  constexpr auto holds = []<class T>(std::type_identity<T>) {
+    return has_matrix_instructions<Exec, T> &&
+           (std::is_same_v<A, T> || is_float8<A>)&&(std::is_same_v<B, T> || is_float8<B>);
+  };
+  if constexpr (std::is_same_v<Acc, double>)
+    return std::type_identity<double>{};
+  else if constexpr (std::is_integral_v<Acc>)
+    return std::type_identity<
+        std::conditional_t<has_matrix_instructions<Exec, std::int8_t>, std::int8_t, Acc>>{};
+  else if constexpr (holds(std::type_identity<float16>{}))
+    return std::type_identity<float16>{};
+  else if constexpr (holds(std::type_identity<bfloat16>{}))
+    return std::type_identity<bfloat16>{};
+  else
+    return std::type_identity<float>{};
+}
+template <class Exec, class A, class B, class C>
+using GemmFragmentsFor = FragmentsFor<Exec, typename decltype(gemm_factor<Exec, A, B, C>())::type>;
 
 /// A sum as the epilogue takes it.
 template <class Scalar, class Acc>
