@@ -56,11 +56,10 @@ template <class A, class B, class C>
 struct TeamBlocks {
   detail::TeamMatrix<A const> a;
   detail::TeamMatrix<B const> b;
-  detail::TeamMatrix<C> c;
-  bool read_c;
+  detail::TeamGemmResult<C, float> result;
   template <class Team>
   KOKKOS_INLINE_FUNCTION void operator()(Team const& team, int) const {
-    detail::team_gemm_blocks<float>(team, a, b, c, 2.0f, 3.0f, read_c);
+    detail::team_gemm_blocks<4, 4, 4>(team, a, b, result);
   }
 };
 
@@ -129,8 +128,8 @@ TYPED_TEST(DeviceBodies, SmallProducts) {
 
 /// Without reading C, what is written next to an element would show: a number over poison.
 template <class Exec>
-void check_blocks(int m, int n, int k, bool read_c) {
-  Tensor<float, 2, Exec> a({m, k}), b({k, n}, Layout::left), c({m, n}, Layout::strided);
+void check_blocks(int m, int n, int k, bool read_c, Layout layout) {
+  Tensor<float, 2, Exec> a({m, k}), b({k, n}, Layout::left), c({m, n}, layout);
   Random random(6);
   a.fill_integers(random, -9, 9);
   b.fill_integers(random, -9, 9);
@@ -139,8 +138,7 @@ void check_blocks(int m, int n, int k, bool read_c) {
   TeamBlocks<float, float, float> const blocks{
       {a.const_view().data(), m, k, a.strides()[0], a.strides()[1]},
       {b.const_view().data(), k, n, b.strides()[0], b.strides()[1]},
-      {c.view().data(), m, n, c.strides()[0], c.strides()[1]},
-      read_c};
+      {{c.view().data(), m, n, c.strides()[0], c.strides()[1]}, 2, 3, read_c}};
   run_teams<Exec>(1, blocks);
   c.download();
   EXPECT_EQ(c.writes_outside(), 0u);
@@ -155,7 +153,8 @@ void check_blocks(int m, int n, int k, bool read_c) {
 TYPED_TEST(DeviceBodies, BlocksOfTeamGemm) {
   for (bool read_c : {false, true})
     for (auto [m, n, k] : {std::array<int, 3>{1, 1, 1}, {5, 7, 3}, {16, 9, 20}, {2, 2, 0}})
-      check_blocks<TypeParam>(m, n, k, read_c);
+      for (Layout layout : {Layout::right, Layout::strided})
+        check_blocks<TypeParam>(m, n, k, read_c, layout);
 }
 
 template <class Exec, class X, class Out>

@@ -80,6 +80,15 @@ struct AllLanes {
   static void store_left(Sums const& sums, Element* p, Place place, int) {
     for (int lane = 0; lane < F::lanes; ++lane) F::store_left(sums.of[lane], p, place, lane);
   }
+  using OfLane = F;
+  template <class Each>
+  static void each_lane(int, Each const& each) {
+    for (int lane = 0; lane < F::lanes; ++lane) each(lane);
+  }
+  template <class Share>
+  static auto& of_lane(Share& share, int lane) {
+    return share.of[lane];
+  }
   static constexpr bool sums_make_left = F::sums_make_left;
   static void left_of(Left& left, Sums const (&sums)[1]) {
     for (int lane = 0; lane < F::lanes; ++lane) {

@@ -15,6 +15,17 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace detail {
 
+// What these have beyond fragments.hpp, for lanes that load factors from memory themselves:
+//
+//     OfLane                 one lane's part of all this; eights: groups of eight columns
+//     run                    neighbors of k that a lane has of each of its rows of A and columns of
+//                            B, from run · (lane % 4) on; rows and columns are number lane / 4 of
+//                            each eight. Within `depth`, k is summed in another order then
+//     set_run(factor, n, x)  makes x the run of row or column n of a lane
+//     sum(sums, row, n, eight)  the sum of row `row` of a lane, column 2 · (lane % 4) + n of eight
+//     each_lane(lane, each), of_lane(share, lane)  each(lane), and what that lane has of a factor
+//                            or sums. Tests run all lanes one after the other
+
 /// 16 rows by 16 columns and 32 bytes of K, of float16, bfloat16 or int8: two instructions. Lane
 /// 4 g + q holds what ptx/mma_sync.hpp says. int8 lies K-major alone: no instruction turns single
 /// bytes.
@@ -69,6 +80,32 @@ struct MmaFragments {
       for (int h = 0; h < 2; ++h)
         *reinterpret_cast<std::uint32_t*>(p + row_of(lane, h) * place.mn + 8 * j + lane % 4 * 2) =
             pair_of<T>(sums.value[j][2 * h], sums.value[j][2 * h + 1]);
+  }
+
+  using OfLane = MmaFragments;
+  static constexpr int run = depth / 4, eights = 2;
+  template <class Factor>
+  KOKKOS_INLINE_FUNCTION static void set_run(Factor& factor, int n, T const (&x)[run]) {
+    // Left factors have both rows' first halves first, right factors both halves of a column.
+    constexpr bool left = std::is_same_v<Factor, Left>;
+    ATTIKOS_UNROLL_DEVICE
+    for (int half = 0; half < 2; ++half) {
+      Pack<T, run / 2> word;
+      ATTIKOS_UNROLL_DEVICE
+      for (int e = 0; e < run / 2; ++e) word.element[e] = x[half * (run / 2) + e];
+      factor.word[left ? n + 2 * half : 2 * n + half] = __builtin_bit_cast(std::uint32_t, word);
+    }
+  }
+  KOKKOS_INLINE_FUNCTION static Sum sum(Sums const& sums, int row, int n, int col) {
+    return sums.value[col][2 * row + n];
+  }
+  template <class Each>
+  KOKKOS_INLINE_FUNCTION static void each_lane(int lane, Each const& each) {
+    each(lane);
+  }
+  template <class Share>
+  KOKKOS_INLINE_FUNCTION static Share& of_lane(Share& share, int) {
+    return share;
   }
 
   /// What a lane has of a block of C is what it needs of one of A.
@@ -139,6 +176,24 @@ struct MmaFragments<double> {
     for_each_sum<MmaFragments>(sums, lane, [&](SumPosition where, double x) {
       p[where.row * place.mn + where.col * place.k] = x;
     });
+  }
+  using OfLane = MmaFragments;
+  static constexpr int run = depth / 4, eights = 1;
+  template <class Factor>
+  KOKKOS_INLINE_FUNCTION static void set_run(Factor& factor, int n, double const (&x)[run]) {
+    constexpr int apart = std::is_same_v<Factor, Left> ? 2 : 1;
+    for (int half = 0; half < 2; ++half) factor.value[n + apart * half] = x[half];
+  }
+  KOKKOS_INLINE_FUNCTION static double sum(Sums const& sums, int row, int n, int) {
+    return sums.value[2 * row + n];
+  }
+  template <class Each>
+  KOKKOS_INLINE_FUNCTION static void each_lane(int lane, Each const& each) {
+    each(lane);
+  }
+  template <class Share>
+  KOKKOS_INLINE_FUNCTION static Share& of_lane(Share& share, int) {
+    return share;
   }
   static constexpr bool sums_make_left = false;
 };
