@@ -13,7 +13,8 @@ operations, gradients ten for a pair and feature. Families, all of them unless a
   attention  B 2, H 16: bfloat16 beside Flash, float32 beside the memory-efficient back end, float64 unfused
   gradients  the same
   functors   a bias by distance in a score functor, of 64-bit and of 32-bit positions, beside the call without
-  batched    products of 8 cubed to 64 cubed beside cuBLAS's batches, with the compiled kernels' and team_gemm's times
+  batched    products of 8 cubed to 64 cubed beside cuBLAS's batches, with the times of the compiled kernels and of
+             team_gemm by a team for each product, a thread of 32 lanes for every 4 KiB of an operand
   gated      gated_mlp of given shapes beside the two products and what joins them in PyTorch
   random     products of shapes of a seed, half of them with strides that are multiples of no 16 bytes
   random_attention  attention and gradients of shapes of a seed
@@ -202,7 +203,10 @@ def product_case(ours, family, dtype, m, n, k, pad=0):
 def batched_case(ours, dtype, extent, batch):
     """Times come from graphs: products this short take less than their launches."""
     a, b, c, out = (normal((batch, extent, extent), dtype) for _ in range(4))
-    mine, of_team = ours.product(a, b, c), ours.product(a, b, c, threads=4)
+    threads = 1
+    while threads * 4096 < extent * extent * a.element_size():
+        threads *= 2
+    mine, of_team = ours.product(a, b, c), ours.product(a, b, c, threads=threads)
     theirs = lambda: torch.bmm(a, b, out=out)  # noqa: E731
     calls = {"us": mine, "team_gemm": of_team, "cublas": theirs, "copy": lambda: out.copy_(c)}
     if dtype in COMPILED:
@@ -212,7 +216,7 @@ def batched_case(ours, dtype, extent, batch):
     took = dict(zip(calls, times_of_graphs(list(calls.values()))))
     return {
         "family": "batched", "dtype": str(dtype).removeprefix("torch."), "extent": extent, "batch": batch,
-        **{name: round(seconds * 1e6, 2) for name, seconds in took.items()}, "peer": "cublas",
+        "threads": threads, **{name: round(seconds * 1e6, 2) for name, seconds in took.items()}, "peer": "cublas",
         **({"of compiled": round(took["compiled"] / took["us"], 3)} if "compiled" in took else {}),
         "ratio": round(took["cublas"] / took["us"], 3), "error": difference,
     }  # fmt: skip
