@@ -323,6 +323,8 @@ static void rows(attikos_context* context) {
   F32(dx, 128, 512, 0, 0);
   F32(dweight, 512, 0, 0, 0);
   F32(dbias, 512, 0, 0, 0);
+  F32(stream, 128, 512, 0, 0);
+  F32(dstream, 128, 512, 0, 0);
   /* [rows] */
   must(attikos_rms_norm(context, x, weight, y, 1e-6));
   must(attikos_rms_norm_backward(context, x, weight, dout,
@@ -332,6 +334,21 @@ static void rows(attikos_context* context) {
   must(attikos_layer_norm_backward(context, x, weight,
                                    dout, dx, dweight,
                                    dbias, 1e-5));
+
+  /* stream += x and y = norm(stream); on the way back dx
+   * has the gradient that went past the norm, too */
+  must(attikos_rms_norm_residual(context, x, stream, weight,
+                                 stream, y, 1e-6));
+  must(attikos_rms_norm_backward_residual(
+      context, stream, weight, dout, dstream, dx, dweight,
+      1e-6));
+  must(attikos_layer_norm_residual(context, x, stream,
+                                   weight, bias, stream, y,
+                                   1e-5));
+  must(attikos_layer_norm_backward_residual(
+      context, stream, weight, dout, dstream, dx, dweight,
+      dbias, 1e-5));
+
   must(attikos_l2_normalize(context, x, y, 1e-12));
   must(attikos_l2_normalize_backward(context, x, dout, dx,
                                      1e-12));
@@ -342,6 +359,7 @@ static void rows(attikos_context* context) {
   must(attikos_softmax_backward(context, y, dout, dx, 1));
   /* [rows] */
   expect(first(dbias), 128, "layer_norm_backward: dbias");
+  expect(first(stream), 3, "layer_norm_residual: sum");
   expect(first(y), 1. / 512, "softmax");
 
   F32(logits, 10, 32, 0, 0);

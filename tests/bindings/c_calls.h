@@ -194,6 +194,18 @@ static attikos_status rms_norm_backward(attikos_context* context, attikos_tensor
 static attikos_status layer_norm_backward(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_layer_norm_backward(context, t[0], t[3], t[1], t[2], t[4], t[5], 1e-6);
 }
+static attikos_status rms_norm_residual(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_rms_norm_residual(context, t[0], t[1], t[2], t[3], t[4], 1e-6);
+}
+static attikos_status layer_norm_residual(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_layer_norm_residual(context, t[0], t[1], t[2], t[3], t[4], t[5], 1e-6);
+}
+static attikos_status rms_norm_backward_residual(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_rms_norm_backward_residual(context, t[0], t[1], t[2], t[3], t[4], t[5], 1e-6);
+}
+static attikos_status layer_norm_backward_residual(attikos_context* context, attikos_tensor const* const* t) {
+  return attikos_layer_norm_backward_residual(context, t[0], t[1], t[2], t[3], t[4], t[5], t[6], 1e-6);
+}
 static attikos_status mean_pool(attikos_context* context, attikos_tensor const* const* t) {
   return attikos_mean_pool(context, t[0], t[2], t[1]);
 }
@@ -337,6 +349,18 @@ static c_call const c_calls[] = {
     {"layer_norm_backward", layer_norm_backward,
      {MAY_BE("x", 2, 2, 4, 8), MAY_BE("dout", 2, 2, 4, 8), OUT("dx", 2, 4, 8), IN("weight", 1, 8),
       OUT("dweight", 1, 8), OUT("dbias", 1, 8)}},
+    {"rms_norm", rms_norm_residual,
+     {MAY_BE("x", 3, 2, 4, 8), MAY_BE("residual", 3, 2, 4, 8), IN("weight", 1, 8), OUT("residual_sum", 2, 4, 8),
+      OUT("out", 2, 4, 8)}},
+    {"layer_norm", layer_norm_residual,
+     {MAY_BE("x", 4, 2, 4, 8), MAY_BE("residual", 4, 2, 4, 8), IN("weight", 1, 8), IN("bias", 1, 8),
+      OUT("residual_sum", 2, 4, 8), OUT("out", 2, 4, 8)}},
+    {"rms_norm_backward", rms_norm_backward_residual,
+     {MAY_BE("x", 4, 2, 4, 8), IN("weight", 1, 8), MAY_BE("dout", 4, 2, 4, 8), MAY_BE("residual", 4, 2, 4, 8),
+      OUT("dx", 2, 4, 8), OUT("dweight", 1, 8)}},
+    {"layer_norm_backward", layer_norm_backward_residual,
+     {MAY_BE("x", 4, 2, 4, 8), IN("weight", 1, 8), MAY_BE("dout", 4, 2, 4, 8), MAY_BE("residual", 4, 2, 4, 8),
+      OUT("dx", 2, 4, 8), OUT("dweight", 1, 8), OUT("dbias", 1, 8)}},
     {"rope", rope,
      {MAY_BE("x", 1, 4, 2, 3, 4, 8), OUT("out", 4, 2, 3, 4, 8), IN("cos", 2, 9, 8), IN("sin", 2, 9, 8),
       INT("positions", 1, 2)}},

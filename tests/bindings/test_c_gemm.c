@@ -251,6 +251,50 @@ static void test_row_gradients(attikos_context* context) {
   CHECK(codes[0] == 6 && codes[1] == -128);
 }
 
+/* Rows whose mean square is 1 after the sum, and whose mean is 0. */
+static void test_residual_stream(attikos_context* context) {
+  double const x[2] = {4, -3}, r[2] = {-3, 2}, w[2] = {2, 3}, b[2] = {1, 0}, g[2] = {1, 2}, past[2] = {10, 20};
+  double sum[2] = {-1, -1}, out[2] = {-1, -1}, dx[2] = {-1, -1}, dw[2] = {-1, -1}, db[2] = {-1, -1}, stream[2] = {-3, 2};
+  int64_t const row[2] = {1, 2}, two[1] = {2};
+  attikos_tensor const tx = tensor(x, ATTIKOS_FLOAT64, 2, row), tr = tensor(r, ATTIKOS_FLOAT64, 2, row),
+                       tw = tensor(w, ATTIKOS_FLOAT64, 1, two), tb = tensor(b, ATTIKOS_FLOAT64, 1, two),
+                       ts = tensor(sum, ATTIKOS_FLOAT64, 2, row), to = tensor(out, ATTIKOS_FLOAT64, 2, row),
+                       tg = tensor(g, ATTIKOS_FLOAT64, 2, row), tp = tensor(past, ATTIKOS_FLOAT64, 2, row),
+                       td = tensor(dx, ATTIKOS_FLOAT64, 2, row), tdw = tensor(dw, ATTIKOS_FLOAT64, 1, two),
+                       tdb = tensor(db, ATTIKOS_FLOAT64, 1, two), flat = tensor(r, ATTIKOS_FLOAT64, 1, two),
+                       narrow = tensor(r, ATTIKOS_FLOAT32, 2, row), in_place = tensor(stream, ATTIKOS_FLOAT64, 2, row);
+  struct {
+    attikos_tensor const* residual;
+    attikos_status status;
+  } const wrong[] = {{&flat, ATTIKOS_SHAPE_MISMATCH}, {&narrow, ATTIKOS_DTYPE_MISMATCH}, {NULL, ATTIKOS_NULL_ARGUMENT}};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; ++i) {
+    attikos_tensor const* const odd = wrong[i].residual;
+    attikos_status const got[] = {
+        attikos_rms_norm_residual(context, &tx, odd, &tw, &ts, &to, 0),
+        attikos_rms_norm_residual(context, &tx, &tr, &tw, odd, &to, 0),
+        attikos_layer_norm_residual(context, &tx, odd, &tw, &tb, &ts, &to, 0),
+        attikos_layer_norm_residual(context, &tx, &tr, &tw, &tb, odd, &to, 0),
+        attikos_rms_norm_backward_residual(context, &tx, &tw, &tg, odd, &td, &tdw, 0),
+        attikos_layer_norm_backward_residual(context, &tx, &tw, &tg, odd, &td, &tdw, &tdb, 0),
+    };
+    for (size_t j = 0; j < sizeof got / sizeof got[0]; ++j) CHECK(got[j] == wrong[i].status);
+    CHECK(strstr(attikos_last_error(), "residual") != NULL);
+  }
+  CHECK_STATUS(attikos_rms_norm_residual(context, &tx, &tr, &tw, &ts, &to, INFINITY), ATTIKOS_INVALID_ARGUMENT);
+  CHECK(sum[0] == -1 && out[0] == -1 && dx[0] == -1 && dw[0] == -1 && db[0] == -1);
+
+  CHECK_STATUS(attikos_rms_norm_residual(context, &tx, &tr, &tw, &ts, &to, 0), ATTIKOS_SUCCESS);
+  CHECK(sum[0] == 1 && sum[1] == -1 && out[0] == 2 && out[1] == -3);
+  CHECK_STATUS(attikos_layer_norm_residual(context, &tx, &in_place, &tw, &tb, &in_place, &to, 0), ATTIKOS_SUCCESS);
+  CHECK(stream[0] == 1 && stream[1] == -1 && out[0] == 3 && out[1] == -3);
+
+  /* dout * weight = (2, 6): of it mean(. s) = -2 goes, and its own mean 4 from layer_norm's */
+  CHECK_STATUS(attikos_rms_norm_backward_residual(context, &ts, &tw, &tg, &tp, &td, &tdw, 0), ATTIKOS_SUCCESS);
+  CHECK(dx[0] == 14 && dx[1] == 24 && dw[0] == 1 && dw[1] == -2);
+  CHECK_STATUS(attikos_layer_norm_backward_residual(context, &ts, &tw, &tg, &tp, &td, &tdw, &tdb, 0), ATTIKOS_SUCCESS);
+  CHECK(dx[0] == 10 && dx[1] == 20 && dw[0] == 1 && dw[1] == -2 && db[0] == 1 && db[1] == 2);
+}
+
 /* One token whose gate is 0, where silu is 0 and its slope 1/2. */
 static void test_kept_projections(attikos_context* context) {
   double const x[2] = {2, 3}, gate_weight[2] = {3, -2}, up_weight[2] = {1, 1}, dout[1] = {2}, other_up[1] = {10};
@@ -344,6 +388,7 @@ int main(void) {
     test_gemm_backward(context);
     test_gemm_backward_rows(context);
     test_row_gradients(context);
+    test_residual_stream(context);
     test_kept_projections(context);
     test_text(context);
     attikos_context_destroy(context);

@@ -25,6 +25,7 @@
 #include <attikos/abi/option_tables.h>
 #include <attikos/attikos_base.h>
 #include <attikos/attikos_mlp.h>
+#include <attikos/attikos_norm.h>
 #include <attikos/attikos_optimizer.h>
 
 #ifdef __cplusplus
@@ -278,41 +279,14 @@ ATTIKOS_API attikos_status attikos_merge_split_states(attikos_context* context, 
 
 /* --- operations on rows ------------------------------------------------------------------------ */
 /* x and out have 1 to 3 dimensions and one shape and type: float64, float32, float16 or bfloat16; out
- * may be x itself, and dx may be x (of the gradients of softmax: out) or dout. Weights have that type or,
- * beside 16-bit elements, float32. */
+ * may be x itself, and dx may be dout or, of the gradients of softmax, out. Norms: attikos_norm.h. */
 
-/** out = x / sqrt(mean(x^2) + eps) * weight over the last dimension; weight [hidden]. */
-ATTIKOS_API attikos_status attikos_rms_norm(attikos_context* context, attikos_tensor const* x,
-                                            attikos_tensor const* weight, attikos_tensor const* out,
-                                            double eps);
-/** out = (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension. */
-ATTIKOS_API attikos_status attikos_layer_norm(attikos_context* context, attikos_tensor const* x,
-                                              attikos_tensor const* weight, attikos_tensor const* bias,
-                                              attikos_tensor const* out, double eps);
-/** out = x / max(|x|, eps) over the last dimension. */
-ATTIKOS_API attikos_status attikos_l2_normalize(attikos_context* context, attikos_tensor const* x,
-                                                attikos_tensor const* out, double eps);
 /** out = softmax(scale * x) over the last dimension. */
 ATTIKOS_API attikos_status attikos_softmax(attikos_context* context, attikos_tensor const* x,
                                            attikos_tensor const* out, double scale);
 /** out = log(softmax(scale * x)) over the last dimension. */
 ATTIKOS_API attikos_status attikos_log_softmax(attikos_context* context, attikos_tensor const* x,
                                                attikos_tensor const* out, double scale);
-/** Gradient of attikos_rms_norm: dx the shape and type of x, dweight those of weight (overwritten). */
-ATTIKOS_API attikos_status attikos_rms_norm_backward(attikos_context* context, attikos_tensor const* x,
-                                                     attikos_tensor const* weight, attikos_tensor const* dout,
-                                                     attikos_tensor const* dx, attikos_tensor const* dweight,
-                                                     double eps);
-/** Gradient of attikos_layer_norm. */
-ATTIKOS_API attikos_status attikos_layer_norm_backward(attikos_context* context, attikos_tensor const* x,
-                                                       attikos_tensor const* weight,
-                                                       attikos_tensor const* dout, attikos_tensor const* dx,
-                                                       attikos_tensor const* dweight,
-                                                       attikos_tensor const* dbias, double eps);
-/** Gradient of attikos_l2_normalize: x, dout and dx of one shape and type. */
-ATTIKOS_API attikos_status attikos_l2_normalize_backward(attikos_context* context, attikos_tensor const* x,
-                                                         attikos_tensor const* dout, attikos_tensor const* dx,
-                                                         double eps);
 /** Gradient of attikos_softmax, from its result `out`: dx = scale * out * (dout - sum(out * dout)). */
 ATTIKOS_API attikos_status attikos_softmax_backward(attikos_context* context, attikos_tensor const* out,
                                                     attikos_tensor const* dout, attikos_tensor const* dx,
