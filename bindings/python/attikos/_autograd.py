@@ -59,20 +59,21 @@ def _function() -> Any:
 
     class Recorded(torch.autograd.Function):  # type: ignore[misc, name-defined]
         @staticmethod
-        def forward(context: Any, run: Any, back: Any, differentiable: int, *inputs: Any) -> Any:
+        def forward(
+            context: Any, run: Any, back: Any, differentiable: int, unread: tuple[int, ...], *inputs: Any
+        ) -> Any:
             token = _recorded.set(inputs)
             try:
                 outputs = run(*inputs)
             finally:
                 _recorded.reset(token)
-            return Recorded.keep(context, back, differentiable, inputs, outputs)
-
-        @staticmethod
-        def keep(context: Any, back: Any, differentiable: int, inputs: Any, outputs: Any) -> Any:
             many = outputs if isinstance(outputs, tuple) else (outputs,)
             context.back, context.inputs = back, len(inputs)
             context.others = [None if isinstance(x, torch.Tensor) else x for x in inputs]
-            context.save_for_backward(*(x if isinstance(x, torch.Tensor) else None for x in inputs), *many)
+            saved = [x if isinstance(x, torch.Tensor) else None for x in inputs] + list(many)
+            for i in unread:
+                saved[i] = None
+            context.save_for_backward(*saved)
             if len(many) > differentiable:
                 context.mark_non_differentiable(*many[differentiable:])
             context.set_materialize_grads(False)
@@ -81,16 +82,16 @@ def _function() -> Any:
         @staticmethod
         def backward(context: Any, *gradients: Any) -> Any:
             if all(gradient is None for gradient in gradients):
-                return (None,) * (3 + context.inputs)
+                return (None,) * (4 + context.inputs)
             saved = context.saved_tensors
             inputs = tuple(x if x is not None else y for x, y in zip(saved, context.others))
-            needed = context.needs_input_grad[3:]
+            needed = context.needs_input_grad[4:]
             with torch.no_grad():
                 found = context.back(inputs, saved[context.inputs :], gradients, needed)
             found = [g if yes else None for g, yes in zip(found, needed)]
             if torch.is_grad_enabled():  # the backward pass is being recorded
                 found = without_second(found, (*gradients, *saved))
-            return (None, None, None, *found)
+            return (None, None, None, None, *found)
 
     return Recorded
 
@@ -127,14 +128,16 @@ def is_last() -> bool:
 
 
 def apply(
-    run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...], differentiable: int = 1
-) -> Any:
+    run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...], differentiable: int = 1,
+    unread: tuple[int, ...] = (),
+) -> Any:  # fmt: skip
     """run(*inputs) with a gradient: back(inputs, outputs, gradients, needed) gives one for every input, whatever
     where none is needed. gradients holds None for outputs that nothing depends on. Only the first `differentiable`
-    outputs have gradients. Inputs may be None."""
+    outputs have gradients. Inputs may be None. unread: which of the inputs and, behind them, the outputs are not kept for
+    back(), which finds None there."""
     if explained.get() is not None:
         return _tell(run, back, inputs)
-    return _function().apply(run, back, differentiable, *inputs)
+    return _function().apply(run, back, differentiable, unread, *inputs)
 
 
 def _tell(run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, ...]) -> Any:

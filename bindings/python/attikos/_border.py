@@ -112,7 +112,8 @@ _NAMES = (
     "rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax", "gemm", "attention", "decode", "with_kvcache",
     "rms_norm_backward", "layer_norm_backward", "l2_normalize_backward", "softmax_backward", "log_softmax_backward",
     "gemm_backward", "attention_backward", "cross_entropy", "cross_entropy_backward", "merge_states", "gated_mlp",
-    "gated_mlp_keep", "gated_mlp_backward", "gated_mlp_backward_kept", "more",
+    "gated_mlp_keep", "gated_mlp_backward", "gated_mlp_backward_kept", "rms_norm_residual", "layer_norm_residual",
+    "rms_norm_backward_residual", "layer_norm_backward_residual", "more",
 )  # fmt: skip
 
 
@@ -275,12 +276,17 @@ def rows(name: str, number: Any, x: Any, *vectors: Any, out: Any = None) -> Any:
     return out if done is True else done
 
 
+def norm_of_sum(name: str, number: float, *arrays: Any) -> Any:
+    """rms_norm or layer_norm of x + residual, and that sum; not of arrays of NumPy."""
+    if _way(*arrays) == RECORDS:
+        return _record(_recorded.NormOfSum, name, number, *arrays)
+    return gradients(name + "_residual", 2, arrays, (number,))
+
+
 def _rows_into(name: str, number: Any, way: int, out: Any, x: Any, *vectors: Any) -> Any:
-    if _way(out) != way:
+    if _way(out) != way or way == OF_NUMPY and not out.flags.writeable:
         return None
     try:
-        if way == OF_NUMPY and not out.flags.writeable:
-            return None
         done = _functions[name](x, out, *vectors, number)
     except Exception:  # noqa: BLE001
         return None
@@ -448,11 +454,6 @@ def gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: int) -> Any:
         return out if done is True else done
     except Exception:  # noqa: BLE001
         return None
-
-
-def gated_mlp_kept(x: Any, gate_weight: Any, up_weight: Any, activation: int) -> Any:
-    """The result and both projections of tensors of PyTorch."""
-    return gradients("gated_mlp_keep", 3, (x, gate_weight, up_weight), (activation,))
 
 
 def decode(

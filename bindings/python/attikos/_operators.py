@@ -35,9 +35,21 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return _rows.rms_norm(x, weight, eps)
 
 
-@_operator(lambda x, weight, dout, eps: (_like(x), _like(weight)))
-def rms_norm_backward(x: Tensor, weight: Tensor, dout: Tensor, eps: float) -> Tuple[Tensor, Tensor]:
-    return _rows.rms_norm_backward(x, weight, dout, eps)
+def _like_both(x: Tensor, *_: Any) -> Any:
+    return _like(x), _like(x)
+
+
+@_operator(_like_both)
+def rms_norm_residual(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> Tuple[Tensor, Tensor]:
+    """The result and the sum."""
+    return _rows.rms_norm(x, weight, eps, residual=residual)
+
+
+@_operator(lambda x, weight, dout, eps, residual=None: (_like(x), _like(weight)))
+def rms_norm_backward(
+    x: Tensor, weight: Tensor, dout: Tensor, eps: float, residual: Optionally = None
+) -> Tuple[Tensor, Tensor]:
+    return _rows.rms_norm_backward(x, weight, dout, eps, residual=residual)
 
 
 @_operator(_like)
@@ -45,9 +57,19 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
     return _rows.layer_norm(x, weight, bias, eps)
 
 
-@_operator(lambda x, weight, dout, eps: (_like(x), _like(weight), _like(weight)))
-def layer_norm_backward(x: Tensor, weight: Tensor, dout: Tensor, eps: float) -> Tuple[Tensor, Tensor, Tensor]:
-    return _rows.layer_norm_backward(x, weight, dout, eps)
+@_operator(_like_both)
+def layer_norm_residual(
+    x: Tensor, residual: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> Tuple[Tensor, Tensor]:
+    """The result and the sum."""
+    return _rows.layer_norm(x, weight, bias, eps, residual=residual)
+
+
+@_operator(lambda x, weight, dout, eps, residual=None: (_like(x), _like(weight), _like(weight)))
+def layer_norm_backward(
+    x: Tensor, weight: Tensor, dout: Tensor, eps: float, residual: Optionally = None
+) -> Tuple[Tensor, Tensor, Tensor]:
+    return _rows.layer_norm_backward(x, weight, dout, eps, residual=residual)
 
 
 @_operator(_like)
@@ -98,6 +120,20 @@ def _of_norm(operator: Any) -> Callable[..., Any]:
     return backward
 
 
+def _of_norm_of_sum(operator: Any, vectors: int) -> Callable[..., Any]:
+    def backward(ctx: Any, dout: Any, dsum: Any) -> Any:
+        if dout is None:
+            return (dsum, dsum, *([None] * (vectors + 1)))
+        dx, *others = _now(operator)(*ctx.saved_tensors, dout, ctx.rest, dsum)
+        return (dx, dx, *others, None)
+
+    return backward
+
+
+def _saved_of_sum(inputs: Any, outputs: Any) -> Any:
+    return (outputs[1], inputs[2]), inputs[-1]
+
+
 def _of_row(operator: Any) -> Callable[..., Any]:
     def backward(ctx: Any, dout: Any) -> Any:
         return _now(operator)(*ctx.saved_tensors, dout, ctx.rest), None
@@ -107,6 +143,8 @@ def _of_row(operator: Any) -> Callable[..., Any]:
 
 _gradients(rms_norm, _of_norm(rms_norm_backward), lambda inputs, out: (inputs[:2], inputs[2]))
 _gradients(layer_norm, _of_norm(layer_norm_backward), lambda inputs, out: (inputs[:2], inputs[3]))
+_gradients(rms_norm_residual, _of_norm_of_sum(rms_norm_backward, 1), _saved_of_sum)
+_gradients(layer_norm_residual, _of_norm_of_sum(layer_norm_backward, 2), _saved_of_sum)
 _gradients(l2_normalize, _of_row(l2_normalize_backward), lambda inputs, out: (inputs[:1], inputs[1]))
 _gradients(softmax, _of_row(softmax_backward), lambda inputs, out: ((out,), inputs[1]))
 _gradients(log_softmax, _of_row(log_softmax_backward), lambda inputs, out: ((out,), inputs[1]))

@@ -152,6 +152,40 @@ class Rows(torch.autograd.Function):  # type: ignore[misc]
         return (None, None, *_gradients(name, max(len(saved), 1), arrays, (number,), long_way, saved[2:]))
 
 
+class NormOfSum(torch.autograd.Function):  # type: ignore[misc]
+    """rms_norm and layer_norm of a sum, which is a result, too: it and the weight are kept."""
+
+    @staticmethod
+    def forward(context: Any, name: str, number: float, *arrays: Any) -> Any:
+        try:
+            out = _functions[name + "_residual"](*arrays, number)
+            total = None if out is None else _more(out)
+        except Exception:  # noqa: BLE001
+            total = None
+        if total is None:
+            raise _border.Declined
+        context.call = name + "_backward", number, len(arrays) - 2
+        context.save_for_backward(arrays[2], total)
+        context.set_materialize_grads(False)
+        return out, total
+
+    @staticmethod
+    def backward(context: Any, dout: Any, dsum: Any) -> Any:
+        name, number, vectors = context.call
+        if dout is None:
+            return (None, None, dsum, dsum, *([None] * vectors))
+        weight, total = context.saved_tensors
+        arrays = (total, weight, dout) if dsum is None else (total, weight, dout, dsum)
+
+        def long_way() -> tuple[Any, ...]:
+            found: tuple[Any, ...] = getattr(_rows, name)(total, weight, dout, number, residual=dsum)
+            return found
+
+        function = name if dsum is None else name + "_residual"
+        dx, *others = _gradients(function, 1 + vectors, arrays, (number,), long_way)
+        return (None, None, dx, dx, *others)
+
+
 class Loss(torch.autograd.Function):  # type: ignore[misc]
     """cross_entropy keeps the log-sum-exps besides what it is given, and of a mean how many rows count."""
 

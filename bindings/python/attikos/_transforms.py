@@ -103,7 +103,8 @@ def _rows(operator: Any, arrays: int) -> Callable[..., Any]:
         if info.batch_size == 0 or any(isinstance(d, int) for d in dims[arrays:]):
             return _looped(operator, info.batch_size, dims, arguments)
         rows = (_in_front(x, d, info.batch_size) for x, d in zip(arguments[:arrays], dims))
-        return operator(*(x.contiguous() for x in rows), *arguments[arrays:]), 0
+        found = operator(*(x.contiguous() for x in rows), *arguments[arrays:])
+        return found, (0,) * len(found) if isinstance(found, tuple) else 0
 
     return rule
 
@@ -169,7 +170,7 @@ def _rules() -> dict[str, Any]:
     rules: dict[str, Any] = {}
     for operator, arrays in (
         (of.rms_norm, 1), (of.layer_norm, 1), (of.l2_normalize, 1), (of.softmax, 1), (of.log_softmax, 1),
-        (of.l2_normalize_backward, 2), (of.softmax_backward, 2), (of.log_softmax_backward, 2),
+        (of.rms_norm_residual, 2), (of.layer_norm_residual, 2), (of.l2_normalize_backward, 2), (of.softmax_backward, 2), (of.log_softmax_backward, 2),
     ):  # fmt: skip
         rules[_name(operator)] = _rows(operator, arrays)
     rules["gemm"], rules["gemm_backward"] = _of_product, _of_product_backward

@@ -195,7 +195,7 @@ def fused_gated_mlp_kept(x: Any, gate_weight: Any, up_weight: Any, activation: s
     """(out, gate, up): fused_gated_mlp() as PyTorch records it, and both products for fused_gated_mlp_backward().
     Nothing is recorded."""
     number = choice("fused_gated_mlp", "activation", activation, GATES)
-    done = _border.gated_mlp_kept(x, gate_weight, up_weight, number)
+    done = _border.gradients("gated_mlp_keep", 3, (x, gate_weight, up_weight), (number,))
     if done is not None:
         return done
     call, shape = _gated_call(x, gate_weight, up_weight)

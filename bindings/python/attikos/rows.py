@@ -54,8 +54,53 @@ def _row_call(operation: str, function: str, number: float, x: Any, out: Any = N
     return call.finish()
 
 
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension."""
+def _norm_of_sum(operation: str, eps: Any, back: Any, x: Any, residual: Any, out: Any, **vectors: Any) -> Any:
+    """(out, sum) of a norm; back() is its gradient."""
+    number, arrays = real(operation, "eps", eps), (x, residual, *vectors.values())
+    if _border.dispatches(*arrays):
+        _options.refuse(operation, [] if out is None else ["out"])
+        return getattr(_border.operators(), operation + "_residual")(*arrays, number)
+    done = None if out is not None else _border.norm_of_sum(operation, number, *arrays)
+    if done is not None:
+        return done
+
+    def run(*given: Any) -> Any:
+        call = Call(operation, **dict(zip(("x", "residual", *vectors), given)))
+        ox, added = call["x"], call["residual"]
+        if added.shape != ox.shape or ox.ndim < 1:
+            raise ShapeMismatchError(
+                f"attikos.{operation}: residual is {added.describe()}; x is {ox.describe()}; expected one shape"
+            )
+        expect_floating(operation, "x", ox)
+        target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=out), "out")
+        stored = merge_leading(operation, call.result(ox.shape, ox.dtype), "the sum")
+        rows = merge_leading(operation, ox), merge_leading(operation, added, "residual")
+        call.run(f"attikos_{operation}_residual", *rows, *(call[name] for name in vectors), stored, target, number)
+        return call.finish()
+
+    if out is not None or not _autograd.wanted(*arrays):
+        return run(*arrays)
+
+    def gradients_of(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
+        dout, dsum = gradients
+        if dout is None:
+            return (dsum, dsum, *(None for _ in vectors))
+        dx, *others = back(outputs[1], inputs[2], dout, number, residual=dsum)
+        return dx, dx, *others
+
+    # All that they read is the weight and the sum.
+    return _autograd.apply(run, gradients_of, arrays, 2, (0, 1, *range(3, len(arrays) + 1)))
+
+
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None, out: Any = None) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension.
+
+    residual, of the shape and type of x: (out, sum) is returned, of which sum is x + residual, rounded to their type, and
+    out the norm of sum as it was rounded. Both are made in one pass, and both have gradients; PyTorch keeps sum and weight
+    for them. out may be neither x nor residual then.
+    """
+    if residual is not None:
+        return _norm_of_sum("rms_norm", eps, rms_norm_backward, x, residual, out, weight=weight)
     done = _border.rows("rms_norm", eps, x, weight, out=out)
     if done is not None:
         return done
@@ -72,8 +117,12 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None) -> Any:
     return _autograd.call(run, lambda given, out, dout: rms_norm_backward(*given, dout, eps), x, weight)
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, out: Any = None) -> Any:
-    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension."""
+def layer_norm(
+    x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None, out: Any = None
+) -> Any:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; residual as in rms_norm()."""
+    if residual is not None:
+        return _norm_of_sum("layer_norm", eps, layer_norm_backward, x, residual, out, weight=weight, bias=bias)
     done = _border.rows("layer_norm", eps, x, weight, bias, out=out)
     if done is not None:
         return done
@@ -147,33 +196,45 @@ def log_softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
     return _autograd.call(run, lambda given, out, dout: (log_softmax_backward(*out, dout, scale),), x)
 
 
-def _norm_backward(operation: str, number: float, x: Any, weight: Any, dout: Any, dx: Any, **vectors: Any) -> Any:
+def _norm_backward(
+    operation: str, number: float, x: Any, weight: Any, dout: Any, residual: Any, dx: Any, **vectors: Any
+) -> Any:
     """dx in the shape of x, then gradients in the shape of weight; each into what the caller gave."""
     number = real(operation, "eps", number)
-    call = Call(operation, x=x, weight=weight, dout=dout)
-    ox, given = call["x"], call["dout"]
-    if given.shape != ox.shape:
-        raise ShapeMismatchError(f"attikos.{operation}: dout is {given.describe()}; x is {ox.describe()}")
+    function = operation if residual is None else operation + "_residual"
+    if dx is None and all(into is None for into in vectors.values()):
+        arrays = (x, weight, dout) if residual is None else (x, weight, dout, residual)
+        done = _border.gradients(function, 1 + len(vectors), arrays, (number,))
+        if done is not None:
+            return done
+    call = Call(operation, x=x, weight=weight, dout=dout, residual=residual)
+    ox, given, added = call["x"], call["dout"], call.get("residual")
+    for name, like in (("dout", given), ("residual", added)):
+        if like is not None and like.shape != ox.shape:
+            raise ShapeMismatchError(f"attikos.{operation}: {name} is {like.describe()}; x is {ox.describe()}")
     target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=dx, name="dx"), "dx")
     weights = call["weight"]
     sums = [call.result(weights.shape, weights.dtype, into=into, name=name) for name, into in vectors.items()]
     rows, gradient = merge_leading(operation, ox), merge_leading(operation, given, "dout")
-    call.run("attikos_" + operation, rows, call["weight"], gradient, target, *sums, number)
+    more = () if added is None else (merge_leading(operation, added, "residual"),)
+    call.run("attikos_" + function, rows, call["weight"], gradient, *more, target, *sums, number)
     return call.finish()
 
 
 def rms_norm_backward(
-    x: Any, weight: Any, dout: Any, eps: float = 1e-6, *, dx: Any = None, dweight: Any = None
+    x: Any, weight: Any, dout: Any, eps: float = 1e-6, *, residual: Any = None, dx: Any = None, dweight: Any = None
 ) -> Any:
-    """(dx, dweight) of rms_norm(). dx may be x or dout."""
-    return _norm_backward("rms_norm_backward", eps, x, weight, dout, dx, dweight=dweight)
+    """(dx, dweight) of rms_norm(). residual, of the shape and type of x, is added to dx before that is rounded: the
+    gradient that goes past the norm. dx may be x, dout or residual."""
+    return _norm_backward("rms_norm_backward", eps, x, weight, dout, residual, dx, dweight=dweight)
 
 
 def layer_norm_backward(
-    x: Any, weight: Any, dout: Any, eps: float = 1e-5, *, dx: Any = None, dweight: Any = None, dbias: Any = None
-) -> Any:
-    """(dx, dweight, dbias) of layer_norm(). dx may be x or dout."""
-    return _norm_backward("layer_norm_backward", eps, x, weight, dout, dx, dweight=dweight, dbias=dbias)
+    x: Any, weight: Any, dout: Any, eps: float = 1e-5, *, residual: Any = None, dx: Any = None, dweight: Any = None,
+    dbias: Any = None,
+) -> Any:  # fmt: skip
+    """(dx, dweight, dbias) of layer_norm(). residual as in rms_norm_backward(); dx may be x, dout or residual."""
+    return _norm_backward("layer_norm_backward", eps, x, weight, dout, residual, dx, dweight=dweight, dbias=dbias)
 
 
 def _row_backward(operation: str, number: float, x: Any, dout: Any, dx: Any, x_name: str) -> Any:

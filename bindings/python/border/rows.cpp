@@ -52,6 +52,56 @@ Any layer_norm(AnyView x, AnyView out, AnyView weight, AnyView bias, AnyView eps
   });
 }
 
+Result like(Array const& x) { return {Any(), x.device(), x.type(), x.shape(), x.rank()}; }
+
+/// Declines arrays that do not lie together or are of other extents.
+void expect_like(Array const& more, Array const& x) {
+  expect(more.given() && more.rank() == x.rank());
+  for (int r = 0; r < x.rank(); ++r) expect(more.extent(r) == x.extent(r));
+  expect_together(x, more);
+}
+
+/// The norm of x + residual, and that sum by more(): f(context, x, residual, sum, out) is the call.
+template <class F, class... Vectors>
+Any norm_of_sum(AnyView x, AnyView residual, F const& f, Vectors const&... vectors) {
+  Array rows(x);
+  Array added(residual);
+  expect(rows.is_floating() && rows.rank() >= 1 && (... && vectors.given()));
+  expect_like(added, rows);
+  expect_together(rows, vectors...);
+  Result out = like(rows);
+  Result sum = like(rows);
+  for (Array* array : {&rows, &added, &out.seen(), &sum.seen()}) array->join_leading();
+  expect_success(f(context_of(rows.device()), rows.get(), added.get(), sum.get(), out.get()));
+  return out.finish({&sum});
+}
+
+Any rms_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    return norm_of_sum(
+        x, residual,
+        [&](auto* context, auto* rows, auto* added, auto* sum, auto* to) {
+          return attikos_rms_norm_residual(context, rows, added, w.get(), sum, to, real(eps));
+        },
+        w);
+  });
+}
+
+Any layer_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView bias, AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    Array const b(bias);
+    return norm_of_sum(
+        x, residual,
+        [&](auto* context, auto* rows, auto* added, auto* sum, auto* to) {
+          return attikos_layer_norm_residual(context, rows, added, w.get(), b.get(), sum, to,
+                                             real(eps));
+        },
+        w, b);
+  });
+}
+
 using OfRows = attikos_status(attikos_context*, attikos_tensor const*, attikos_tensor const*,
                               double);
 template <OfRows* f>
@@ -64,15 +114,19 @@ Any of_rows(AnyView x, AnyView out, AnyView number) {
 }
 
 /// f(context, x, dout, dx) on the rows of x, or of the result that stands for x; further results
-/// are those of f.
+/// are those of f, and so is what is added to dx, if that is there.
 template <class F>
 Any gradient_of_rows(AnyView x, AnyView dout, Array const& weight, F const& f,
-                     std::initializer_list<Result const*> others = {}) {
+                     std::initializer_list<Result const*> others = {}, Array* added = nullptr) {
   Array rows(x);
   Array given(dout);
-  expect(rows.is_floating() && rows.rank() >= 1 && given.given() && given.rank() == rows.rank());
-  expect_together(rows, given, weight);
-  for (int r = 0; r < rows.rank(); ++r) expect(rows.extent(r) == given.extent(r));
+  expect(rows.is_floating() && rows.rank() >= 1);
+  expect_like(given, rows);
+  expect_together(rows, weight);
+  if (added != nullptr) {
+    expect_like(*added, rows);
+    added->join_leading();
+  }
   Result dx(Any(), rows.device(), rows.type(), rows.shape(), rows.rank());
   rows.join_leading();
   given.join_leading();
@@ -80,8 +134,6 @@ Any gradient_of_rows(AnyView x, AnyView dout, Array const& weight, F const& f,
   expect_success(f(context_of(rows.device()), rows.get(), given.get(), dx.get()));
   return others.size() == 0 ? dx.finish() : dx.finish(others);
 }
-
-Result like(Array const& x) { return {Any(), x.device(), x.type(), x.shape(), x.rank()}; }
 
 /// dx and dweight
 Any rms_norm_backward(AnyView x, AnyView weight, AnyView dout, AnyView eps) {
@@ -108,6 +160,39 @@ Any layer_norm_backward(AnyView x, AnyView weight, AnyView dout, AnyView eps) {
                                          dbias.get(), real(eps));
     };
     return gradient_of_rows(x, dout, w, f, {&dweight, &dbias});
+  });
+}
+
+/// dx, with the residual in it, and dweight
+Any rms_norm_backward_residual(AnyView x, AnyView weight, AnyView dout, AnyView residual,
+                               AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    Array added(residual);
+    expect(w.given());
+    Result const dweight = like(w);
+    auto const f = [&](auto* context, auto* rows, auto* given, auto* to) {
+      return attikos_rms_norm_backward_residual(context, rows, w.get(), given, added.get(), to,
+                                                dweight.get(), real(eps));
+    };
+    return gradient_of_rows(x, dout, w, f, {&dweight}, &added);
+  });
+}
+
+/// dx, with the residual in it, dweight and dbias
+Any layer_norm_backward_residual(AnyView x, AnyView weight, AnyView dout, AnyView residual,
+                                 AnyView eps) {
+  return unless_declined([&] {
+    Array const w(weight);
+    Array added(residual);
+    expect(w.given());
+    Result const dweight = like(w);
+    Result const dbias = like(w);
+    auto const f = [&](auto* context, auto* rows, auto* given, auto* to) {
+      return attikos_layer_norm_backward_residual(context, rows, w.get(), given, added.get(), to,
+                                                  dweight.get(), dbias.get(), real(eps));
+    };
+    return gradient_of_rows(x, dout, w, f, {&dweight, &dbias}, &added);
   });
 }
 
@@ -182,6 +267,10 @@ TVM_FFI_DLL_EXPORT_TYPED_FUNC(cross_entropy, cross_entropy);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(cross_entropy_backward, cross_entropy_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm_backward, rms_norm_backward);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm_backward, layer_norm_backward);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm_residual, rms_norm_residual);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm_residual, layer_norm_residual);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(rms_norm_backward_residual, rms_norm_backward_residual);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(layer_norm_backward_residual, layer_norm_backward_residual);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(l2_normalize_backward, of_gradients<attikos_l2_normalize_backward>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(softmax_backward, of_gradients<attikos_softmax_backward>);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(log_softmax_backward, of_gradients<attikos_log_softmax_backward>);

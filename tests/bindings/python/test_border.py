@@ -339,6 +339,10 @@ class OfTorch(unittest.TestCase):
         calls = {
             "rms_norm": (lambda *t: attikos.rms_norm(*t, 1e-3), (x, weight)),
             "layer_norm": (attikos.layer_norm, (x, weight, bias)),
+            "rms_norm of a stream": (lambda x, r, w: attikos.rms_norm(x, w, residual=r)[0], (x, 2 * x, weight)),
+            "layer_norm of a stream": (
+                lambda x, r, w, b: sum(attikos.layer_norm(x, w, b, residual=r)), (x, 2 * x, weight, bias),
+            ),
             "l2_normalize": (attikos.l2_normalize, (x,)),
             "softmax": (lambda x: attikos.softmax(x, 0.5), (x,)),
             "log_softmax": (attikos.log_softmax, (x[0, 0],)),

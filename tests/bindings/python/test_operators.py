@@ -44,6 +44,10 @@ def calls(more=0):
     return {
         "rms_norm": (lambda x, w: attikos.rms_norm(x, w, 1e-5), (x, weight)),
         "layer_norm": (attikos.layer_norm, (x, weight, bias)),
+        "rms_norm of a residual stream": (lambda x, r, w: attikos.rms_norm(x, w, residual=r), (x, x * 2, weight)),
+        "layer_norm of a residual stream": (
+            lambda x, r, w, b: attikos.layer_norm(x, w, b, residual=r), (x, x * 2, weight, bias),
+        ),
         "l2_normalize": (attikos.l2_normalize, (x,)),
         "softmax": (lambda x: attikos.softmax(x, 0.5), (x,)),
         "log_softmax": (attikos.log_softmax, (x,)),
@@ -138,7 +142,7 @@ class Compiled(unittest.TestCase):
         """Further shapes take no further compilation."""
         from torch._dynamo.testing import CompileCounterWithBackend
 
-        for name in ("rms_norm", "gemm", "flash_attn_func"):
+        for name in ("rms_norm", "layer_norm of a residual stream", "gemm", "flash_attn_func"):
             with self.subTest(name):
                 torch._dynamo.reset()
                 counter = CompileCounterWithBackend(BACKEND)
@@ -221,7 +225,7 @@ class Dispatched(unittest.TestCase):
         options = (int32(3, 5), None, None, None, None, None, True, [-1, -1], 0.0, True, 0, True)
         torch.library.opcheck(_operators.cache_attention, (q, cache, cache + 1, *options))
         torch.library.opcheck(_operators.append_and_attend, (q, cache, cache + 1, new, new, None, None, *options))
-        self.assertGreaterEqual(len(checked), 23)
+        self.assertGreaterEqual(len(checked), 25)
 
     def test_modes_see_operators(self):
         from torch._subclasses.fake_tensor import FakeTensorMode
