@@ -151,7 +151,8 @@ void check_gated_mlp(GatedMlpCase const& p) {
   o.out.download();
   EXPECT_EQ(o.out.writes_outside(), 0u) << describe(p);
   using Acc = typename decltype(o)::Acc;
-  Comparison comparison("gated_mlp/" + o.types(), describe(p), stored_as<Out>());
+  Comparison comparison((p.kept ? "gated_mlp/kept/" : "gated_mlp/") + o.types(), describe(p),
+                        stored_as<Out>());
   std::int64_t const step = std::max<std::int64_t>(1, p.tokens / p.rows_checked);
   o.out.for_each([&](auto const& index) {
     auto const [b, t, i] = index;
