@@ -36,7 +36,9 @@ void expect_oracle(std::string const& name, bool keep_mlp) {
   }
 }
 
-TEST(LlamaTraining, double_of_one_layer) { expect_oracle<double>("llama/double/recomputed", false); }
+TEST(LlamaTraining, double_of_one_layer) {
+  expect_oracle<double>("llama/double/recomputed", false);
+}
 TEST(LlamaTraining, double_of_one_layer_that_keeps_products) {
   expect_oracle<double>("llama/double/kept", true);
 }
