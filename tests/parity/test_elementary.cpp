@@ -93,7 +93,8 @@ void expect_ulps(char const* name, double most, float low, float high_negative, 
   Worst const below = measure(-low, -high_negative, got, want);
   Worst const& worst = below.ulps > above.ulps ? below : above;
   std::printf("%-18s %.4f ulp at %a of %lld arguments\n", name, worst.ulps,
-              static_cast<double>(worst.at), static_cast<long long>(above.count + below.count));
+              static_cast<double>(worst.at),
+              static_cast<long long>(above.count) + static_cast<long long>(below.count));
   EXPECT_LE(worst.ulps, most) << name << " of " << worst.at;
 }
 

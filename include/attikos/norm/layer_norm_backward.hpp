@@ -26,7 +26,7 @@ struct LayerNormBackward {
   Acc eps;
   RowChunks chunks;
   Acc* partials;
-  More residual;
+  More residual = {};
 
   void host_chunk(std::int64_t chunk) const {
     bool const dense = x.stride == 1 && dout.stride == 1 && dx.stride == 1 && unit_stride(weight) &&

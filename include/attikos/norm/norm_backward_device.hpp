@@ -25,7 +25,7 @@ struct RmsNormDeviceGradient {
   Rows<Out> dx;
   Factor factor;
   Acc* sums;
-  More residual;
+  More residual = {};
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const { return sums + chunk * x.size; }
 
@@ -117,7 +117,7 @@ struct LayerNormDeviceGradient {
   Rows<Out> dx;
   Acc eps;
   Acc* sums;
-  More residual;
+  More residual = {};
 
   KOKKOS_INLINE_FUNCTION Acc* partial(std::int64_t chunk) const {
     return sums + chunk * 2 * x.size;
