@@ -46,7 +46,7 @@ class Program(unittest.TestCase):
     def check_killed(self, kind):
         def options(name):
             return [
-                "--type", kind, "--steps", "10", "--report", "1", "--checkpoint", self.folder / name,
+                "--type", kind, "--steps", "10", "--warmup", "1", "--report", "1", "--checkpoint", self.folder / name,
                 "--checkpoint-every", "4", "--losses", self.folder / (name + ".csv"),
             ]  # fmt: skip
 

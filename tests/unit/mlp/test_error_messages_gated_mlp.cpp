@@ -119,13 +119,36 @@ TEST_F(GatedMlpErrors, GradientsHaveTheExtentsOfTheirArguments) {
 }
 
 TEST_F(GatedMlpErrors, AWorkspaceThatIsTooSmall) {
-  Kokkos::View<std::byte*, Exec::memory_space> const memory("memory", 2 * 6 * 5 * 4 - 1);
+  // Two gradients of 6 rows, each of a line of 64 bytes.
+  Kokkos::View<std::byte*, Exec::memory_space> const memory("memory", 2 * 6 * 64 - 1);
   expect_error<ResourceError>(
       [&] {
         gated_mlp_backward(Exec(), x.view(), gate.view(), up.view(), dout.view(), dx.view(),
                            dgate.view(), dup.view(), {}, workspace(memory));
       },
-      {"attikos::gated_mlp_backward: workspace has 239 bytes; expected at least 240"});
+      {"attikos::gated_mlp_backward: workspace has 767 bytes; expected at least 768"});
+}
+
+TEST_F(GatedMlpErrors, ProjectionsHaveTheExtentsOfTheResult) {
+  expect_error<ShapeError>(
+      [&] {
+        gated_mlp(Exec(), x.view(), gate.view(), up.view(), out.view(), {},
+                  projections(x.view(), out.view()));
+      },
+      {"attikos::gated_mlp: gate of projections(gate, up) is ", "expected the extents of out"});
+  expect_error<ShapeError>(
+      [&] {
+        gated_mlp_backward(Exec(), x.view(), gate.view(), up.view(), dout.view(), dx.view(),
+                           dgate.view(), dup.view(), {}, projections(dout.view(), x.view()));
+      },
+      {"attikos::gated_mlp_backward: up of projections(gate, up) is ",
+       "expected the extents of dout"});
+  expect_error<Error>(
+      [&] {
+        gated_mlp(Exec(), x.view(), gate.view(), up.view(), out.view(), {},
+                  projections(dout.view(), out.view()));
+      },
+      {"attikos::gated_mlp: output out shares memory with output up of projections(gate, up)"});
 }
 
 TEST_F(GatedMlpErrors, ExplainNamesTheKernel) {

@@ -5,6 +5,7 @@
 
 #include <attikos/core/fragments/unroll.hpp>
 #include <attikos/core/rows/device_elements.hpp>
+#include <attikos/ptx/opaque.hpp>
 #include <attikos/ptx/prefetch.hpp>
 
 namespace attikos {
@@ -15,7 +16,7 @@ namespace detail {
 /// could compute of it before a loop.
 KOKKOS_INLINE_FUNCTION std::int64_t forgotten(std::int64_t x) {
 #if defined(__CUDA_ARCH__)
-  asm volatile("" : "+l"(x));
+  cuda::make_opaque(x);
 #endif
   return x;
 }
