@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 PROGRAM = pathlib.Path(sys.argv.pop(1)).resolve()
-SIZES = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --intermediate 48 --batch 2 --length 16 --learning-rate 0.003"
+SIZES = "--layers 2 --hidden 32 --heads 4 --kv-heads 2 --intermediate 48 --batch 2 --length 16 --learning-rate 0.01"
 if sys.argv[1:2] == ["--sizes"]:
     SIZES = sys.argv.pop(2)
     sys.argv.pop(1)
@@ -70,7 +70,7 @@ class Program(unittest.TestCase):
         self.assertFalse((self.folder / "killed.tmp").exists())
         losses = [float(line.split(",")[1]) for line in (self.folder / "whole.csv").read_text().splitlines()[1:]]
         self.assertEqual(len(losses), 10)
-        self.assertLess(losses[-1], losses[0] - 0.01)
+        self.assertLess(losses[-1], losses[0] - 0.2)  # the text and its order change with the documentation
 
     def test_killed_float32(self):
         self.check_killed("float32")
