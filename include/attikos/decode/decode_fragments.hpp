@@ -128,7 +128,10 @@ struct DecodeFragments : FragmentRows<Exec, TileShape, T, Out, Functors, RowsOf:
       w.last = clamp_index(head.last(queries.highest), w.begin, w.begin + plan.chunk);
       if (first > w.begin) w.begin = first;
       w.whole_begin = head.first(queries.highest);
-      w.whole_end = queries.high < head.len_q ? head.last(queries.low) : 0;
+      // Rows that the tile does not have see nothing: terms would be read for heads beyond the
+      // last.
+      bool const has_all = w.live == Shape::rows || !w.terms;
+      w.whole_end = has_all && queries.high < head.len_q ? head.last(queries.low) : 0;
     }
     return w;
   }
