@@ -81,10 +81,6 @@ struct ActivationGradient {
   KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
     return {load_of_row<Width>(dout, row, j), load_of_row<Width>(x, row, j)};
   }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
-    visit_activation(activation, f);
-  }
   template <int Width, class How>
   KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,
                                     How) const {
@@ -138,13 +134,9 @@ struct ScaledGradient {
   KOKKOS_INLINE_FUNCTION Loaded<T, Width> load(std::int64_t row, std::int64_t j) const {
     return factor == Acc(0) ? Loaded<T, Width>{} : load_of_row<Width>(dx, row, j);
   }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
-    f(std::true_type{});
-  }
-  template <int Width, class How>
-  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Loaded<T, Width> const& read,
-                                    How) const {
+  template <int Width>
+  KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j,
+                                    Loaded<T, Width> const& read) const {
     Acc const by = scaled();
     Acc result[Width];
     ATTIKOS_UNROLL_DEVICE

@@ -49,7 +49,6 @@ struct GatedProduct {
     return rows_move_at_once<neighbors>(gate) && rows_move_at_once<neighbors>(up) &&
            rows_move_at_once<neighbors>(out);
   }
-  KOKKOS_INLINE_FUNCTION bool takes(std::int64_t) const { return true; }
 
   template <int Width>
   struct Read {
@@ -58,10 +57,6 @@ struct GatedProduct {
   template <int Width>
   KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
     return {load_of_row<Width>(gate, row, j), load_of_row<Width>(up, row, j)};
-  }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
-    visit_activation(activation, f);
   }
   template <int Width, class How>
   KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,
@@ -105,7 +100,6 @@ struct GatedGradients {
            rows_move_at_once<neighbors>(dout) && rows_move_at_once<neighbors>(dgate) &&
            rows_move_at_once<neighbors>(dup);
   }
-  KOKKOS_INLINE_FUNCTION bool takes(std::int64_t) const { return true; }
 
   template <int Width>
   struct Read {
@@ -116,10 +110,6 @@ struct GatedGradients {
   KOKKOS_INLINE_FUNCTION Read<Width> load(std::int64_t row, std::int64_t j) const {
     return {load_of_row<Width>(gate, row, j), load_of_row<Width>(up, row, j),
             load_of_row<Width>(dout, row, j)};
-  }
-  template <class F>
-  KOKKOS_INLINE_FUNCTION void visit(F const& f) const {
-    visit_activation(activation, f);
   }
   template <int Width, class How>
   KOKKOS_INLINE_FUNCTION void store(std::int64_t row, std::int64_t j, Read<Width> const& read,

@@ -102,8 +102,7 @@ void residual_layer_norm(Exec const& exec, TensorRef<X const, Rank> const& x,
 /// \param bias    [hidden]
 /// \param out     the extents of x; may be x itself
 /// \param extras  residual(r) and residual_sum(s), together: s = x + r is stored, and normalized as
-///                it was stored. r and s have the extents of x; s may be x or r, and no other
-///                output
+///                it was stored. r and s have the extents of x; s may be x or r, out neither then
 ///
 /// Types: any floating-point element for each argument; mean and (biased) variance in two passes in
 /// float, in double if x or out is double. A row whose sum exceeds that type's range becomes NaN.

@@ -167,7 +167,7 @@ struct ResidualLayerNormDeviceRow : ResidualNormRows<Number, In, R, S, Result> {
   }
 };
 
-/// The residual and the sum of a call, checked; `memory` is for check_outputs().
+/// The residual and the sum of a call, checked.
 template <class R, class S, int Rank>
 struct ResidualArguments {
   TensorRef<R const, Rank> residual;

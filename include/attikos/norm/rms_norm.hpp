@@ -140,8 +140,7 @@ void residual_rms_norm(Exec const& exec, TensorRef<X const, Rank> const& x,
 /// \param weight  [hidden]
 /// \param out     the extents of x; may be x itself
 /// \param extras  residual(r) and residual_sum(s), together: s = x + r is stored, and normalized as
-///                it was stored. r and s have the extents of x; s may be x or r, and no other
-///                output
+///                it was stored. r and s have the extents of x; s may be x or r, out neither then
 ///
 /// Types: any floating-point element for each argument; summed in float, in double if x or out is
 /// double. A row whose sum of squares exceeds that type's range becomes 0. Determinism: run to run,

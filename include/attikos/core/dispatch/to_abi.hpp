@@ -42,14 +42,7 @@ TensorRef<T const, Rank> as_const(TensorRef<T, Rank> const& x) {
 /// The same tensor with read-only elements.
 template <TensorLike T>
 auto to_const_ref(T const& tensor) {
-  auto const ref = to_ref(tensor);
-  TensorRef<element_t<T> const, rank_of<T>> result{};
-  result.data = ref.data;
-  for (int r = 0; r < rank_of<T>; ++r) {
-    result.extent[r] = ref.extent[r];
-    result.stride[r] = ref.stride[r];
-  }
-  return result;
+  return as_const(to_ref(tensor));
 }
 
 /// The tensor without its static type.

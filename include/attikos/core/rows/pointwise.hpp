@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/core/rows/device.hpp>
+#include <attikos/epilogue/activation_gradient.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -21,7 +22,8 @@ struct PointwiseStretch {
   KOKKOS_INLINE_FUNCTION void device_row(Team const& team, std::int64_t index) const {
     std::int64_t const row = stretches == 1 ? index : index / stretches;
     std::int64_t const first = (index - row * stretches) * span;
-    if (!op.takes(row)) return;
+    if constexpr (requires { op.takes(row); })
+      if (!op.takes(row)) return;
     Kokkos::parallel_for(Kokkos::ThreadVectorRange(team, lanes), [&](int lane) {
       decltype(op.template load<Width>(row, first)) parts[batch];
       std::int64_t const from = first + lane * Width;
@@ -29,14 +31,18 @@ struct PointwiseStretch {
       for (int b = 0; b < batch; ++b)
         if (std::int64_t const j = from + b * lanes * Width; j < size)
           parts[b] = op.template load<Width>(row, j);
-      // A choice for each element would be in the code as often as elements are, which does not
-      // stay in the instruction cache.
-      op.visit([&](auto how) {
+      auto const store = [&](auto... how) {
         ATTIKOS_UNROLL_DEVICE
         for (int b = 0; b < batch; ++b)
           if (std::int64_t const j = from + b * lanes * Width; j < size)
-            op.template store<Width>(row, j, parts[b], how);
-      });
+            op.template store<Width>(row, j, parts[b], how...);
+      };
+      // A choice for each element would be in the code as often as elements are, which does not
+      // stay in the instruction cache.
+      if constexpr (requires { op.activation; })
+        visit_activation(op.activation, store);
+      else
+        store();
     });
   }
 };
@@ -61,9 +67,10 @@ KOKKOS_INLINE_FUNCTION void store_to_row(Rows<T> const& rows, std::int64_t index
 
 /// Launches `op` on `rows` rows of `size` elements. On a device, `Op` has `reads`, the number
 /// of tensors that it reads, `neighbors`, how many elements move at once at most,
-/// `moves_at_once()`, whether these tensors allow that, `takes(row)`, `load<Width>(row, j)`, which
-/// gives what it reads of elements [j, j + Width), `visit(f)`, which calls f(how) with a constant,
-/// and `store<Width>(row, j, read, how)`; on a host `host_row(row)`.
+/// `moves_at_once()`, whether these tensors allow that, `load<Width>(row, j)`, which gives what it
+/// reads of elements [j, j + Width), and `store<Width>(row, j, read)`, which is told of
+/// `activation` as a constant behind these, if `Op` has one; `takes(row)`, if it leaves rows out.
+/// On a host it has `host_row(row)`.
 template <class Exec, class Op>
 void launch_pointwise(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
                       std::int64_t size) {
