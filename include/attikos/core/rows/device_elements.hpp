@@ -131,6 +131,12 @@ struct Loaded {
   }
 };
 
+/// Bytes of registers that an element of `Count` neighbors takes as it came from memory.
+template <class T, int Count>
+inline constexpr int bytes_held = Loaded<T, Count>::per_word == 1 && sizeof(T) < 4
+                                      ? 4
+                                      : static_cast<int>(sizeof(T));
+
 /// `Count` neighbors at `p`, which is aligned as a pack of them is.
 template <class Acc, int Count, class T>
 KOKKOS_INLINE_FUNCTION void load_neighbors(T const* p, Acc (&values)[Count]) {
@@ -150,21 +156,16 @@ KOKKOS_INLINE_FUNCTION void store_neighbors(T* p, T const (&elements)[Count]) {
   }
 }
 
-/// Stores the elements nearest to `Count` numbers; two at a time where the device rounds so.
+/// Stores the elements nearest to `Count` numbers; two at a time where the device rounds so. Pairs
+/// are words: of a pack of structures compilers store every member by itself.
 template <class T, class Acc, int Count>
 KOKKOS_INLINE_FUNCTION void store_nearest(T* p, Acc const (&values)[Count]) {
 #if defined(__CUDA_ARCH__)
   if constexpr (std::is_same_v<Acc, float> && Count % 2 == 0 &&
                 (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)) {
-    using Two = std::conditional_t<std::is_same_v<T, bfloat16>, __nv_bfloat162, __half2>;
-    Two words[Count / 2];
-    for (int i = 0; i < Count; i += 2) {
-      if constexpr (std::is_same_v<T, bfloat16>)
-        words[i / 2] = __floats2bfloat162_rn(values[i], values[i + 1]);
-      else
-        words[i / 2] = __floats2half2_rn(values[i], values[i + 1]);
-    }
-    return store_neighbors(reinterpret_cast<Two*>(p), words);
+    std::uint32_t words[Count / 2];
+    for (int i = 0; i < Count / 2; ++i) words[i] = pair_of<T>(values[2 * i], values[2 * i + 1]);
+    return store_neighbors(reinterpret_cast<std::uint32_t*>(p), words);
   }
 #endif
   T elements[Count];
