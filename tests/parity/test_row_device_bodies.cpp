@@ -18,25 +18,33 @@ using DeviceRowCases = Cases<List<float, bfloat16>>;
 TYPED_TEST_SUITE(RowDeviceBodies, DeviceRowCases, CaseName);
 
 template <class T>
-inline constexpr int width = detail::neighbors<T, T>;
+inline constexpr int widest = detail::neighbors<T, T>;
+/// Stands for the widest access that elements have.
+inline constexpr int at_most = -1;
 
-/// How lanes hold a row.
-template <int Items, bool Fits, bool Shifts>
+/// How lanes hold a row, and how many of its elements move at once.
+template <int Items, detail::Lanes Share, int Width>
 struct Held {
   static constexpr int items = Items;
-  static constexpr bool fits = Fits, shifts = Shifts;
+  static constexpr detail::Lanes share = Share;
+  static constexpr bool fits = Share != detail::Lanes::warps_by_turn;
+  template <class T>
+  static constexpr int width = Width == at_most ? widest<T> : Width;
 };
-using Whole = Held<32, true, false>;
-using Shifted = Held<32, true, true>;
-using Tiles = Held<16, false, false>;
+using Whole = Held<32, detail::Lanes::warps, at_most>;
+using WholeByTwo = Held<32, detail::Lanes::warps, 2>;
+using WholeByOne = Held<32, detail::Lanes::warps, 1>;
+using WholeByStrides = Held<32, detail::Lanes::warps, detail::any_stride>;
+using Tiles = Held<16, detail::Lanes::warps_by_turn, at_most>;
+using TilesByOne = Held<16, detail::Lanes::warps_by_turn, 1>;
 
 /// By `teams` teams that walk, or by one for each row if there are none.
 template <class H, class Exec, class Op>
 void run_op(Op const& op, std::int64_t rows, std::int64_t size, std::int64_t teams) {
   detail::RowShape const shape{rows, size, 1, 1};
   auto const launch = [&](auto walks, std::int64_t league) {
-    using Kernel = detail::DeviceRowKernel<Exec, Op, H::items, width<typename Op::X>, H::fits,
-                                           H::shifts, decltype(walks)::value>;
+    using Kernel = detail::DeviceRowKernel<Exec, Op, H::items, H::template width<typename Op::X>,
+                                           H::share, decltype(walks)::value>;
     Kokkos::parallel_for("attikos_test",
                          typename Kernel::Policy(Exec(), static_cast<int>(league), 1, 1),
                          Kernel{op, shape});
@@ -50,15 +58,14 @@ void run_op(Op const& op, std::int64_t rows, std::int64_t size, std::int64_t tea
 /// Calls check(rows, size, layout) for rows that H holds.
 template <class H, class T, class Check>
 void for_rows(Check const& check) {
-  constexpr std::int64_t step = width<T>, room = H::items - (H::shifts ? step - 1 : 0);
+  constexpr int width = H::template width<T>;
+  constexpr std::int64_t step = detail::elements_at_once<width>, room = H::items;
+  constexpr std::int64_t most = H::fits ? room : 9 * room;
   for (std::int64_t rows : {1, 2, 3, 7, 8, 9, 17, 33}) {
-    if constexpr (H::shifts) {
-      for (std::int64_t size : {std::int64_t{1}, step - 1, step, step + 1, 2 * step + 3, room})
-        for (Layout layout : {Layout::right, Layout::padded}) check(rows, size, layout);
-    } else {
-      std::int64_t const most = H::fits ? room : 9 * room;
-      for (std::int64_t size : {H::fits ? step : room + step, most - step, most})
-        check(rows, size, Layout::right);
+    for (std::int64_t size : {H::fits ? step : room + step, most - step, most}) {
+      check(rows, size, Layout::right);
+      if (width <= 1) check(rows, size, Layout::padded);
+      if (width == detail::any_stride) check(rows, size, Layout::strided);
     }
   }
 }
@@ -76,6 +83,9 @@ struct Operands {
       : x({rows, size}, layout), out({rows, size}, layout), weight({size}), bias({size}) {
     Random random(static_cast<std::uint64_t>(rows * size));
     x.fill_uniform(random, -2, 3);
+    // Rows whose first element, which sums are taken relative to, is far from their mean.
+    for (std::int64_t i = 1; i < rows; i += 3) x.at({i, 0}) = T(3000.0f);
+    x.upload();
     weight.fill_uniform(random);
     bias.fill_uniform(random);
   }
@@ -113,8 +123,11 @@ void check_all(Make const& make, Compare const& compare) {
     });
   };
   with(Whole{});
-  with(Shifted{});
+  with(WholeByTwo{});
+  with(WholeByOne{});
+  with(WholeByStrides{});
   with(Tiles{});
+  with(TilesByOne{});
 }
 
 TYPED_TEST(RowDeviceBodies, LayerNorm) {
@@ -209,12 +222,15 @@ TYPED_TEST(RowDeviceBodies, CrossEntropy) {
     });
   };
   with(Whole{});
-  with(Shifted{});
+  with(WholeByTwo{});
+  with(WholeByOne{});
+  with(WholeByStrides{});
   with(Tiles{});
+  with(TilesByOne{});
 }
 
 /// Chunks of rows whose next are under way give the bits of chunks that wait, in dx and in sums.
-template <bool Shifts, class C>
+template <class H, class C>
 void check_gradient(std::int64_t rows, std::int64_t size, Layout layout) {
   using T = typename C::T;
   using Exec = typename C::Exec;
@@ -223,11 +239,11 @@ void check_gradient(std::int64_t rows, std::int64_t size, Layout layout) {
   Random random(7);
   dout.fill_uniform(random);
   for (std::int64_t chunks : {1, 2, 3, 8, 16, 32, static_cast<int>(rows)}) {
-    if (chunks > rows || (Shifts && chunks % 8 != 0 && chunks != rows)) continue;
+    if (chunks > rows) continue;
     auto const run = [&](auto walks) {
       using Op = detail::LayerNormDeviceGradient<float, T, T, T, T>;
-      using Kernel =
-          detail::DeviceGradientKernel<Exec, Op, 16, width<T>, true, Shifts, walks(), 16>;
+      using Kernel = detail::DeviceGradientKernel<Exec, Op, H::items, H::template width<T>,
+                                                  H::share, walks(), 16>;
       Tensor<float, 2, Exec> sums({chunks, 2 * size});
       o.out.fill(std::numeric_limits<double>::quiet_NaN());
       Op const op{o.in(), o.weights(), detail::rows_of(detail::to_const_ref(dout.const_view())),
@@ -249,14 +265,15 @@ void check_gradient(std::int64_t rows, std::int64_t size, Layout layout) {
 }
 
 TYPED_TEST(RowDeviceBodies, LayerNormBackward) {
-  constexpr std::int64_t step = width<typename TypeParam::T>;
-  for (std::int64_t rows : {1, 2, 7, 8, 9, 17, 33}) {
-    for (std::int64_t size : {step, std::int64_t{16}})
-      check_gradient<false, TypeParam>(rows, size, Layout::right);
-    for (std::int64_t size : {std::int64_t{1}, std::int64_t{5}, 17 - step})
-      for (Layout layout : {Layout::right, Layout::padded})
-        check_gradient<true, TypeParam>(rows, size, layout);
-  }
+  auto const with = [&]<class H>(H) {
+    for_rows<H, typename TypeParam::T>([&](std::int64_t rows, std::int64_t size, Layout layout) {
+      check_gradient<H, TypeParam>(rows, size, layout);
+    });
+  };
+  with(Held<16, detail::Lanes::few, at_most>{});
+  with(Held<16, detail::Lanes::few, 2>{});
+  with(Held<16, detail::Lanes::few, 1>{});
+  with(Held<16, detail::Lanes::few, detail::any_stride>{});
 }
 
 }  // namespace

@@ -155,7 +155,7 @@ void layer_norm_backward(Exec const& exec, X const& x, W const& weight, Dout con
                                                element_t<Dx>, More>;
     count = detail::launch_device_gradient(
         exec, name, Op{rows, rw, from_dout, to_dx, eps, partials, residual}, chunks, rows.size,
-        detail::gradient_access<Op>(rows, from_dout, to_dx, rw, residual));
+        detail::common_width<detail::gradient_neighbors<Op>>(rows, from_dout, to_dx, rw, residual));
   }
   Acc const* const sums = detail::sum_partials(exec, name, partials, count, width);
   detail::finish_sums(exec, name, sums, count, width, detail::to_ref(dweight),

@@ -5,6 +5,7 @@
 
 #include <attikos/core/rows/added_row.hpp>
 #include <attikos/core/rows/gradient_device.hpp>
+#include <attikos/norm/moments.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -47,8 +48,8 @@ struct RmsNormDeviceGradient {
     auto const g_row = gradient(row);
     auto const more = held.added(added_row(residual, row));
     auto const sum_of = held.template sums<2>(
-        from, g_row,
-        [](Acc v, Acc g, Acc w, Acc* sum) {
+        from, g_row, Acc(0),
+        [](Acc v, Acc g, Acc w, Acc, Acc* sum) {
           sum[0] += v * v;
           sum[1] += g * w * v;
         },
@@ -93,7 +94,7 @@ struct L2NormalizeDeviceGradient {
   KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Absent) const {
     auto const from = source(row);
     auto const g_row = gradient(row);
-    auto const sum_of = held.template sums<2>(from, g_row, [](Acc v, Acc g, Acc* sum) {
+    auto const sum_of = held.template sums<2>(from, g_row, Acc(0), [](Acc v, Acc g, Acc, Acc* sum) {
       sum[0] += v * v;
       sum[1] += v * g;
     });
@@ -110,6 +111,16 @@ struct LayerNormDeviceGradient {
   using Dout = G;
   using Out = Result;
   static constexpr int partials = 2;
+
+  /// Σd, Σd², Σg·w and Σg·w·d, where d is x − shift.
+  struct AddToSums {
+    KOKKOS_INLINE_FUNCTION void operator()(Acc v, Acc g, Acc w, Acc shift, Acc* sum) const {
+      AddMoments{}(v, shift, sum);
+      Acc const weighted = g * w;
+      sum[2] += weighted;
+      sum[3] += weighted * (v - shift);
+    }
+  };
 
   Rows<X const> x;
   TensorRef<W const, 1> weight;
@@ -137,31 +148,19 @@ struct LayerNormDeviceGradient {
 
   template <class Held, class Weights>
   KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Weights& weights) const {
-    Acc const n = static_cast<Acc>(x.size);
     auto const from = source(row);
     auto const g_row = gradient(row);
     auto const more = held.added(added_row(residual, row));
-    auto const sum_of = held.template sums<2>(
-        from, g_row,
-        [](Acc v, Acc g, Acc w, Acc* sum) {
-          sum[0] += v;
-          sum[1] += g * w;
-        },
-        weights);
-    Acc const mean = sum_of.of[0] / n, mean_g = sum_of.of[1] / n;
-    auto const centered = held.template sums<2>(
-        from, g_row,
-        [=](Acc v, Acc g, Acc w, Acc* sum) {
-          Acc const d = v - mean;
-          sum[0] += d * d;
-          sum[1] += g * w * d;
-        },
-        weights);
-    Acc const f = Acc(1) / Kokkos::sqrt(centered.of[0] / n + eps);
-    Acc const mean_gh = centered.of[1] * f / n;
+    auto const of = moments(held.first_x(), x.size, [&](Acc shift) {
+      return held.template sums<4>(from, g_row, shift, AddToSums{}, weights);
+    });
+    Acc const f = Kokkos::rsqrt(of.variance + eps);
+    Acc const share = Acc(1) / static_cast<Acc>(x.size);
+    Acc const mean_g = of.sums.of[2] * share;
+    Acc const mean_gh = (of.sums.of[3] * share - of.from_shift * mean_g) * f;
     held.store_sum(
         more, from, g_row, target(row),
-        [=](Acc v, Acc g, Acc w, Acc* add) {
+        [=, mean = of.mean](Acc v, Acc g, Acc w, Acc* add) {
           Acc const h = (v - mean) * f;
           add[0] = g * h;
           add[1] = g;

@@ -5,6 +5,7 @@
 
 #include <attikos/core/extras.hpp>
 #include <attikos/core/rows/device.hpp>
+#include <attikos/norm/moments.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -52,7 +53,7 @@ void launch_scaled_rows(Exec const& exec, char const* operation,
                         ScaledDeviceRow<Number, In, Weight, Result, Factor> const& op) {
   constexpr int width = neighbors<In, Result>;
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
-                     common_access<width>(op.x, op.out, op.weight));
+                     common_width<width>(op.x, op.out, op.weight));
 }
 
 /// out = (x − mean)/√(variance + eps)·weight + bias; the variance is that of x − mean.
@@ -90,13 +91,13 @@ struct LayerNormDeviceRow {
   template <class Held, class Both>
   KOKKOS_INLINE_FUNCTION void device_row(Held& row, std::int64_t index, Both& vectors) const {
     auto const from = source(index);
-    Acc const n = static_cast<Acc>(from.size);
-    Acc const mean = row.template sum<true>(from, [](Acc v) { return v; }) / n;
-    Acc const squares =
-        row.template sum<false>(from, [=](Acc v) { return (v - mean) * (v - mean); });
-    Acc const inverse = Acc(1) / Kokkos::sqrt(squares / n + eps);
+    auto const of = moments(row.first(), from.size, [&](Acc shift) {
+      return row.template sums<2>(from, shift, AddMoments{});
+    });
+    Acc const inverse = Kokkos::rsqrt(of.variance + eps);
     row.store(
-        from, target(index), [=](Acc v, Acc w, Acc b) { return (v - mean) * inverse * w + b; },
+        from, target(index),
+        [=, mean = of.mean](Acc v, Acc w, Acc b) { return (v - mean) * inverse * w + b; },
         vectors.weights, vectors.biases);
   }
 };
@@ -105,7 +106,7 @@ template <class Exec, class Number, class In, class W, class B, class Result>
 void launch_layer_norm(Exec const& exec, LayerNormDeviceRow<Number, In, W, B, Result> const& op) {
   constexpr int width = neighbors<In, Result>;
   launch_device_rows(exec, "layer_norm", op, op.x.count(), op.x.size,
-                     common_access<width>(op.x, op.out, op.weight, op.bias));
+                     common_width<width>(op.x, op.out, op.weight, op.bias));
 }
 
 }  // namespace detail

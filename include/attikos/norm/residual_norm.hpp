@@ -5,6 +5,7 @@
 
 #include <attikos/core/rows/added_row.hpp>
 #include <attikos/core/rows/gradient_device.hpp>
+#include <attikos/norm/moments.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -109,7 +110,7 @@ struct ResidualRmsNormDeviceRow : ResidualNormRows<Number, In, R, S, Result> {
   KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Weights& weights) const {
     auto const from = this->source(row);
     auto const more = this->gradient(row);
-    auto const squares = held.template sums<1>(from, more, [](Acc v, Acc r, Acc* sum) {
+    auto const squares = held.template sums<1>(from, more, Acc(0), [](Acc v, Acc r, Acc, Acc* sum) {
       Acc const s = stored_sum<S>(v, r);
       sum[0] += s * s;
     });
@@ -147,18 +148,16 @@ struct ResidualLayerNormDeviceRow : ResidualNormRows<Number, In, R, S, Result> {
   KOKKOS_INLINE_FUNCTION void device_row(Held& held, std::int64_t row, Both& vectors) const {
     auto const from = this->source(row);
     auto const more = this->gradient(row);
-    Acc const n = static_cast<Acc>(from.size);
-    auto const total = held.template sums<1>(
-        from, more, [](Acc v, Acc r, Acc* sum) { sum[0] += stored_sum<S>(v, r); });
-    Acc const mean = total.of[0] / n;
-    auto const squares = held.template sums<1>(from, more, [=](Acc v, Acc r, Acc* sum) {
-      Acc const d = stored_sum<S>(v, r) - mean;
-      sum[0] += d * d;
-    });
-    Acc const inverse = Acc(1) / Kokkos::sqrt(squares.of[0] / n + eps);
+    auto const add = [](Acc v, Acc r, Acc shift, Acc* sum) {
+      AddMoments{}(stored_sum<S>(v, r), shift, sum);
+    };
+    auto const of =
+        moments(stored_sum<S>(held.first_x(), held.first_g()), from.size,
+                [&](Acc shift) { return held.template sums<2>(from, more, shift, add); });
+    Acc const inverse = Kokkos::rsqrt(of.variance + eps);
     held.store_two(
         from, more, device_row_of(this->sum, row), this->target(row),
-        [=](Acc v, Acc r, Acc w, Acc b, Acc& normalized) {
+        [=, mean = of.mean](Acc v, Acc r, Acc w, Acc b, Acc& normalized) {
           Acc const s = stored_sum<S>(v, r);
           normalized = (s - mean) * inverse * w + b;
           return s;
@@ -191,14 +190,13 @@ auto residual_arguments(char const* operation, TensorRef<X, Rank> const& x,
   return ResidualArguments<R, element_t<View>, Rank>{to_const_ref(residual.view), to_ref(sum.view)};
 }
 
-/// Launches a device's row. Rows that begin anywhere go element by element.
+/// Launches a device's row.
 template <class Exec, class Op, class... Vectors>
 void launch_residual_norm(Exec const& exec, char const* operation, Op const& op,
                           Vectors const&... vectors) {
-  constexpr int width = gradient_neighbors<Op>;
-  Access const access = common_access<width>(op.x, op.residual, op.sum, op.out, vectors...);
-  launch_device_gradient(exec, operation, op, single_rows(op.x.count()), op.x.size,
-                         access == Access::aligned ? access : Access::single);
+  launch_device_gradient(
+      exec, operation, op, single_rows(op.x.count()), op.x.size,
+      common_width<gradient_neighbors<Op>>(op.x, op.residual, op.sum, op.out, vectors...));
 }
 
 }  // namespace detail

@@ -28,7 +28,7 @@ template <class Acc>
 struct RmsFactor {
   Acc eps;
   KOKKOS_INLINE_FUNCTION Acc operator()(Acc sum, std::int64_t n) const {
-    return Acc(1) / Kokkos::sqrt(sum / static_cast<Acc>(n) + eps);
+    return Kokkos::rsqrt(sum / static_cast<Acc>(n) + eps);
   }
 };
 

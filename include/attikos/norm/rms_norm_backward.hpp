@@ -161,7 +161,7 @@ void run_rms_norm_backward(Exec const& exec, char const* operation, GroupedRows<
     using Op = RmsNormDeviceGradient<Acc, X, W, Dout, Dx, RmsFactor<Acc>, More>;
     count = launch_device_gradient(
         exec, operation, Op{x.rows, weight, dout.rows, dx.rows, factor, partials, residual}, chunks,
-        x.size, gradient_access<Op>(x.rows, dout.rows, dx.rows, weight, residual));
+        x.size, common_width<gradient_neighbors<Op>>(x.rows, dout.rows, dx.rows, weight, residual));
   } else {
     launch_chunks(exec, operation,
                   RmsNormBackward<Acc, X, W, Dout, Dx, Way, More>{x, weight, dout, dx, way, factor,
@@ -310,9 +310,9 @@ void l2_normalize_backward(Exec const& exec, X const& x, Dout const& dout, Dx co
   } else {
     using OnDevice =
         detail::L2NormalizeDeviceGradient<Acc, element_t<X>, element_t<Dout>, element_t<Dx>, Op>;
-    detail::launch_device_gradient(exec, name, OnDevice{op}, detail::single_rows(rows.count()),
-                                   rows.size,
-                                   detail::gradient_access<OnDevice>(op.x, op.dout, op.dx));
+    detail::launch_device_gradient(
+        exec, name, OnDevice{op}, detail::single_rows(rows.count()), rows.size,
+        detail::common_width<detail::gradient_neighbors<OnDevice>>(op.x, op.dout, op.dx));
   }
 }
 

@@ -39,7 +39,7 @@ struct RmsNormRopeDeviceRow {
     std::int32_t const parts = half / width;
     auto const units = static_cast<std::int32_t>(from.size / (2 * width));
     // Read again, from the nearest cache, so that one lane has both halves of a pair.
-    for (std::int32_t unit = row.lane(); unit < units; unit += row.lanes()) {
+    for (std::int32_t unit = row.lane(); unit < units; unit += row.row_lanes()) {
       std::int32_t const i = unit % parts * width;
       std::int32_t const j = unit / parts * 2 * half + i;
       Acc first[width], second[width], weights[width];
@@ -64,9 +64,9 @@ bool rms_norm_rope_neighbors(Exec const& exec, char const* operation,
   if (!rotates_neighbors<RmsNormRopeDeviceRow<Acc, X, W, Table, Out>::width>(op.way.rotation,
                                                                              op.way.head_dim) ||
       !rows_move_at_once<width>(op.x.rows) || !rows_move_at_once<width>(op.out.rows) ||
-      access_to<width>(op.weight) != Access::aligned)
+      !rows_move_at_once<width>(op.weight))
     return false;
-  launch_neighbor_rows(exec, operation, op, op.x.count(), op.x.size);
+  launch_rows_of_width<width>(exec, operation, op, op.x.count(), op.x.size);
   return true;
 }
 

@@ -25,11 +25,12 @@ struct DeviceQuantizer {
         by_reciprocal(bounded && factor > 0x1p-60f && factor < 0x1p60f) {}
 
   /// value/scale rounded to nearest. With the reciprocal rounded to nearest, one step of Newton's
-  /// from the product gives that (P. Markstein, IBM J. Res. Dev. 34, 1990). NaN of an infinity.
+  /// from the product gives that (P. Markstein, IBM J. Res. Dev. 34, 1990). NaN of an infinity. The
+  /// remainder has the sign that leaves a quotient of -0 as it is.
   KOKKOS_INLINE_FUNCTION float quotient(float value) const {
     float const near = value * inverse;
-    float const remainder = Kokkos::fma(-near, scale, value);
-    return Kokkos::copysign(Kokkos::fma(remainder, inverse, near), value);
+    float const excess = Kokkos::fma(near, scale, -value);
+    return Kokkos::fma(-excess, inverse, near);
   }
   KOKKOS_INLINE_FUNCTION float divided(float value) const {
     return is_finite(value) ? value / scale : value - value;
@@ -103,8 +104,7 @@ struct QuantizeDeviceRow {
     if (pass == QuantizePass::apply) {
       by = *factor;
     } else {
-      float const largest = row.max(
-          from, 0.0f, [](float v) { return counted_magnitude(v); }, pass == QuantizePass::measure);
+      float const largest = largest_of(row, from);
       if (pass == QuantizePass::measure) {
         // The order of maxima does not matter, and few of them raise what is there.
         if (row.first_lane() && Kokkos::atomic_load(factor) < largest)
@@ -115,6 +115,20 @@ struct QuantizeDeviceRow {
       if (row.first_lane()) *factor = by;
     }
     row.store(from, target(index), DeviceQuantizer<Out>(by, pass != QuantizePass::apply));
+  }
+
+ private:
+  /// The largest magnitude that counts. Rows without infinities, nearly all, need no question for
+  /// each element; NaN is never the larger.
+  template <class Held>
+  KOKKOS_INLINE_FUNCTION float largest_of(Held& row, Row<X const> const& from) const {
+    if (row.whole()) {
+      float const largest =
+          row.template max<true>(from, 0.0f, [](float v) { return Kokkos::abs(v); });
+      if (is_finite(largest)) return largest;
+    }
+    return row.template max<true>(
+        from, 0.0f, [](float v) { return counted_magnitude(v); }, pass == QuantizePass::measure);
   }
 };
 
@@ -192,7 +206,7 @@ bool quantize_device_rows(Exec const& exec, char const* operation, TensorRef<X c
           constexpr int width = neighbors<X, Out>;
           launch_device_rows(exec, operation,
                              QuantizeDeviceRow<X, Out>{from, to, scale, rule, pass}, from.count(),
-                             from.size, common_access<width>(from, to));
+                             from.size, common_width<width>(from, to));
         });
   }
 }
@@ -210,7 +224,7 @@ bool dequantize_device_rows(Exec const& exec, TensorRef<X const, 3> const& x,
       Rows<float const> const read{scale.data,         scale.outer,        scale.inner, scale.size,
                                    scale.outer_stride, scale.inner_stride, scale.stride};
       launch_device_rows(exec, "dequantize", DequantizeDeviceRow<X, Out>{from, to, read},
-                         from.count(), from.size, common_access<width>(from, to));
+                         from.count(), from.size, common_width<width>(from, to));
     });
   }
 }

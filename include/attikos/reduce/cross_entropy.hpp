@@ -83,8 +83,6 @@ struct CrossEntropyDeviceRow {
   KOKKOS_INLINE_FUNCTION Row<X const> source(std::int64_t index) const {
     return device_row_of(op.logits, index);
   }
-  /// Nothing is stored; what is read decides how rows are shifted.
-  KOKKOS_INLINE_FUNCTION Row<X const> target(std::int64_t index) const { return source(index); }
 
   /// The label, which is waited for long after it was asked for.
   KOKKOS_INLINE_FUNCTION Label beside(std::int64_t index) const {
@@ -161,7 +159,7 @@ void cross_entropy(Exec const& exec, X const& logits, Labels const& labels, Loss
     detail::CrossEntropyDeviceRow<Acc, element_t<X>, Label, element_t<Loss>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<X>>;
     detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
-                               detail::common_access<width>(rows));
+                               detail::common_width<width>(rows));
   }
 }
 

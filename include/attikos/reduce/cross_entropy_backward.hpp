@@ -100,7 +100,8 @@ struct CrossEntropyBackwardDeviceRow {
     auto const from = device_row_of(op.logits, index);
     auto const t = op.target(of_row);
     row.store_indexed(from, target(index), [=](std::int64_t j, Acc x) {
-      Acc const d = Kokkos::exp(x - t.lse) - t.everywhere - (j == t.label ? t.on_label : Acc(0));
+      Acc const weight = sizeof(Out) <= 2 ? quick_exp(x - t.lse) : Kokkos::exp(x - t.lse);
+      Acc const d = weight - t.everywhere - (j == t.label ? t.on_label : Acc(0));
       return t.counts ? t.factor * d : Acc(0);
     });
   }
@@ -162,7 +163,7 @@ void cross_entropy_backward(Exec const& exec, X const& logits, Labels const& lab
                                           element_t<Dx>> const on_device{op};
     constexpr int width = detail::neighbors<element_t<X>, element_t<Dx>>;
     detail::launch_device_rows(exec, name, on_device, rows.count(), rows.size,
-                               detail::common_access<width>(rows, op.dlogits));
+                               detail::common_width<width>(rows, op.dlogits));
   }
 }
 

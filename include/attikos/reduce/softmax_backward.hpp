@@ -107,8 +107,9 @@ struct SoftmaxDeviceGradient {
     Acc const scale = op.scale;
     auto const p = source(row);
     auto const g_row = gradient(row);
-    Acc const sum =
-        held.template sums<1>(p, g_row, [](Acc v, Acc g, Acc* part) { part[0] += v * g; }).of[0];
+    auto const sums = held.template sums<1>(p, g_row, Acc(0),
+                                            [](Acc v, Acc g, Acc, Acc* part) { part[0] += v * g; });
+    Acc const sum = sums.of[0];
     held.store(p, g_row, target(row), [=](Acc v, Acc g, Acc*) { return scale * v * (g - sum); });
   }
 };
@@ -141,9 +142,9 @@ struct LogSoftmaxDeviceGradient {
     Acc const scale = op.scale;
     auto const y = source(row);
     auto const g_row = gradient(row);
-    auto const sums = held.template sums<2>(y, g_row, [](Acc v, Acc g, Acc* part) {
+    auto const sums = held.template sums<2>(y, g_row, Acc(1), [](Acc v, Acc g, Acc one, Acc* part) {
       part[0] += g;
-      part[1] += v == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : Acc(1);
+      part[1] += v == -Kokkos::Experimental::infinity_v<Acc> ? Acc(0) : one;
     });
     Acc const sum = sums.of[0];
     bool const any = sums.of[1] != Acc(0);
@@ -172,7 +173,7 @@ void run_softmax_backward(Exec const& exec, char const* operation, Result const&
   } else {
     using Gradient = OnDevice<Acc, element_t<Result>, element_t<Dout>, element_t<Dx>, OnHost>;
     launch_device_gradient(exec, operation, Gradient{op}, single_rows(rows.count()), rows.size,
-                           gradient_access<Gradient>(op.out, op.dout, op.dx));
+                           common_width<gradient_neighbors<Gradient>>(op.out, op.dout, op.dx));
   }
 }
 

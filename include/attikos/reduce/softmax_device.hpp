@@ -64,7 +64,7 @@ void launch_softmax(Exec const& exec, char const* operation, Rows<X const> const
   constexpr int width = neighbors<X, Out>;
   SoftmaxDeviceRow<Acc, X, Out, Logarithm> const op{x, out, static_cast<Acc>(scale)};
   launch_device_rows(exec, operation, op, op.x.count(), op.x.size,
-                     common_access<width>(op.x, op.out));
+                     common_width<width>(op.x, op.out));
 }
 
 }  // namespace detail

@@ -3,12 +3,13 @@
 /// Rows on a device: each is held in the registers of a few lanes or of a team of several warps, so
 /// that it is read once; rows that do not fit are read again for every pass.
 ///
-/// Lanes take neighbors of 16 bytes, shifted to where the row begins if that is between them, and
-/// single elements where strides allow no more. The order of sums depends on extents, strides,
-/// alignment and device alone.
+/// Lanes take neighbors of 16 bytes, two elements, or one, whichever all rows begin and end with: a
+/// warp's accesses are one stretch of memory however narrow a lane's are. The order of sums depends
+/// on extents, strides, alignment and device alone.
 #pragma once
 
 #include <attikos/core/rows/held_row.hpp>
+#include <attikos/ptx/opaque.hpp>
 #include <limits>
 
 namespace attikos {
@@ -30,12 +31,15 @@ KOKKOS_INLINE_FUNCTION Row<T> device_row_of(Rows<T> const& rows, std::int64_t in
     outer = static_cast<std::uint32_t>(index) / static_cast<std::uint32_t>(rows.inner);
     index -= outer * rows.inner;
   }
-  return {rows.data + outer * rows.outer_stride + index * rows.inner_stride, rows.stride,
-          rows.size};
+  T* data = rows.data + outer * rows.outer_stride + index * rows.inner_stride;
+#if defined(__CUDA_ARCH__)
+  data = cuda::opaque_global(data);
+#endif
+  return {data, rows.stride, rows.size};
 }
 
 /// Whether every row of a tensor starts where `Count` neighbors may be moved at once and holds a
-/// multiple of them.
+/// multiple of them; whether a vector along them does.
 template <int Count, class T>
 bool rows_move_at_once(Rows<T> const& rows) {
   constexpr std::int64_t step = pack_size<T, Count>;
@@ -43,66 +47,61 @@ bool rows_move_at_once(Rows<T> const& rows) {
          (rows.inner <= 1 || rows.inner_stride % step == 0) &&
          (rows.outer <= 1 || rows.outer_stride % step == 0);
 }
-
-/// How the lanes of a device reach the elements of rows and of vectors along them.
-enum class Access {
-  aligned,  ///< as neighbors that move at once
-  shifted,  ///< as neighbors in packs that do not begin and end where the lanes' parts do
-  single    ///< one by one
-};
-
-/// Shorter rows go one by one: lanes of a warp then ask for most of one, and to shift packs would
-/// take longer than they save.
-template <class T>
-inline constexpr std::int64_t shortest_shifted = 64 * static_cast<std::int64_t>(sizeof(T));
-
 template <int Count, class T>
-Access access_to(Rows<T> const& rows) {
-  if (rows_move_at_once<Count>(rows)) return Access::aligned;
-  return rows.stride == 1 && rows.size >= shortest_shifted<T> ? Access::shifted : Access::single;
-}
-template <int Count, class T>
-Access access_to(TensorRef<T, 1> const& vector) {
-  if (moves_at_once<Count>(vector.data, vector.stride[0])) return Access::aligned;
-  return vector.stride[0] == 1 ? Access::shifted : Access::single;
+bool rows_move_at_once(TensorRef<T, 1> const& vector) {
+  return moves_at_once<Count>(vector.data, vector.stride[0]);
 }
 template <int Count>
-Access access_to(Absent) {
-  return Access::aligned;
-}
-/// What all of several allow.
-template <int Count, class... T>
-Access common_access(T const&... tensors) {
-  return std::max({access_to<Count>(tensors)...});
+bool rows_move_at_once(Absent) {
+  return true;
 }
 
-/// How row `index` of `rows` that `op` stores lies behind a boundary of packs.
-template <int Width, bool Shifts, class Op>
-KOKKOS_INLINE_FUNCTION RowStart row_start(Op const& op, std::int64_t index, std::int64_t rows) {
-  RowStart start{0, index + 1 == rows};
-  if constexpr (Shifts)
-    start.ahead = elements_past_boundary<typename Op::Out, Width>(op.target(index).data);
-  return start;
+/// Neighbors that lanes may move at once in all of several: `Most`, two, one, or any_stride.
+template <int Most, class... T>
+int common_width(T const&... tensors) {
+  if ((rows_move_at_once<Most>(tensors) && ...)) return Most;
+  if constexpr (Most > 2)
+    if ((rows_move_at_once<2>(tensors) && ...)) return 2;
+  return (rows_move_at_once<1>(tensors) && ...) ? 1 : any_stride;
 }
 
-/// Kernel body. `Op` has the types X, Out and Acc, `source(index)`, the row that is held,
-/// `device_row(row, index, others)` and, if its rows may be shifted, `target(index)`, the one that
-/// is stored. `others` is what `vectors(row)` gives, if `Op` has that, for all rows, or
-/// `beside(index)`, the numbers that a row has besides its elements. `Walks`: a team takes every
-/// row at the distance of the league.
-template <class Exec, class Op, int Items, int Width, bool Fits, bool Shifts, bool Walks>
+/// Calls launch() with `width`, which common_width<Most>() gave, as a constant.
+template <int Most, class Launch>
+void with_width(int width, Launch const& launch) {
+  if (width == Most) return launch(std::integral_constant<int, Most>{});
+  if constexpr (Most > 2)
+    if (width == 2) return launch(std::integral_constant<int, 2>{});
+  if constexpr (Most > 1)
+    if (width == 1) return launch(std::integral_constant<int, 1>{});
+  launch(std::integral_constant<int, any_stride>{});
+}
+
+/// Whether teams walk over rows that fit where several teams share a multiprocessor: for
+/// operations that say so, because each row is waited for often. Others are as fast by a team for
+/// each row.
+template <class Op>
+inline constexpr bool waits_often = requires {
+  Op::waits_often;
+};
+
+/// Kernel body. `Op` has the types X, Out and Acc, `source(index)`, the row that is held, and
+/// `device_row(row, index, others)`. `others` is what `vectors(row)` gives, if `Op` has that, for
+/// all rows, or `beside(index)`, the numbers that a row has besides its elements. `Walks`: a team
+/// takes every row at the distance of the league.
+template <class Exec, class Op, int Items, int Width, Lanes Share, bool Walks>
 struct DeviceRowKernel {
-  // Few elements to a lane leave room for 1024 lanes; many need more than 64 registers.
-  static constexpr int most_warps = Items == few_items ? 32 : 16;
-  // Shifted rows of 16 bits are short of rows in flight rather than of registers.
-  static constexpr bool fills_lanes =
-      Items == few_items || (Fits && !(Shifts && sizeof(typename Op::X) <= 2));
-  static constexpr int teams_at_once = fills_lanes ? 1 : 2;
+  // Few elements to a lane leave room for 1024 lanes. Rows that are under way, vectors that are
+  // held and single elements need more than 64 registers.
+  static constexpr int most_warps = Items <= few_items ? 32 : 16;
+  static constexpr bool holds_more =
+      Share != Lanes::warps_by_turn && (Walks || waits_often<Op> || elements_at_once<Width> == 1);
+  static constexpr int teams_at_once = Items <= few_items || holds_more ? 1 : 2;
   /// Lanes of a multiprocessor that registers are left for.
   static constexpr int lanes_at_once = most_warps * 32 * teams_at_once;
   using Policy = Kokkos::TeamPolicy<Exec, Kokkos::LaunchBounds<most_warps * 32, teams_at_once>>;
   using Team = typename Policy::member_type;
-  using Held = HeldRow<typename Op::X, typename Op::Acc, Team, Items, Width, Fits, Shifts, Walks>;
+  using Held =
+      HeldRow<typename Op::X, typename Op::Acc, Team, Items, Width, Share, Walks, most_warps>;
 
   Op op;
   RowShape shape;
@@ -115,16 +114,16 @@ struct DeviceRowKernel {
       distance *= team.team_size();
       if (index >= shape.rows) return;
     }
-    Held row(team, shape, start_of(index));
+    Held row(team, shape);
     auto others = others_of(row, index);
     if constexpr (Walks) {
-      row.announce(op.source(index), start_of(index));
+      row.announce(op.source(index));
       for (;;) {
         row.take_following();
         std::int64_t const next = index + distance;
         [[maybe_unused]] auto following = beside_of(next < shape.rows ? next : index);
         if (next < shape.rows)
-          row.announce(op.source(next), start_of(next));
+          row.announce(op.source(next));
         else
           row.announce_none();
         op.device_row(row, index, others);
@@ -139,9 +138,6 @@ struct DeviceRowKernel {
   }
 
  private:
-  KOKKOS_INLINE_FUNCTION RowStart start_of(std::int64_t index) const {
-    return row_start<Width, Shifts>(op, index, shape.rows);
-  }
   KOKKOS_INLINE_FUNCTION auto others_of(Held const& row, std::int64_t index) const {
     if constexpr (requires { op.vectors(row); })
       return op.vectors(row);
@@ -162,11 +158,11 @@ std::int64_t resident_teams(Exec const& exec, int lanes_at_once, int lanes) {
   return std::int64_t{multiprocessors_of(exec)} * std::max(lanes_at_once / lanes, 1);
 }
 
-template <int Items, int Width, bool Fits, bool Shifts, bool Walks, class Exec, class Op>
+template <int Items, int Width, Lanes Share, bool Walks, class Exec, class Op>
 void launch_device_rows_of(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
                            std::int64_t size) {
-  using Kernel = DeviceRowKernel<Exec, Op, Items, Width, Fits, Shifts, Walks>;
-  RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps, Shifts ? Width - 1 : 0);
+  using Kernel = DeviceRowKernel<Exec, Op, Items, Width, Share, Walks>;
+  RowShape const shape = row_shape(rows, size, Items, Kernel::most_warps, Share != Lanes::few);
   int const rows_per_team = shape.warps > 1 ? 1 : 256 / shape.lanes;
   int const threads = shape.warps > 1 ? shape.warps : rows_per_team;
   std::int64_t teams = (rows + rows_per_team - 1) / rows_per_team;
@@ -196,60 +192,45 @@ bool fills_device(Exec const& exec, std::int64_t rows, std::int64_t size) {
   return rows * lanes > exec.concurrency();
 }
 
-/// Whether teams walk over rows that fit where several teams share a multiprocessor: for
-/// operations that say so, because each row is waited for often. Others are as fast by a team for
-/// each row.
-template <class Op>
-inline constexpr bool waits_often = requires {
-  Op::waits_often;
-};
-
-/// Launches `op` over rows of `size` elements, all of which move by neighbors.
-template <class Exec, class Op>
-void launch_neighbor_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
+/// Launches `op` over rows of `size` elements, of which `Width` move at once in all that `op` loads
+/// and stores.
+template <int Width, class Exec, class Op>
+void launch_rows_of_width(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
                           std::int64_t size) {
   if (rows == 0 || size == 0) return;
   check_row_counts(operation, rows, size);
-  constexpr int width = neighbors<typename Op::X, typename Op::Out>;
+  constexpr bool widest = Width == neighbors<typename Op::X, typename Op::Out>;
+  constexpr int at_once = elements_at_once<Width>;
   constexpr int few = few_items, more = 2 * few, many = 4 * few;
-  if constexpr (!std::is_same_v<typename Op::Acc, double>) {
-    if (fills_device(exec, rows, size)) {
-      constexpr bool waits = waits_often<Op>;
-      if (size <= many * 256)
-        return launch_device_rows_of<many, width, true, false, waits>(exec, operation, op, rows,
-                                                                      size);
-      if (size <= many * 512)
-        return launch_device_rows_of<many, width, true, false, true>(exec, operation, op, rows,
-                                                                     size);
+  auto const launch_of = [&]<int Items, Lanes Share, bool Walks>() {
+    launch_device_rows_of<Items, Width, Share, Walks>(exec, operation, op, rows, size);
+  };
+  constexpr bool is_double = std::is_same_v<typename Op::Acc, double>;
+  constexpr bool waits = waits_often<Op> && widest;
+  if constexpr (!is_double && Width != any_stride) {
+    // Warps of which each has a short row would be more than run at once.
+    bool const many_short = size <= 16 * many && 32 * rows > exec.concurrency();
+    if (many_short || fills_device(exec, rows, size)) {
+      if (size <= 16 * many) return launch_of.template operator()<many, Lanes::few, waits>();
+      if (size <= many * 256) return launch_of.template operator()<many, Lanes::warps, waits>();
+      if (size <= many * 512) return launch_of.template operator()<many, Lanes::warps, widest>();
       // A tile of 32 bits that is under way takes as many registers as the one that is held.
-      constexpr bool walks = waits || sizeof(typename Op::X) <= 2;
-      return launch_device_rows_of<more, width, false, false, walks>(exec, operation, op, rows,
-                                                                     size);
+      constexpr bool walks = widest && (waits || sizeof(typename Op::X) <= 2);
+      if constexpr (Width > 1)
+        return launch_of.template operator()<more, Lanes::warps_by_turn, walks>();
     }
   }
-  launch_device_rows_of<few, width, false, false, false>(exec, operation, op, rows, size);
+  if (size <= 32 * at_once) return launch_of.template operator()<at_once, Lanes::few, false>();
+  launch_of.template operator()<few, Lanes::warps_by_turn, false>();
 }
 
-/// Launches `op` over rows of `size` elements. `access`: to all that `op` loads and stores.
+/// The same by the `width` that common_width() gave.
 template <class Exec, class Op>
 void launch_device_rows(Exec const& exec, char const* operation, Op const& op, std::int64_t rows,
-                        std::int64_t size, Access access) {
-  if (access == Access::aligned) return launch_neighbor_rows(exec, operation, op, rows, size);
-  if (rows == 0 || size == 0) return;
-  check_row_counts(operation, rows, size);
-  constexpr int width = neighbors<typename Op::X, typename Op::Out>;
-  // Single elements of 64 bits fill a warp's accesses.
-  if constexpr (!std::is_same_v<typename Op::Acc, double> && requires { op.target(rows); }) {
-    if (access == Access::shifted) {
-      constexpr int many = 4 * few_items;
-      if (fills_device(exec, rows, size) && size + width <= many * 512)
-        return launch_device_rows_of<many, width, true, true, false>(exec, operation, op, rows,
-                                                                     size);
-      return launch_device_rows_of<few_items, width, false, true, false>(exec, operation, op, rows,
-                                                                         size);
-    }
-  }
-  launch_device_rows_of<few_items, 1, false, false, false>(exec, operation, op, rows, size);
+                        std::int64_t size, int width) {
+  with_width<neighbors<typename Op::X, typename Op::Out>>(width, [&](auto w) {
+    launch_rows_of_width<decltype(w)::value>(exec, operation, op, rows, size);
+  });
 }
 
 }  // namespace detail
