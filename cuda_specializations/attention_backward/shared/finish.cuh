@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(256)
   if (q.batch < 0) return;
   KeyTileHead t{};  // all keys of the sequence
   t.batch = q.batch;
-  t.head_kv = q.head / p.group_of_heads;
+  t.head_kv = q.head / (p.group_of_heads * p.parts);
   t.rows_kv = sequence_span(g.cu_seqlens_kv, t.batch, static_cast<int>(g.seqlen_kv)).length;
   meet_head<tile_q, 1>(p, q.head, t);
   int const last = min(q.row0 + tile_q, t.len_q) - 1;

@@ -5,7 +5,8 @@
 /// Three launches follow one another. The first ("prepare") writes what every query brings to all
 /// its pairs: the log-sum-exp and the row sum of dout·out. The second walks through tiles of keys,
 /// of which each block takes one after the other: dk and dv stay with the block, what a tile adds
-/// to dq is added up in float32 in the workspace. The third ("finish") turns these sums into dq.
+/// to dq is added up in float32 in the workspace. The third ("finish") turns these sums into dq,
+/// and those that parts of a key head's queries have of dk and dv into these.
 ///
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
 /// arXiv:2407.08608.
@@ -23,10 +24,13 @@ namespace cuda {
 /// other; those of packed sequences by head, sequence b from tile cu_seqlens_q[b] / tile_q + b on.
 struct AttentionBackwardParams {
   abi::AttentionBackwardArgs args;
-  int tiles_q;             ///< of a pair of batch and head, or of a head of packed sequences
-  int tiles_kv;            ///< likewise, of keys
-  int groups;              ///< what tiles_kv is counted for
-  int group_of_heads;      ///< query heads to a key head
+  int tiles_q;         ///< of a pair of batch and head, or of a head of packed sequences
+  int tiles_kv;        ///< likewise, of keys
+  int groups;          ///< what tiles_kv is counted for
+  int group_of_heads;  ///< query heads that a tile of keys meets
+  /// Parts of the query heads that share a key head, each of which meets its tiles of keys by
+  /// itself. More than one bring their sums of dk and dv to the workspace.
+  int parts;
   int window_left, reach;  ///< query i sees keys [i + off - window_left, i + off + reach); -1: open
   float scale, scale_log2;  ///< of scores; the second in units of the base-2 exponent
   float lse_unit;           ///< what rows tell of the log-sum-exp, in units of the base-2 exponent
@@ -45,6 +49,8 @@ struct AttentionBackwardParams {
   /// Tiles of keys that blocks have taken; whether no turns are taken; tiles of keys near their
   /// end.
   unsigned* tickets;
+  /// Of each part, batch, key head and position a row as wide as those of dq_sums.
+  float *dk_sums, *dv_sums;
 };
 
 /// Numbers of the workspace of a kernel whose elements are T.

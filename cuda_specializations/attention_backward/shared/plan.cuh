@@ -20,12 +20,15 @@ namespace {
 /// head_dim that it works with.
 struct BackwardSizes {
   std::int64_t tiles_q, tiles_kv;                     ///< see AttentionBackwardParams
-  std::int64_t groups_q, groups_kv;                   ///< what they are counted for
+  std::int64_t groups_q, groups_kv;                   ///< what they are counted for, with parts
+  std::int64_t parts;                                 ///< see AttentionBackwardParams
   std::int64_t rows, dq_sums, turns, tickets, bytes;  ///< places in the workspace, and its size
+  std::int64_t dk_sums, dv_sums;
 };
 
 inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t tile_q,
-                                    std::int64_t tile_kv, std::int64_t padded) {
+                                    std::int64_t tile_kv, std::int64_t padded,
+                                    std::int64_t parts = 1) {
   std::int64_t const number = g.type == DType::float64 ? 8 : 4;  // bytes
   auto const tiles = [&](bool packed, std::int64_t positions, std::int64_t rows) {
     return packed ? positions / rows + g.batch : (positions + rows - 1) / rows;
@@ -36,14 +39,19 @@ inline BackwardSizes backward_sizes(abi::AttentionArgs const& g, std::int64_t ti
   s.tiles_q = tiles(packed_q, g.seqlen_q, tile_q);
   s.tiles_kv = tiles(packed_kv, g.seqlen_kv, tile_kv);
   s.groups_q = (packed_q ? 1 : g.batch) * g.heads_q;
-  s.groups_kv = (packed_kv ? 1 : g.batch) * g.heads_kv;
+  s.parts = parts;
+  s.groups_kv = (packed_kv ? 1 : g.batch) * g.heads_kv * parts;
   std::int64_t const all = s.tiles_q * s.groups_q;
   auto const up = [](std::int64_t bytes) { return (bytes + 255) / 256 * 256; };
   s.dq_sums = 0;
   s.rows = s.dq_sums + up(all * tile_q * padded * number);
   s.turns = s.rows + up(all * 2 * tile_q * number);
   s.tickets = s.turns + up(all * 2 * 4);
-  s.bytes = s.tickets + 512;  // from the first multiple of 256 on
+  s.dk_sums = s.tickets + 256;
+  std::int64_t const of_keys =
+      parts > 1 ? up(s.groups_kv * g.seqlen_kv * padded * std::int64_t{sizeof(float)}) : 0;
+  s.dv_sums = s.dk_sums + of_keys;
+  s.bytes = s.dv_sums + of_keys + 256;  // from the first multiple of 256 on
   return s;
 }
 
@@ -74,7 +82,8 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.tiles_q = static_cast<int>(s.tiles_q);
   p.tiles_kv = static_cast<int>(s.tiles_kv);
   p.groups = static_cast<int>(s.groups_kv);
-  p.group_of_heads = static_cast<int>(g.heads_q / g.heads_kv);
+  p.parts = static_cast<int>(s.parts);
+  p.group_of_heads = static_cast<int>(g.heads_q / g.heads_kv / s.parts);
   plan_window(g, p);
   p.scale = static_cast<float>(g.softmax_scale);
   p.scale_log2 = static_cast<float>(g.softmax_scale * 1.4426950408889634);
@@ -96,13 +105,16 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.ordered = a.ordered;
   // In a fixed order, tiles of keys wait for each other at queries that they share, few under a
   // causal mask where each starts at the diagonal. Else those that take longest come first.
-  p.from_last = a.ordered && p.reach >= 0 && s.tiles_kv <= 64 && p.group_of_heads == 1;
+  p.from_last =
+      a.ordered && p.reach >= 0 && s.tiles_kv <= 64 && p.group_of_heads == 1 && s.parts == 1;
   // As many pairs of batch and head at a time as L2 holds queries and sums of; more where tiles of
   // keys are few and long, or wait for each other.
   std::int64_t const bytes = std::max<std::int64_t>(1, g.seqlen_q * g.head_dim * 4 * size);
   std::int64_t pairs = std::clamp<std::int64_t>((std::int64_t{12} << 20) / bytes, 1, 64);
   if (a.ordered) pairs = std::max<std::int64_t>(pairs, 4);
   if (s.tiles_kv * s.groups_kv < 6 * resident) pairs = std::max<std::int64_t>(pairs, 16);
+  // Parts are there to keep blocks busy to the end: the longest of all come first.
+  if (s.parts > 1) pairs = s.groups_kv;
   p.interleaved = static_cast<int>(std::min(pairs, s.groups_kv));
   auto* const workspace = reinterpret_cast<unsigned char*>(
       (reinterpret_cast<std::uintptr_t>(a.workspace) + 255) / 256 * 256);
@@ -110,6 +122,8 @@ inline void plan_backward(abi::AttentionBackwardArgs const& a, BackwardSizes con
   p.rows = reinterpret_cast<float*>(workspace + s.rows);
   p.turns = reinterpret_cast<unsigned*>(workspace + s.turns);
   p.tickets = reinterpret_cast<unsigned*>(workspace + s.tickets);
+  p.dk_sums = reinterpret_cast<float*>(workspace + s.dk_sums);
+  p.dv_sums = reinterpret_cast<float*>(workspace + s.dv_sums);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ptx/global_memory.cuh"
 #include "ptx/thread_index.cuh"
 #include "sequences/score_math.cuh"
+#include "tiles.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -47,6 +48,30 @@ __device__ __forceinline__ void store_gradients(T* to, std::int64_t const (&stri
             at[(8 * n + 2 * q + j) * stride[3]] = static_cast<T>(sums[4 * n + 2 * i + j] * factor);
     }
   }
+}
+
+/// Leaves them as sums, in rows of `Pitch` numbers.
+template <int Pitch, int D>
+__device__ __forceinline__ void store_sums(float* to, float const (&sums)[D / 2], float factor,
+                                           int row, int existing) {
+  int const q = fresh_thread() % 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (row + 8 * i >= existing) continue;
+    float* const at = to + (row + 8 * i) * Pitch + 2 * q;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n)
+      *reinterpret_cast<float2*>(at + 8 * n) =
+          make_float2(sums[4 * n + 2 * i] * factor, sums[4 * n + 2 * i + 1] * factor);
+  }
+}
+
+/// The row of a part's sums in which a tile of keys begins.
+__device__ __forceinline__ std::int64_t row_of_sums(AttentionBackwardParams const& p,
+                                                    KeyTileHead const& t) {
+  abi::AttentionArgs const& g = p.args.forward;
+  int const part = t.head / p.group_of_heads % p.parts;
+  return ((part * g.batch + t.batch) * g.heads_kv + t.head_kv) * g.seqlen_kv + t.key0;
 }
 
 }  // namespace

@@ -64,15 +64,20 @@ __device__ __forceinline__ int find_sequence(abi::Offsets const& offsets, int co
   return low;
 }
 
-/// Tile of keys number `work`; false if there is none. All lanes of a warp together.
+/// Tile of keys number `work`; false if there is none. All lanes of a warp together. `part`: what
+/// part of the query heads that share the key head it is for, if these are divided.
 template <int TileKv>
-__device__ __forceinline__ bool locate_keys(AttentionBackwardParams const& p, int work,
-                                            KeyTile& t) {
+__device__ __forceinline__ bool locate_keys(AttentionBackwardParams const& p, int work, KeyTile& t,
+                                            int* part = nullptr) {
   abi::AttentionArgs const& g = p.args.forward;
   // A set of pairs of batch and head, in it a tile of each in turn.
   int const set = p.interleaved * p.tiles_kv, first = work / set * p.interleaved, in = work % set;
   int const width = min(p.interleaved, p.groups - first);
-  int const group = first + in % width;
+  int group = first + in % width;
+  if (part != nullptr) {
+    *part = group % p.parts;
+    group /= p.parts;
+  }
   int const slot = p.from_last ? p.tiles_kv - 1 - in / width : in / width;
   int const heads_kv = static_cast<int>(g.heads_kv), total = static_cast<int>(g.seqlen_kv);
   t.batch = group / heads_kv;

@@ -312,6 +312,12 @@ struct BackwardConsumer : BackwardScores<Config> {
     int const existing = t.rows_kv - first;
     std::int64_t const b = a.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
     std::int64_t const position = std::int64_t{t.begin_kv} + first;
+    if (p.parts > 1) {
+      std::int64_t const at = (row_of_sums(p, t) + consumer * 64) * Config::dq_d;
+      store_sums<Config::dq_d, D>(p.dv_sums + at, dv, 1.0f, row, existing);
+      store_sums<Config::dq_d, D>(p.dk_sums + at, dk, p.scale, row, existing);
+      return;
+    }
     store_gradients<T, D>(static_cast<T*>(a.dv) + b * a.dv_stride[0] + t.head_kv * a.dv_stride[1] +
                               position * a.dv_stride[2],
                           a.dv_stride, static_cast<int>(a.forward.head_dim_v), p.vectors_dv, dv,

@@ -105,7 +105,7 @@ struct Sm90BackwardSignals {
   std::uint64_t full_weights;
   std::uint64_t full_segment[Config::segments], empty_segment[Config::segments];
   KeyTile found;                          ///< for the warp that finds tiles
-  int work;                               ///< its number
+  int work, head;                         ///< its number, and the first query head that it meets
   KeyTileHead segment[Config::segments];  ///< key0 < 0: there are no more
 };
 

@@ -39,17 +39,19 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
     bool more;
     {
       KeyTile keys;
+      int part = 0;
       do {
         unsigned ticket = 0;
         if (leader) ticket = atomicAdd(p.tickets, 1u);
         int const work = static_cast<int>(__shfl_sync(0xffffffff, ticket, 0));
         more = work < p.works;
         if (leader) signals.work = work;
-        if (more && locate_keys<Config::tile_kv>(p, work, keys)) break;
+        if (more && locate_keys<Config::tile_kv>(p, work, keys, &part)) break;
         if (more && leader) pass_near_end(p);
       } while (more);
       if (!more) keys.key0 = -1;
       if (leader) signals.found = keys;
+      if (leader) signals.head = (keys.head_kv * p.parts + part) * p.group_of_heads;
     }
     count ^= 1;
     // What is known of the tile lies in shared memory from here on: registers are scarce.
@@ -62,7 +64,7 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
       t.starts = n == 0;
       t.stops = n + 1 == p.group_of_heads;
       forget_memory();
-      if (more) meet_head<Config::tile_q, Config::tile_kv>(p, t.head_kv * p.group_of_heads + n, t);
+      if (more) meet_head<Config::tile_q, Config::tile_kv>(p, signals.head + n, t);
       mbarrier_arrive(&signals.full_segment[stage]);
       count += 2;
     }

@@ -341,6 +341,14 @@ struct WideBackwardConsumer : BackwardScores<Config> {
     int const existing = t.rows_kv - t.key0;
     std::int64_t const b = a.forward.cu_seqlens_kv.data != nullptr ? 0 : t.batch;
     std::int64_t const position = std::int64_t{t.begin_kv} + t.key0;
+    if (p.parts > 1) {
+      std::int64_t const at = row_of_sums(p, t) * Config::dq_d;
+      if constexpr (First)
+        store_sums<Config::dq_d, DV>(p.dv_sums + at, kept, 1.0f, row, existing);
+      else
+        store_sums<Config::dq_d, D>(p.dk_sums + at, kept, p.scale, row, existing);
+      return;
+    }
     if constexpr (First)
       store_gradients<T, DV>(static_cast<T*>(a.dv) + b * a.dv_stride[0] +
                                  t.head_kv * a.dv_stride[1] + position * a.dv_stride[2],

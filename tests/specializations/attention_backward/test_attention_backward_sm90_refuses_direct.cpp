@@ -106,6 +106,25 @@ TEST(AttentionBackwardSm90Refuses, WorkspaceFollowsFromTheProblem) {
   EXPECT_GE(wide, std::size_t{2 * 4 * 1000} * (192 + 2) * 4);
   EXPECT_LE(wide, std::size_t{2 * 4 * 1024} * (192 + 3) * 4 + 1024);
   EXPECT_GT(bytes([](Args& g, Back&) { g.head_dim = 192, g.head_dim_v = 200; }), wide);
+  // One key head has too few tiles of keys: the query heads that share it are divided, and their
+  // sums of dk and dv lie there, too; not those of packed sequences, nor of many tiles.
+  auto const shared = [](Args& g) { g.heads_q = 8, g.heads_kv = 1, g.seqlen_kv = 512; };
+  std::size_t const divided = bytes([&](Args& g, Back&) { shared(g); });
+  EXPECT_GE(divided + 4096, 2 * plain + std::size_t{2 * 8 * 2 * 512} * 64 * 4);
+  EXPECT_LE(divided, 2 * plain + std::size_t{2 * 8 * 2 * 512} * 64 * 4 + 4096);
+  EXPECT_LE(bytes([&](Args& g, Back&) {
+              shared(g);
+              g.cu_seqlens_q.data = g.cu_seqlens_kv.data = &g;
+            }),
+            divided / 2);
+  EXPECT_EQ(bytes([&](Args& g, Back&) {
+              shared(g);
+              g.seqlen_kv = 100000;
+            }),
+            bytes([&](Args& g, Back&) {
+              shared(g);
+              g.heads_kv = 8;
+            }));
   EXPECT_EQ(bytes([](Args& g, Back&) { g.head_dim = 264; }), 0u);
   EXPECT_EQ(bytes([](Args& g, Back&) { g.attention_chunk = 1; }), 0u);
   EXPECT_EQ(bytes([](Args& g, Back&) { g.type = g.type_out = DType::float16; }), 0u);
