@@ -432,7 +432,8 @@ std::int64_t launch_gradient_of_width(Exec const& exec, char const* operation, O
   }
   if constexpr (Width != any_stride)
     if (size <= items * 512) return launch_of.template operator()<items, Lanes::warps, walks, 16>();
-  if constexpr (widest && !is_double && 2 * (of_rows + of_sums) <= 96)
+  // What does not fit into 128 registers is still kept nearer than sums in memory would be.
+  if constexpr (Width != any_stride && !is_double && 2 * (of_rows + of_sums) <= (widest ? 96 : 128))
     if (size <= 2 * items * 512)
       return launch_of.template operator()<2 * items, Lanes::warps, false, 16>();
   return launch_of.template operator()<items, Lanes::warps_by_turn, false, 16>();
