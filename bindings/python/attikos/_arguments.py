@@ -46,7 +46,7 @@ _IN_LIBRARY = {
     "cu_seqlens of kv": "cu_seqlens_kv", "page table": "page_table", "alibi slopes": "alibi_slopes",
     "descale of q": "descale_q", "descale of k": "descale_k", "descale of v": "descale_v",
     "grouped()": "group_offsets", "masked()": "row_counts", "softmax_scale": "scale",
-    "residual_sum": "the sum", "gate of projections(gate, up)": "gate", "up of projections(gate, up)": "up",
+    "gate of projections(gate, up)": "gate", "up of projections(gate, up)": "up",
 }  # fmt: skip
 _IN_PRODUCTS = {"A": "a", "B": "b", "C": "the result"}
 

@@ -15,14 +15,13 @@ import importlib.util
 import pathlib
 import sys
 import threading
-import time
-from types import FrameType
 from typing import Any
 
 import numpy as np
 
 from ._arguments import ACTIVATIONS, COMPUTE, DETERMINISM
 from ._autograd import mark_written
+from ._threads import await_other_threads
 
 # Set where every call has to go the long way.
 barred: contextvars.ContextVar[bool] = contextvars.ContextVar("attikos_barred", default=False)
@@ -79,19 +78,6 @@ def meet(kind: type) -> None:
 _is_closed = False
 
 
-def _frames_of_others() -> set[FrameType]:
-    """The frames of this package in which other threads are."""
-    package, own = str(pathlib.Path(__file__).parent), threading.get_ident()
-    found = set()
-    for thread, frame in sys._current_frames().items():
-        at: FrameType | None = None if thread == own else frame
-        while at is not None:
-            if at.f_code.co_filename.startswith(package):
-                found.add(at)
-            at = at.f_back
-    return found
-
-
 def _close() -> None:
     """Closes the short way and waits for calls on it, five seconds at most. A thread that comes back from compiled code
     to an interpreter that is gone is ended there, and with it, since that is C++, the process."""
@@ -100,10 +86,7 @@ def _close() -> None:
         _is_closed = True
         _ndarrays.clear()
         _tensors.clear()
-    under_way, end = _frames_of_others(), time.monotonic() + 5
-    while under_way and time.monotonic() < end:
-        time.sleep(0.001)
-        under_way &= _frames_of_others()
+    await_other_threads(5)
 
 
 atexit.register(_close)
@@ -262,39 +245,48 @@ def is_zero(number: Any) -> bool:
 def rows(name: str, number: Any, x: Any, *vectors: Any, out: Any = None) -> Any:
     """rms_norm, layer_norm, l2_normalize, softmax or log_softmax, into `out` where the caller gave one."""
     way = _way(x, *vectors)
-    if way == LONG:
+    if way == LONG or out is not None and not _may_write(out, way):
         return None
-    if out is not None:
-        return None if way == RECORDS else _rows_into(name, number, way, out, x, *vectors)
     if way == RECORDS:
-        return _record(_recorded.Rows, name, number, x, *vectors)
+        return _record(_recorded.Rows, name, number, x, *vectors) if out is None else None
     try:
-        out = np.empty(x.shape, x.dtype) if way == OF_NUMPY else None
-        done = _functions[name](x, out, *vectors, number)
+        place = np.empty(x.shape, x.dtype) if out is None and way == OF_NUMPY else out
+        done = _functions[name](x, place, *vectors, number)
     except Exception:  # noqa: BLE001: the long way says what it is
         return None
-    return out if done is True else done
+    if out is not None and done is True and way == FROM_ALLOCATOR:
+        mark_written(out)
+    return place if done is True else done
 
 
-def norm_of_sum(name: str, number: float, *arrays: Any) -> Any:
-    """rms_norm or layer_norm of x + residual, and that sum; not of arrays of NumPy."""
-    if _way(*arrays) == RECORDS:
-        return _record(_recorded.NormOfSum, name, number, *arrays)
-    return gradients(name + "_residual", 2, arrays, (number,))
-
-
-def _rows_into(name: str, number: Any, way: int, out: Any, x: Any, *vectors: Any) -> Any:
-    if _way(out) != way or way == OF_NUMPY and not out.flags.writeable:
+def norm_of_sum(name: str, number: float, *arrays: Any, out: Any = None, total: Any = None) -> Any:
+    """rms_norm or layer_norm of x + residual, and that sum, each into the array that the caller gave for it."""
+    way, given = _way(*arrays), [place for place in (out, total) if place is not None]
+    if way == LONG or not all(_may_write(place, way) for place in given):
         return None
+    if way == RECORDS:
+        return None if given else _record(_recorded.NormOfSum, name, number, *arrays)
     try:
-        done = _functions[name](x, out, *vectors, number)
-    except Exception:  # noqa: BLE001
-        return None
-    if done is not True:
+        if way == OF_NUMPY:
+            x = arrays[0]
+            out, total = (np.empty(x.shape, x.dtype) if place is None else place for place in (out, total))
+        first = _functions[name + "_residual"](*arrays, out, total, number)
+        if first is None:
+            return None
+        if out is None:
+            out, total = first, _functions["more"](first) if total is None else total
+        elif total is None:
+            total = first
+    except Exception:  # noqa: BLE001: the long way says what it is
         return None
     if way == FROM_ALLOCATOR:
-        mark_written(out)
-    return out
+        mark_written(*given)
+    return None if total is None else (out, total)
+
+
+def _may_write(place: Any, way: int) -> bool:
+    """Whether the caller's array may be a result of a call that goes this way."""
+    return _way(place) == way and (way != OF_NUMPY or bool(place.flags.writeable))
 
 
 def cross_entropy(logits: Any, labels: Any, smoothing: Any, ignored: Any, reduction: str) -> Any:

@@ -158,7 +158,7 @@ class NormOfSum(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(context: Any, name: str, number: float, *arrays: Any) -> Any:
         try:
-            out = _functions[name + "_residual"](*arrays, number)
+            out = _functions[name + "_residual"](*arrays, None, None, number)
             total = None if out is None else _more(out)
         except Exception:  # noqa: BLE001
             total = None

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operations on rows (the last dimension): norms, softmax, pooling. Gradients flow where PyTorch records them.
 
-out, or in gradients dx, dweight and dbias: arrays of the caller's that results are written into, and which are returned:
-of the shape and element type that a new one would have, with any strides that do not overlap, on the device of the
-others. Such a call records no gradient: where PyTorch records, an argument that asks for one raises UnsupportedError. out
-may be x itself."""
+out and residual_sum, or in gradients dx, dweight and dbias: arrays of the caller's that results are written into, and
+which are returned: of the shape and element type that a new one would have, with any strides that do not overlap, on the
+device of the others. Such a call records no gradient: where PyTorch records, an argument that asks for one raises
+UnsupportedError. out may be x itself.
+
+Of arrays with more than three dimensions the leading ones are joined, without a copy: a call on some whose strides do not
+let them be raises StrideError. Gradients that PyTorch brings to a recorded call, whose strides nobody chose, are copied
+where they have to be, and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from ._arguments import integer, real
 from ._arrays import Call, Operand, operand_of
 from ._dtypes import expect_floating
 from ._host import int32_array
-from .errors import ShapeMismatchError, StrideError
+from .errors import ArgumentError, ShapeMismatchError, StrideError
 
 
 # What the number of an operation is called, where it is no eps.
@@ -54,13 +58,18 @@ def _row_call(operation: str, function: str, number: float, x: Any, out: Any = N
     return call.finish()
 
 
-def _norm_of_sum(operation: str, eps: Any, back: Any, x: Any, residual: Any, out: Any, **vectors: Any) -> Any:
+def _norm_of_sum(
+    operation: str, eps: Any, back: Any, x: Any, residual: Any, out: Any, residual_sum: Any, **vectors: Any
+) -> Any:
     """(out, sum) of a norm; back() is its gradient."""
+    if residual is None:
+        raise ArgumentError(f"attikos.{operation}: residual_sum is given, but residual is None; expected both, or neither")
     number, arrays = real(operation, "eps", eps), (x, residual, *vectors.values())
+    places = {name: place for name, place in (("out", out), ("residual_sum", residual_sum)) if place is not None}
     if _border.dispatches(*arrays):
-        _options.refuse(operation, [] if out is None else ["out"])
+        _options.refuse(operation, list(places))
         return getattr(_border.operators(), operation + "_residual")(*arrays, number)
-    done = None if out is not None else _border.norm_of_sum(operation, number, *arrays)
+    done = _border.norm_of_sum(operation, number, *arrays, out=out, total=residual_sum)
     if done is not None:
         return done
 
@@ -72,13 +81,15 @@ def _norm_of_sum(operation: str, eps: Any, back: Any, x: Any, residual: Any, out
                 f"attikos.{operation}: residual is {added.describe()}; x is {ox.describe()}; expected one shape"
             )
         expect_floating(operation, "x", ox)
-        target = merge_leading(operation, call.result(ox.shape, ox.dtype, into=out), "out")
-        stored = merge_leading(operation, call.result(ox.shape, ox.dtype), "the sum")
+        target, stored = (
+            merge_leading(operation, call.result(ox.shape, ox.dtype, into=places.get(name), name=name), name)
+            for name in ("out", "residual_sum")
+        )
         rows = merge_leading(operation, ox), merge_leading(operation, added, "residual")
         call.run(f"attikos_{operation}_residual", *rows, *(call[name] for name in vectors), stored, target, number)
         return call.finish()
 
-    if out is not None or not _autograd.wanted(*arrays):
+    if places or not _autograd.wanted(*arrays):
         return run(*arrays)
 
     def gradients_of(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
@@ -92,15 +103,17 @@ def _norm_of_sum(operation: str, eps: Any, back: Any, x: Any, residual: Any, out
     return _autograd.apply(run, gradients_of, arrays, 2, (0, 1, *range(3, len(arrays) + 1)))
 
 
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None, out: Any = None) -> Any:
+def rms_norm(
+    x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None, out: Any = None, residual_sum: Any = None
+) -> Any:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 
     residual, of the shape and type of x: (out, sum) is returned, of which sum is x + residual, rounded to their type, and
     out the norm of sum as it was rounded. Both are made in one pass, and both have gradients; PyTorch keeps sum and weight
-    for them. out may be neither x nor residual then.
+    for them. residual_sum: where sum is written, maybe residual itself, a stream in place, or x; out may be neither then.
     """
-    if residual is not None:
-        return _norm_of_sum("rms_norm", eps, rms_norm_backward, x, residual, out, weight=weight)
+    if residual is not None or residual_sum is not None:
+        return _norm_of_sum("rms_norm", eps, rms_norm_backward, x, residual, out, residual_sum, weight=weight)
     done = _border.rows("rms_norm", eps, x, weight, out=out)
     if done is not None:
         return done
@@ -118,11 +131,13 @@ def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None, ou
 
 
 def layer_norm(
-    x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None, out: Any = None
+    x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None, out: Any = None, residual_sum: Any = None
 ) -> Any:
-    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; residual as in rms_norm()."""
-    if residual is not None:
-        return _norm_of_sum("layer_norm", eps, layer_norm_backward, x, residual, out, weight=weight, bias=bias)
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; residual and residual_sum as in
+    rms_norm()."""
+    if residual is not None or residual_sum is not None:
+        vectors = {"weight": weight, "bias": bias}
+        return _norm_of_sum("layer_norm", eps, layer_norm_backward, x, residual, out, residual_sum, **vectors)
     done = _border.rows("layer_norm", eps, x, weight, bias, out=out)
     if done is not None:
         return done

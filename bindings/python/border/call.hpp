@@ -86,6 +86,7 @@ class Result {
 
   Array& seen() { return array_; }
   attikos_tensor const* get() const { return array_.get(); }
+  bool is_callers() const { return by_caller_; }
   /// Declines one that is of other extents or another type than `x`.
   void expect_like(Array const& x) const;
   /// What Python gets: the new array, or true where it has it.

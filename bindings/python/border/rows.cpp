@@ -10,17 +10,26 @@
 namespace attikos::python {
 namespace {
 
+Result like(Array const& x, AnyView into = Any()) {
+  return {into, x.device(), x.type(), x.shape(), x.rank()};
+}
+
+/// Declines a place of the caller's that is not like x but for its strides; sees its rows.
+void see_rows_like(Array const& x, Result& result) {
+  expect_together(x, result.seen());
+  result.expect_like(x);
+  result.seen().join_leading();
+}
+
 /// f(context, x, out) on the rows of x.
 template <class F, class... Vectors>
 Any on_rows(AnyView x, AnyView out, F const& f, Vectors const&... vectors) {
   Array rows(x);
   expect(rows.is_floating() && rows.rank() >= 1);
   expect_together(rows, vectors...);
-  Result result(out, rows.device(), rows.type(), rows.shape(), rows.rank());
-  expect_together(rows, result.seen());
-  result.expect_like(rows);
+  Result result = like(rows, out);
+  see_rows_like(rows, result);
   rows.join_leading();
-  result.seen().join_leading();
   expect_success(f(context_of(rows.device()), rows.get(), result.get()));
   return result.finish();
 }
@@ -52,8 +61,6 @@ Any layer_norm(AnyView x, AnyView out, AnyView weight, AnyView bias, AnyView eps
   });
 }
 
-Result like(Array const& x) { return {Any(), x.device(), x.type(), x.shape(), x.rank()}; }
-
 /// Declines arrays that do not lie together or are of other extents.
 void expect_like(Array const& more, Array const& x) {
   expect(more.given() && more.rank() == x.rank());
@@ -61,41 +68,47 @@ void expect_like(Array const& more, Array const& x) {
   expect_together(x, more);
 }
 
-/// The norm of x + residual, and that sum by more(): f(context, x, residual, sum, out) is the call.
+/// The norm of x + residual, and that sum: f(context, x, residual, sum, out) is the call. Of new
+/// arrays Python gets out, or sum where out is the caller's; where both are new, sum by more().
 template <class F, class... Vectors>
-Any norm_of_sum(AnyView x, AnyView residual, F const& f, Vectors const&... vectors) {
+Any norm_of_sum(AnyView x, AnyView residual, AnyView out_into, AnyView sum_into, F const& f,
+                Vectors const&... vectors) {
   Array rows(x);
   Array added(residual);
   expect(rows.is_floating() && rows.rank() >= 1 && (... && vectors.given()));
   expect_like(added, rows);
   expect_together(rows, vectors...);
-  Result out = like(rows);
-  Result sum = like(rows);
-  for (Array* array : {&rows, &added, &out.seen(), &sum.seen()}) array->join_leading();
+  Result out = like(rows, out_into);
+  Result sum = like(rows, sum_into);
+  for (Result* result : {&out, &sum}) see_rows_like(rows, *result);
+  for (Array* array : {&rows, &added}) array->join_leading();
   expect_success(f(context_of(rows.device()), rows.get(), added.get(), sum.get(), out.get()));
-  return out.finish({&sum});
+  if (sum.is_callers()) return out.finish();
+  return out.is_callers() ? sum.finish() : out.finish({&sum});
 }
 
-Any rms_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView eps) {
+Any rms_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView out, AnyView sum,
+                      AnyView eps) {
   return unless_declined([&] {
     Array const w(weight);
     return norm_of_sum(
-        x, residual,
-        [&](auto* context, auto* rows, auto* added, auto* sum, auto* to) {
-          return attikos_rms_norm_residual(context, rows, added, w.get(), sum, to, real(eps));
+        x, residual, out, sum,
+        [&](auto* context, auto* rows, auto* added, auto* total, auto* to) {
+          return attikos_rms_norm_residual(context, rows, added, w.get(), total, to, real(eps));
         },
         w);
   });
 }
 
-Any layer_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView bias, AnyView eps) {
+Any layer_norm_residual(AnyView x, AnyView residual, AnyView weight, AnyView bias, AnyView out,
+                        AnyView sum, AnyView eps) {
   return unless_declined([&] {
     Array const w(weight);
     Array const b(bias);
     return norm_of_sum(
-        x, residual,
-        [&](auto* context, auto* rows, auto* added, auto* sum, auto* to) {
-          return attikos_layer_norm_residual(context, rows, added, w.get(), b.get(), sum, to,
+        x, residual, out, sum,
+        [&](auto* context, auto* rows, auto* added, auto* total, auto* to) {
+          return attikos_layer_norm_residual(context, rows, added, w.get(), b.get(), total, to,
                                              real(eps));
         },
         w, b);
@@ -127,7 +140,7 @@ Any gradient_of_rows(AnyView x, AnyView dout, Array const& weight, F const& f,
     expect_like(*added, rows);
     added->join_leading();
   }
-  Result dx(Any(), rows.device(), rows.type(), rows.shape(), rows.rank());
+  Result dx = like(rows);
   rows.join_leading();
   given.join_leading();
   dx.seen().join_leading();

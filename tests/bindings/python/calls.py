@@ -195,7 +195,7 @@ def examples(dtype=np.float64):
               E("dequantize", {"x": f8(3, 4, 16), "scale": f32(1)}, {"out_dtype": "float64"})),
         *into("dx dweight dbias", E("layer_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
         *into("dx dweight", E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1})),
-        *into("out", E("rms_norm", {"x": x, "weight": weight, "residual": x + 1}),
+        *into("out residual_sum", E("rms_norm", {"x": x, "weight": weight, "residual": x + 1}),
               E("layer_norm", {"x": x, "weight": weight, "bias": bias, "residual": x + 1})),
         *into("dx dweight", E("rms_norm_backward", {"x": x, "weight": weight, "dout": x + 1, "residual": x - 1})),
         *into("dlogits", E("cross_entropy_backward", {"logits": x, "labels": classes, **of_rows})),

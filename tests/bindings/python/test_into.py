@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results written into arrays of the caller's: out, dx, dlogits, dhidden, dtable, dweight and dbias."""
+"""Results written into arrays of the caller's: out, residual_sum, dx, dlogits, dhidden, dtable, dweight and
+dbias."""
 
 import importlib.util
 import unittest
@@ -12,7 +13,7 @@ torch = None
 if importlib.util.find_spec("torch"):
     import torch
 
-PLACES = ("out", "dx", "dlogits", "dhidden", "dtable", "dweight", "dbias")
+PLACES = ("out", "residual_sum", "dx", "dlogits", "dhidden", "dtable", "dweight", "dbias")
 
 
 def places(example):
@@ -73,7 +74,8 @@ class Into(unittest.TestCase):
 
     def test_overlaps(self):
         """A place is no other argument, but for x, dout and residual where they are what it replaces."""
-        allowed = {("out", "x"), ("dx", "x"), ("dx", "dout"), ("dx", "out"), ("dx", "residual"), ("dlogits", "logits")}
+        allowed = {("out", "x"), ("residual_sum", "x"), ("residual_sum", "residual"), ("dx", "x"), ("dx", "dout"),
+                   ("dx", "out"), ("dx", "residual"), ("dlogits", "logits")}  # fmt: skip
         refused = 0
         for example in self.calls():
             for name in places(example):
