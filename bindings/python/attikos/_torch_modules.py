@@ -43,25 +43,46 @@ def _beside(x: Any, parameter: Any, otherwise: float) -> Any:
     return flat.to(x.dtype)
 
 
+def _shaped(module: Any, x: Any, residual: Any, norm: Any) -> Any:
+    """norm(rows of x, rows of residual or None) in the shape of x: the result, or with a residual that and the sum."""
+    rows = _rows(module, x)
+    if residual is None:
+        return norm(rows, None).reshape(x.shape)
+    if residual.shape != x.shape:
+        raise ShapeMismatchError(
+            f"attikos.nn.{type(module).__name__}: residual has shape {list(residual.shape)}; expected that of x, "
+            f"{list(x.shape)}"
+        )
+    out, total = norm(rows, residual.reshape(rows.shape))
+    return out.reshape(x.shape), total.reshape(x.shape)
+
+
 class RMSNorm(torch.nn.RMSNorm):
     """torch.nn.RMSNorm by rms_norm(): x / sqrt(mean(x^2) + eps) * weight over the last dimensions, with both gradients.
 
-    eps None is the epsilon of the type of x. float64, float32, float16 and bfloat16; sums are float32 at least."""
+    eps None is the epsilon of the type of x. float64, float32, float16 and bfloat16; sums are float32 at least. Called
+    with a residual of the shape and type of x: (out, sum), of which sum is x + residual and out the norm of it, with
+    gradients of both."""
 
-    def forward(self, x: Any) -> Any:
-        rows = _rows(self, x)
+    def forward(self, x: Any, residual: Any = None) -> Any:
         eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
-        return rms_norm(rows, _beside(rows, self.weight, 1.0), eps).reshape(x.shape)
+
+        def norm(rows: Any, added: Any) -> Any:
+            return rms_norm(rows, _beside(rows, self.weight, 1.0), eps, residual=added)
+
+        return _shaped(self, x, residual, norm)
 
 
 class LayerNorm(torch.nn.LayerNorm):
     """torch.nn.LayerNorm by layer_norm(): (x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimensions,
-    with gradients of all three. Types as RMSNorm."""
+    with gradients of all three. Types and a residual as RMSNorm."""
 
-    def forward(self, x: Any) -> Any:
-        rows = _rows(self, x)
-        out = layer_norm(rows, _beside(rows, self.weight, 1.0), _beside(rows, self.bias, 0.0), self.eps)
-        return out.reshape(x.shape)
+    def forward(self, x: Any, residual: Any = None) -> Any:
+        def norm(rows: Any, added: Any) -> Any:
+            vectors = _beside(rows, self.weight, 1.0), _beside(rows, self.bias, 0.0)
+            return layer_norm(rows, *vectors, self.eps, residual=added)
+
+        return _shaped(self, x, residual, norm)
 
 
 class CrossEntropyLoss(torch.nn.CrossEntropyLoss):

@@ -410,5 +410,66 @@ class Recorded(unittest.TestCase):
         self.assertEqual(told, "runs portable\ngradients: runs portable")
 
 
+@unittest.skipIf(torch is None, "PyTorch is not installed")
+class Modules(unittest.TestCase):
+    def each(self):
+        """(module, function of rows and vectors, elements of a row)"""
+        for shape in ((64,), (3, 64)):
+            for name, kind, more in (("rms_norm", attikos.nn.RMSNorm, {}), ("layer_norm", attikos.nn.LayerNorm, {}),
+                                     ("layer_norm", attikos.nn.LayerNorm, {"bias": False})):  # fmt: skip
+                module = kind(shape, eps=EPS[name], **more)
+                torch.manual_seed(1)
+                for parameter in module.parameters():
+                    torch.nn.init.normal_(parameter)
+                yield name, module, shape
+
+    def test_residual(self):
+        """(out, sum) of the rows, and the gradients of all; without it what they were."""
+        torch._dynamo.reset()
+        for name, module, shape in self.each():
+            x, residual, dout, dsum = (tensor(normal(np.float32, 2, 3, 64, seed=s)) for s in range(4))
+            size = int(np.prod(shape))
+            vectors = [p.detach().flatten() for p in module.parameters()]
+            if name == "layer_norm" and len(vectors) == 1:
+                vectors.append(torch.zeros(size))
+            leaves = [t.reshape(-1, size).clone().requires_grad_() for t in (x, residual)]
+            of_vectors = [v.clone().requires_grad_() for v in vectors]
+            want = norm_of(name, leaves[0], of_vectors, residual=leaves[1])
+            torch.autograd.backward(want, (dout.reshape(-1, size), dsum.reshape(-1, size)))
+            for way in (module, torch.compile(module, fullgraph=True, backend="aot_eager")):
+                module.zero_grad()
+                given = [t.clone().requires_grad_() for t in (x, residual)]
+                found = way(given[0], residual=given[1])
+                self.assertEqual([t.shape for t in found], [x.shape] * 2)
+                torch.autograd.backward(found, (dout, dsum))
+                for one, other in zip(found, want, strict=True):
+                    self.assertTrue(torch.equal(one.flatten(), other.flatten()))
+                for one, other in zip((*given, *module.parameters()), (*leaves, *of_vectors), strict=False):
+                    self.assertTrue(torch.equal(one.grad.flatten(), other.grad.flatten()))
+            alone = norm_of(name, x.reshape(-1, size), vectors).reshape(x.shape)
+            self.assertTrue(torch.equal(module(x), alone) and torch.equal(module(x, None), alone))
+
+    def test_are_pytorchs_own_otherwise(self):
+        for name, module, shape in self.each():
+            more = {"bias": module.bias is not None} if name == "layer_norm" else {}
+            theirs = type(module).__mro__[1](shape, eps=module.eps, **more)
+            self.assertEqual(list(module.state_dict()), list(theirs.state_dict()))
+            theirs.load_state_dict(module.state_dict())
+            model = torch.nn.Sequential(theirs)
+            self.assertIn("attikos.nn", attikos.patch(model)[0].became)
+            x = tensor(normal(np.float32, 2, 3, 64))
+            self.assertTrue(torch.equal(model(x), module(x)))
+            self.assertEqual(len(model[0](x, x)), 2)
+
+    def test_errors(self):
+        x = tensor(normal(np.float32, 3, 8))
+        for kind in (attikos.nn.RMSNorm, attikos.nn.LayerNorm):
+            words = rf"attikos.nn.{kind.__name__}: residual has shape \[3\]; expected that of x, \[3, 8\]"
+            with self.assertRaisesRegex(attikos.ShapeMismatchError, words):
+                kind(8)(x, x[:, 0])
+            with self.assertRaisesRegex(attikos.UnsupportedDtypeError, "residual"):
+                kind(8)(x, x.double())
+
+
 if __name__ == "__main__":
     unittest.main()
