@@ -198,9 +198,13 @@ class FusedGatedMLP(Module):
 
 def _beside(module: Any, name: str, x: Any, wider: bool = False) -> Any:
     """A weight in the element type of x, or (wider) in float32 beside 16 bits; gradients flow through where x is a
-    tensor of PyTorch."""
-    weight, dtype = module._parameters[name], operand_of(type(module).__name__, "x", x).dtype
-    if torch is not None and not isinstance(x, torch.Tensor):
+    tensor of PyTorch. That is asked for its type alone: in a graph that is traced it has no memory."""
+    weight = module._parameters[name]
+    if torch is not None and isinstance(x, torch.Tensor):
+        fits = weight.dtype == x.dtype or (wider and weight.dtype == torch.float32 and x.element_size() == 2)
+        return weight if fits else weight.to(x.dtype)
+    dtype = operand_of(type(module).__name__, "x", x).dtype
+    if torch is not None:
         weight = weight.detach()
     own = dtype_of(weight.dtype)
     if own is dtype or (wider and own is DType.float32 and dtype.itemsize == 2):

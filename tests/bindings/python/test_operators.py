@@ -113,15 +113,44 @@ def calls(more=0):
     }  # fmt: skip
 
 
+def modules():
+    """{name: (module, tensors of a batch of so many)}"""
+
+    class Rotated(attikos.FusedRMSNormRoPE):
+        def __init__(self):
+            super().__init__(16, 8)
+            self.register_buffer("tables", n(2, 4, 8))
+
+        def forward(self, x):
+            return super().forward(x, *self.tables)
+
+    return {
+        "FusedGatedMLP": (attikos.FusedGatedMLP(16, 5, "gelu"), lambda batch: (n(batch, 4, 16),)),
+        "FusedGatedMLP of another type": (attikos.FusedGatedMLP(16, 5), lambda batch: (n(batch, 4, 16).bfloat16(),)),
+        "FusedGatedMLP of tokens": (attikos.FusedGatedMLP(16, 5), lambda batch: (n(batch, 16),)),
+        "FusedRMSNormRoPE": (Rotated(), lambda batch: (n(batch, 4, 16),)),
+        "FusedRMSNormRoPE beside 16 bits": (Rotated(), lambda batch: (n(batch, 4, 16).half(),)),
+        "SwiGLU": (attikos.nn.SwiGLU(16, 5), lambda batch: (n(batch, 3, 2, 16),)),
+        "RMSNorm": (attikos.nn.RMSNorm(16), lambda batch: (n(batch, 4, 16),)),
+        "RMSNorm of a residual stream": (attikos.nn.RMSNorm(16), lambda batch: (n(batch, 4, 16), n(batch, 4, 16, seed=2))),
+        "LayerNorm of a residual stream": (
+            attikos.nn.LayerNorm((4, 16)), lambda batch: (n(batch, 4, 16), n(batch, 4, 16, seed=2)),
+        ),
+    }  # fmt: skip
+
+
 def recorded(tensors):
     return [t.detach().clone().requires_grad_() for t in tensors]
+
+
+def tuple_of(results):
+    return results if isinstance(results, tuple) else (results,)
 
 
 def gradients(function, tensors):
     """Results, and gradients of all tensors."""
     given = recorded(tensors)
-    out = function(*given)
-    out = out if isinstance(out, tuple) else (out,)
+    out = tuple_of(function(*given))
     sum((o * n(*o.shape, seed=i)).sum() for i, o in enumerate(out)).backward()
     return [*(o.detach() for o in out), *(t.grad for t in given)]
 
@@ -181,6 +210,34 @@ class Compiled(unittest.TestCase):
         exported = torch.export.export(Model(), (x, w), dynamic_shapes={"x": {0: torch.export.Dim("rows")}, "w": None})
         self.assertIn("attikos.gemm", str(exported.graph))
         self.assertTrue(torch.equal(exported.module()(n(9, 8), w), Model()(n(9, 8), w)))
+
+    def test_export_of_modules(self):
+        """With any batch, with or without dynamo in front; numbers are those of calls that record nothing."""
+        for name, (module, tensors) in modules().items():
+            for strict in (False, True):
+                with self.subTest(name, strict=strict):
+                    given, more = tensors(3), tensors(7)
+                    shapes = tuple({0: torch.export.Dim("batch")} for _ in given)
+                    exported = torch.export.export(module, given, dynamic_shapes=shapes, strict=strict)
+                    self.assertIn("attikos.", str(exported.graph))
+                    with torch.no_grad():
+                        found, expected = exported.module()(*more), module(*more)
+                    for one, other in zip(tuple_of(found), tuple_of(expected), strict=True):
+                        self.assertTrue(torch.equal(one, other))
+
+    def test_modules_in_one_graph(self):
+        for name, (module, tensors) in modules().items():
+            with self.subTest(name):
+                torch._dynamo.reset()
+                compiled = torch.compile(module, fullgraph=True, dynamic=True, backend=BACKEND)
+                for batch in (3, 7):
+                    found, expected = (
+                        (gradients(way, tensors(batch)), [p.grad.clone() for p in module.parameters()])
+                        for way in (compiled, module)
+                        if module.zero_grad() is None
+                    )
+                    for one, other in zip((*found[0], *found[1]), (*expected[0], *expected[1]), strict=True):
+                        self.assertTrue(torch.equal(one, other))
 
     def test_what_has_no_operator(self):
         a = n(4, 4).to(torch.float8_e4m3fn)
