@@ -26,6 +26,8 @@ module attikos
   public :: attikos_context_create, attikos_context_destroy, attikos_synchronize, attikos_last_error
   public :: attikos_gemm, attikos_gemm_backward, attikos_attention, attikos_attention_backward
   public :: attikos_rms_norm, attikos_rms_norm_backward, attikos_layer_norm, attikos_layer_norm_backward
+  public :: attikos_rms_norm_residual, attikos_rms_norm_backward_residual
+  public :: attikos_layer_norm_residual, attikos_layer_norm_backward_residual
   public :: attikos_l2_normalize, attikos_l2_normalize_backward
   public :: attikos_softmax, attikos_softmax_backward, attikos_log_softmax, attikos_log_softmax_backward
   public :: attikos_fortran_error_stop
@@ -166,6 +168,54 @@ module attikos
       real(c_double), intent(in), optional :: eps
       integer(c_int32_t), intent(out), optional :: stat
     end subroutine attikos_layer_norm_backward
+
+    !> residual_sum = x + residual, rounded to their kind, and out = attikos_rms_norm() of residual_sum as it was rounded,
+    !> in one pass; residual, residual_sum and out have the shape of x. residual_sum may be residual, a stream in place, or
+    !> x; out is none of them. eps is 1e-6 if absent.
+    subroutine attikos_rms_norm_residual(context, x, residual, weight, residual_sum, out, eps, stat) &
+        bind(C, name="attikos_fortran_rms_norm_residual")
+      import
+      type(attikos_context), intent(in) :: context
+      type(*), dimension(..), intent(in) :: x, residual, weight
+      type(*), dimension(..), intent(inout) :: residual_sum, out
+      real(c_double), intent(in), optional :: eps
+      integer(c_int32_t), intent(out), optional :: stat
+    end subroutine attikos_rms_norm_residual
+
+    !> attikos_rms_norm_backward() that adds residual, of the shape of x, to dx before that is rounded. With x the
+    !> residual_sum of attikos_rms_norm_residual() and residual the gradient of it, dx is the gradient of that call's x and
+    !> of its residual. dx may be residual.
+    subroutine attikos_rms_norm_backward_residual(context, x, weight, dout, residual, dx, dweight, eps, stat) &
+        bind(C, name="attikos_fortran_rms_norm_backward_residual")
+      import
+      type(attikos_context), intent(in) :: context
+      type(*), dimension(..), intent(in) :: x, weight, dout, residual
+      type(*), dimension(..), intent(inout) :: dx, dweight
+      real(c_double), intent(in), optional :: eps
+      integer(c_int32_t), intent(out), optional :: stat
+    end subroutine attikos_rms_norm_backward_residual
+
+    !> attikos_rms_norm_residual() with attikos_layer_norm(). eps is 1e-5 if absent.
+    subroutine attikos_layer_norm_residual(context, x, residual, weight, bias, residual_sum, out, eps, stat) &
+        bind(C, name="attikos_fortran_layer_norm_residual")
+      import
+      type(attikos_context), intent(in) :: context
+      type(*), dimension(..), intent(in) :: x, residual, weight, bias
+      type(*), dimension(..), intent(inout) :: residual_sum, out
+      real(c_double), intent(in), optional :: eps
+      integer(c_int32_t), intent(out), optional :: stat
+    end subroutine attikos_layer_norm_residual
+
+    !> attikos_layer_norm_backward() that adds residual to dx, as attikos_rms_norm_backward_residual() does.
+    subroutine attikos_layer_norm_backward_residual(context, x, weight, dout, residual, dx, dweight, dbias, eps, stat) &
+        bind(C, name="attikos_fortran_layer_norm_backward_residual")
+      import
+      type(attikos_context), intent(in) :: context
+      type(*), dimension(..), intent(in) :: x, weight, dout, residual
+      type(*), dimension(..), intent(inout) :: dx, dweight, dbias
+      real(c_double), intent(in), optional :: eps
+      integer(c_int32_t), intent(out), optional :: stat
+    end subroutine attikos_layer_norm_backward_residual
 
     !> out = x / max(|x|, eps) over the first dimension. eps is 1e-12 if absent.
     subroutine attikos_l2_normalize(context, x, out, eps, stat) bind(C, name="attikos_fortran_l2_normalize")

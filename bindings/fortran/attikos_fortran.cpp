@@ -337,6 +337,57 @@ void attikos_fortran_layer_norm_backward(Context const* context, Array x, Array 
   });
 }
 
+void attikos_fortran_rms_norm_residual(Context const* context, Array x, Array residual,
+                                       Array weight, Array residual_sum, Array out,
+                                       double const* eps, std::int32_t* stat) {
+  run(stat, [&] {
+    char const* const name = "rms_norm_residual";
+    return attikos_rms_norm_residual(
+        context->handle, Tensor(name, "x", x), Tensor(name, "residual", residual),
+        Tensor(name, "weight", weight), Tensor(name, "residual_sum", residual_sum),
+        Tensor(name, "out", out), eps != nullptr ? *eps : 1e-6);
+  });
+}
+
+void attikos_fortran_rms_norm_backward_residual(Context const* context, Array x, Array weight,
+                                                Array dout, Array residual, Array dx, Array dweight,
+                                                double const* eps, std::int32_t* stat) {
+  run(stat, [&] {
+    char const* const name = "rms_norm_backward_residual";
+    return attikos_rms_norm_backward_residual(
+        context->handle, Tensor(name, "x", x), Tensor(name, "weight", weight),
+        Tensor(name, "dout", dout), Tensor(name, "residual", residual), Tensor(name, "dx", dx),
+        Tensor(name, "dweight", dweight), eps != nullptr ? *eps : 1e-6);
+  });
+}
+
+void attikos_fortran_layer_norm_residual(Context const* context, Array x, Array residual,
+                                         Array weight, Array bias, Array residual_sum, Array out,
+                                         double const* eps, std::int32_t* stat) {
+  run(stat, [&] {
+    char const* const name = "layer_norm_residual";
+    return attikos_layer_norm_residual(context->handle, Tensor(name, "x", x),
+                                       Tensor(name, "residual", residual),
+                                       Tensor(name, "weight", weight), Tensor(name, "bias", bias),
+                                       Tensor(name, "residual_sum", residual_sum),
+                                       Tensor(name, "out", out), eps != nullptr ? *eps : 1e-5);
+  });
+}
+
+void attikos_fortran_layer_norm_backward_residual(Context const* context, Array x, Array weight,
+                                                  Array dout, Array residual, Array dx,
+                                                  Array dweight, Array dbias, double const* eps,
+                                                  std::int32_t* stat) {
+  run(stat, [&] {
+    char const* const name = "layer_norm_backward_residual";
+    return attikos_layer_norm_backward_residual(
+        context->handle, Tensor(name, "x", x), Tensor(name, "weight", weight),
+        Tensor(name, "dout", dout), Tensor(name, "residual", residual), Tensor(name, "dx", dx),
+        Tensor(name, "dweight", dweight), Tensor(name, "dbias", dbias),
+        eps != nullptr ? *eps : 1e-5);
+  });
+}
+
 void attikos_fortran_l2_normalize(Context const* context, Array x, Array out, double const* eps,
                                   std::int32_t* stat) {
   rows("l2_normalize", attikos_l2_normalize, context, x, out, eps != nullptr ? *eps : 1e-12, stat);

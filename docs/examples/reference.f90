@@ -98,9 +98,10 @@ contains
   subroutine norms()
     ! [norms]
     ! The first dimension is the one that is normalized.
-    real(real64), dimension(64, 100) :: x, y, dout, dx
+    real(real64), dimension(64, 100) :: x, y, dout, dx, stream
     real(real64), dimension(64) :: weight, bias, dweight, dbias
     call random_number(x)
+    stream = 1
     dout = 1
     weight = 1
     bias = 0
@@ -111,9 +112,20 @@ contains
     call attikos_layer_norm(context, x, weight, bias, y)
     call attikos_layer_norm_backward(context, x, weight, dout, &
                                      dx, dweight, dbias)
+    ! stream = stream + x, and y is the norm of it; its gradient
+    ! is added to what went past the norm.
+    call attikos_rms_norm_residual(context, x, stream, weight, &
+                                   stream, y)
+    call attikos_rms_norm_backward_residual( &
+      context, stream, weight, dout, dx, dx, dweight)
+    call attikos_layer_norm_residual(context, x, stream, weight, &
+                                     bias, stream, y)
+    call attikos_layer_norm_backward_residual( &
+      context, stream, weight, dout, dx, dx, dweight, dbias)
     call attikos_l2_normalize(context, x, y)
     call attikos_l2_normalize_backward(context, x, dout, dx)
     ! [norms]
+    call expect(all(abs(stream - (1 + 2 * x)) < 1e-15_real64), "a residual stream")
     call expect(all(abs(norm2(y, 1) - 1) < 1e-12_real64), "l2_normalize")
     call expect(all(abs(dbias - 100) < 1e-12_real64), "layer_norm_backward: dbias")
     call expect(all(abs(sum(dx * x, 1)) < 1e-12_real64), "a direction has no gradient along itself")

@@ -250,6 +250,77 @@ contains
     call expect(maxval(abs(dx - want)) < tiny_bound, "log_softmax_backward")
   end subroutine test_rows
 
+  !> Norms of a residual stream, into sections and in place, and gradients with what goes past the norm.
+  subroutine test_residual_norms()
+    integer, parameter :: hidden = 21, n = 4
+    real(real64), dimension(hidden, n) :: x, stream, total, out, again, want, dout, past, dx
+    real(real64), dimension(hidden) :: weight, bias, dweight, dbias, want_weight
+    real(real64) :: wide(2 * hidden, n), wide_sum(hidden, 2 * n), f, mean, tiny_bound
+    integer :: i, norm
+    integer(c_int32_t) :: stat
+    x = reshape([(sin(1.9_real64 * i), i=1, size(x))], shape(x))
+    stream = reshape([(cos(1.1_real64 * i), i=1, size(x))], shape(x))
+    dout = reshape([(cos(0.4_real64 * i), i=1, size(x))], shape(x))
+    past = reshape([(sin(0.6_real64 * i), i=1, size(x))], shape(x))
+    weight = [(1 + cos(real(i, real64)), i=1, hidden)]
+    bias = [(sin(real(i, real64)), i=1, hidden)]
+    tiny_bound = 8 * bound(hidden, epsilon(1._real64))
+
+    do norm = 1, 2  ! rms_norm, layer_norm
+      wide = 100
+      wide_sum = 100
+      again = stream
+      if (norm == 1) then
+        call attikos_rms_norm_residual(context, x, stream, weight, wide_sum(:, 2::2), wide(2::2, :), eps=1e-3_real64)
+        call attikos_rms_norm_residual(context, x, again, weight, again, out, 1e-3_real64, stat)
+      else
+        call attikos_layer_norm_residual(context, x, stream, weight, bias, wide_sum(:, 2::2), wide(2::2, :), &
+                                         eps=1e-3_real64)
+        call attikos_layer_norm_residual(context, x, again, weight, bias, again, out, 1e-3_real64, stat)
+      end if
+      total = wide_sum(:, 2::2)
+      call expect(all(total == x + stream), "the sum of a residual norm")
+      call expect(all(wide_sum(:, 1::2) == 100) .and. all(wide(1::2, :) == 100), "a residual norm wrote beside its section")
+      call expect(stat == ATTIKOS_SUCCESS .and. all(again == total) .and. all(out == wide(2::2, :)), "a stream in place")
+
+      again = past
+      if (norm == 1) then
+        call attikos_rms_norm_backward_residual(context, total, weight, dout, past, dx, dweight, eps=1e-3_real64)
+        call attikos_rms_norm_backward_residual(context, total, weight, dout, again, again, dbias, 1e-3_real64, stat)
+        call expect(all(dbias == dweight), "rms_norm_backward_residual, dweight in place")
+      else
+        call attikos_layer_norm_backward_residual(context, total, weight, dout, past, dx, dweight, dbias, &
+                                                  eps=1e-3_real64)
+        call attikos_layer_norm_backward_residual(context, total, weight, dout, again, again, dweight, dbias, &
+                                                  1e-3_real64, stat)
+        call expect(maxval(abs(dbias - sum(dout, 2))) < tiny_bound, "layer_norm_backward_residual, dbias")
+      end if
+      call expect(stat == ATTIKOS_SUCCESS .and. all(again == dx), "a gradient in place of the residual's")
+
+      want_weight = 0
+      do i = 1, n
+        mean = 0
+        if (norm == 2) mean = sum(total(:, i)) / hidden
+        f = 1 / sqrt(sum((total(:, i) - mean)**2) / hidden + 1e-3_real64)
+        want(:, i) = (total(:, i) - mean) * f * weight
+        if (norm == 2) want(:, i) = want(:, i) + bias
+        call expect(maxval(abs(out(:, i) - want(:, i))) < tiny_bound, "a residual norm")
+        want_weight = want_weight + dout(:, i) * (total(:, i) - mean) * f
+        want(:, i) = f * (dout(:, i) * weight &
+                          - (total(:, i) - mean) * f**2 * sum(dout(:, i) * weight * (total(:, i) - mean)) / hidden)
+        if (norm == 2) want(:, i) = want(:, i) - f * sum(dout(:, i) * weight) / hidden
+      end do
+      call expect(maxval(abs(dx - (want + past))) < tiny_bound, "a residual norm's backward, dx")
+      call expect(maxval(abs(dweight - want_weight)) < tiny_bound, "a residual norm's backward, dweight")
+    end do
+
+    call attikos_rms_norm_residual(context, x, stream(:, :2), weight, total, out, stat=stat)
+    call refused(stat, ATTIKOS_SHAPE_MISMATCH, "residual", "a stream of fewer rows")
+    again = stream
+    call attikos_layer_norm_residual(context, x, again, weight, bias, total, again, stat=stat)
+    call expect(stat /= ATTIKOS_SUCCESS .and. all(again == stream), "a result in place of the stream")
+  end subroutine test_residual_norms
+
   subroutine refused(stat, status, words, what)
     integer(c_int32_t), intent(in) :: stat, status
     character(len=*), intent(in) :: words, what
@@ -355,6 +426,7 @@ program test_fortran
   call test_attention()
   call test_attention_terms()
   call test_rows()
+  call test_residual_norms()
   call test_errors()
   call test_layouts()
   call attikos_synchronize(context)
