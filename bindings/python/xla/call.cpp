@@ -203,7 +203,7 @@ void Call::see_parts(std::int64_t i, Place place) {
   }
   bool const rows = place == Place::rows;
   for (Array& x : arrays_) x.see_part(position, rows && x.name() != "weight" && x.name() != "bias");
-  for (Array& x : results_) x.see_part(position, rows && &x == &results_.front());
+  for (Array& x : results_) x.see_part(position, rows);
 }
 
 bool Call::join(Place place, std::vector<std::string_view> const& batched, bool shares) {

@@ -173,6 +173,52 @@ struct LayerNormBackward {
   }
 };
 
+/// Norms of x + residual, with that sum as the second result.
+struct RmsNormResidual {
+  static constexpr std::string_view name = "rms_norm";
+  static void run(Call& call, attikos_context* context) {
+    call.run(Place::rows, {"x", "residual"}, true, [&] {
+      call.expect_success(attikos_rms_norm_residual(context, call["x"], call["residual"],
+                                                    call["weight"], call.result(1), call.result(0),
+                                                    call.real("eps")));
+    });
+  }
+};
+
+struct LayerNormResidual {
+  static constexpr std::string_view name = "layer_norm";
+  static void run(Call& call, attikos_context* context) {
+    call.run(Place::rows, {"x", "residual"}, true, [&] {
+      call.expect_success(attikos_layer_norm_residual(context, call["x"], call["residual"],
+                                                      call["weight"], call["bias"], call.result(1),
+                                                      call.result(0), call.real("eps")));
+    });
+  }
+};
+
+/// Their gradients: x is the sum, residual the gradient that arrived at it.
+struct RmsNormResidualBackward {
+  static constexpr std::string_view name = "rms_norm_backward";
+  static void run(Call& call, attikos_context* context) {
+    call.run(Place::rows, {}, false, [&] {
+      call.expect_success(attikos_rms_norm_backward_residual(
+          context, call["x"], call["weight"], call["dout"], call["residual"], call.result(0),
+          call.result(1), call.real("eps")));
+    });
+  }
+};
+
+struct LayerNormResidualBackward {
+  static constexpr std::string_view name = "layer_norm_backward";
+  static void run(Call& call, attikos_context* context) {
+    call.run(Place::rows, {}, false, [&] {
+      call.expect_success(attikos_layer_norm_backward_residual(
+          context, call["x"], call["weight"], call["dout"], call["residual"], call.result(0),
+          call.result(1), call.result(2), call.real("eps")));
+    });
+  }
+};
+
 /// Operations of x, or of what stands for it in gradients, and a number.
 template <class Names_, auto function>
 struct OfRows {
@@ -279,6 +325,10 @@ ATTIKOS_XLA_HANDLERS(rms_norm, RmsNorm);
 ATTIKOS_XLA_HANDLERS(rms_norm_backward, RmsNormBackward);
 ATTIKOS_XLA_HANDLERS(layer_norm, LayerNorm);
 ATTIKOS_XLA_HANDLERS(layer_norm_backward, LayerNormBackward);
+ATTIKOS_XLA_HANDLERS(rms_norm_residual, RmsNormResidual);
+ATTIKOS_XLA_HANDLERS(rms_norm_residual_backward, RmsNormResidualBackward);
+ATTIKOS_XLA_HANDLERS(layer_norm_residual, LayerNormResidual);
+ATTIKOS_XLA_HANDLERS(layer_norm_residual_backward, LayerNormResidualBackward);
 ATTIKOS_XLA_HANDLERS(l2_normalize, L2Normalize);
 ATTIKOS_XLA_HANDLERS(l2_normalize_backward, L2NormalizeBackward);
 ATTIKOS_XLA_HANDLERS(softmax, Softmax);

@@ -68,6 +68,16 @@ def layer(x, weight, bias, eps=1e-5):
     return centered / jnp.sqrt((centered * centered).mean(-1, keepdims=True) + eps) * weight + bias
 
 
+def of_sum(norm):
+    """A norm of a residual stream, and that, as it is written down."""
+    return lambda x, residual, *vectors: (norm(x + residual, *vectors), x + residual)
+
+
+def weighed(results):
+    """A number to which each element of each result adds something else."""
+    return sum((x * normal(*x.shape, seed=5 + i)).sum() for i, x in enumerate(jax.tree.leaves(results)))
+
+
 # {name: (ours, the formula, arrays)}, all of whose arrays have gradients
 FUNCTIONS = {
     "gemm": (ours.gemm, products, (normal(5, 7), normal(7, 3, seed=2))),
@@ -82,6 +92,14 @@ FUNCTIONS = {
     ),
     "rms_norm": (ours.rms_norm, rms, (normal(2, 3, 6), normal(6, seed=2))),
     "layer_norm": (ours.layer_norm, layer, (normal(2, 3, 6), normal(6, seed=2), normal(6, seed=3))),
+    "rms_norm of a residual stream": (
+        lambda x, r, w: ours.rms_norm(x, w, residual=r), of_sum(rms),
+        (normal(2, 3, 6), normal(2, 3, 6, seed=4), normal(6, seed=2)),
+    ),
+    "layer_norm of a residual stream": (
+        lambda x, r, w, b: ours.layer_norm(x, w, b, residual=r), of_sum(layer),
+        (normal(2, 2, 3, 6), normal(2, 2, 3, 6, seed=4), normal(6, seed=2), normal(6, seed=3)),
+    ),
     "l2_normalize": (
         ours.l2_normalize, lambda x: x / jnp.sqrt((x * x).sum(-1, keepdims=True)), (normal(2, 2, 3, 6),)
     ),
@@ -145,11 +163,25 @@ class Jax(unittest.TestCase):
             def both(function, arrays=arrays):
                 def loss(*arrays):
                     out = function(*arrays)
-                    return (out * normal(*out.shape, seed=5)).sum(), out
+                    return weighed(out), out
 
                 return jax.jit(jax.value_and_grad(loss, tuple(range(len(arrays))), has_aux=True))(*arrays)
 
             self.close(both(function), both(exact), name)
+
+    def test_either_result_of_a_residual_stream(self):
+        for name, (function, exact, arrays) in FUNCTIONS.items():
+            if "residual" not in name:
+                continue
+            for which in (0, 1):
+                found, want = (
+                    jax.jit(jax.grad(lambda *a, f=f: weighed(f(*a)[which]), tuple(range(len(arrays)))))(*arrays)
+                    for f in (function, exact)
+                )
+                self.close(found, want, f"{name} {which}")
+            _, back = jax.vjp(function, *arrays)
+            kept = [x.size for x in jax.tree.leaves(back)]
+            self.assertEqual(kept.count(arrays[0].size), 1, name)  # the sum alone
 
     def test_products_and_rows_within_bounds(self):
         for dtype in (np.float32, ml_dtypes.bfloat16):
@@ -161,6 +193,14 @@ class Jax(unittest.TestCase):
                 (ours.softmax(x), oracles.softmax(x)), (ours.gemm(x, other), oracles.gemm(x, other, dtype)),
             ):  # fmt: skip
                 oracles.check(self, np.asarray(got), exact, bound, str(dtype))
+            residual = normal(4, 33, seed=5).astype(dtype)
+            total = (x.astype(np.float32) + residual.astype(np.float32)).astype(dtype)
+            for got, (exact, bound) in (
+                (ours.rms_norm(x, w, residual=residual), oracles.rms_norm(total, w, 1e-6)),
+                (ours.layer_norm(x, w, b, residual=residual), oracles.layer_norm(total, w, b, 1e-5)),
+            ):
+                np.testing.assert_array_equal(np.asarray(got[1]), total)
+                oracles.check(self, np.asarray(got[0]), exact, bound, str(dtype))
 
     def says(self, words, function, *arrays):
         """JAX's error for what a handler refused: which type depends on whether the call ran at once or later."""
@@ -171,7 +211,10 @@ class Jax(unittest.TestCase):
         """Beside the formula, and in one call where the new dimension has a place."""
         for name, (function, exact, arrays) in FUNCTIONS.items():
             others = [None] * (len(arrays) - 1)
-            for axes in ((0, *others), (0,) * len(arrays), *([(2, *others)] if name in ("gemm", "rms_norm") else [])):
+            more_axes = [(2, *others)] if name in ("gemm", "rms_norm") else []
+            if "residual" in name:
+                more_axes = [(None, 0, *others[1:]), (2, 1, *others[1:])]
+            for axes in ((0, *others), (0,) * len(arrays), *more_axes):
                 pairs = list(zip(arrays, axes))
                 more = [x if axis is None else np.stack([x, 2 * x, x + 1], min(axis, x.ndim)) for x, axis in pairs]
                 places = tuple(None if axis is None else min(axis, x.ndim) for x, axis in pairs)
@@ -179,11 +222,7 @@ class Jax(unittest.TestCase):
                 def both(function, places=places, more=more):
                     forward = jax.jit(jax.vmap(function, places))(*more)
 
-                    def loss(*arrays):
-                        out = function(*arrays)
-                        return (out * normal(*out.shape, seed=5)).sum()
-
-                    grad = jax.vmap(jax.grad(loss), places)
+                    grad = jax.vmap(jax.grad(lambda *arrays: weighed(function(*arrays))), places)
                     return forward, jax.jit(grad)(*more)
 
                 self.close(both(function), both(exact), f"{name} {axes}")
@@ -192,8 +231,9 @@ class Jax(unittest.TestCase):
         """Shown by what the library says of arrays that do not go together, and that no check at tracing saw: it names
         those of the one call, with the new dimensions in them."""
 
-        def raw(operation, shape, names, ranks, **numbers):
+        def raw(operation, shape, names, ranks, results=None, **numbers):
             result = jax.ShapeDtypeStruct(shape, np.float64)
+            result = (result,) * results if results else result
             call = jax.ffi.ffi_call(f"attikos_{operation}", result, vmap_method="expand_dims")
             numbers = {n: (np.float64 if isinstance(x, float) else np.int64)(x) for n, x in numbers.items()}
             return functools.partial(call, arguments=names, ranks=np.array(ranks, np.int64), **numbers)
@@ -201,6 +241,9 @@ class Jax(unittest.TestCase):
         x = normal(3, 2, 6)
         norm = raw("rms_norm", (2, 6), "x weight", (2, 1), eps=1e-6)
         self.says(r"attikos.rms_norm: weight has 5 .* x, which is \[1, 6, 6\]", jax.vmap(norm, (0, None)), x, normal(5))
+        norm = raw("rms_norm_residual", (2, 6), "x residual weight", (2, 2, 1), 2, eps=1e-6)
+        self.says(r"rms_norm: weight has 5 .* x, which is \[3, 2, 6\]", jax.vmap(norm, (0, None, None)), x, x[0], normal(5))
+        self.says(r"rms_norm: weight has 5 .* x, which is \[1, 6, 6\]", jax.vmap(norm, (0, 0, None)), x, x, normal(5))
         product = raw("gemm", (2, 2), "a b", (2, 2), alpha=1.0, trans_a=0, trans_b=0, activation=0)
         self.says(r"A is \[3, 2, 6\] .* B is \[3, 5, 2\]", jax.vmap(product), x, normal(3, 5, 2))
         self.says(r"A is \[3, 2, 6\] .* B is \[1, 5, 2\]", jax.vmap(product, (0, None)), x, normal(5, 2))
@@ -252,6 +295,11 @@ class Jax(unittest.TestCase):
             ours.gemm(q[0, 0], q[0, 0], activation="tan", trans_b=True)
         with self.assertRaisesRegex(attikos.ShapeMismatchError, r"layer_norm: weight has shape \[3\]; .*, 5, 8\]"):
             ours.layer_norm(q, np.ones(3), np.ones(8))
+        for norm, vectors in ((ours.rms_norm, [np.ones(8)]), (ours.layer_norm, [np.ones(8)] * 2)):
+            with self.assertRaisesRegex(attikos.ShapeMismatchError, r"_norm: residual is \[5, 8\] .*, 5, 8\]"):
+                norm(q, *vectors, residual=q[0, 0])
+            with self.assertRaisesRegex(attikos.UnsupportedDtypeError, r"_norm: residual is .* float32, x is .* float64"):
+                norm(q, *vectors, residual=q.astype(np.float32))
         with self.assertRaisesRegex(Exception, r"attikos.attention: lengths_kv: length 1 is 99; expected .* \[0, 9\]"):
             jax.jit(lambda n: ours.attention(q, k, v, lengths_kv=n))(jnp.array([3, 99])).block_until_ready()
         with self.assertRaises(Exception):  # no second derivative
@@ -272,7 +320,8 @@ class Jax(unittest.TestCase):
         for function, arrays, split in (
             (lambda q, k, v: ours.attention(q, k, v, causal=True), (q, k, v), 3),
             (lambda q, k, v, n: ours.attention(q, k, v, sinks=n), (q, k, v, normal(4, seed=8)), 3),
-            (ours.rms_norm, (q, weight), 1), (ours.gemm, (normal(4, 9), b), 1), (ours.softmax, (q,), 1),
+            (ours.rms_norm, (q, weight), 1), (lambda q, r, w: sum(ours.rms_norm(q, w, residual=r)), (q, q + 1, weight), 2),
+            (ours.gemm, (normal(4, 9), b), 1), (ours.softmax, (q,), 1),
         ):  # fmt: skip
             specs = (*(part,) * split, *(whole,) * (len(arrays) - split))
             over = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=part)
@@ -307,6 +356,8 @@ class Handlers(unittest.TestCase):
             "rms_norm": (ours.rms_norm, (x, w)), "layer_norm": (ours.layer_norm, (x, w, w)),
             "l2_normalize": (ours.l2_normalize, (x,)), "softmax": (ours.softmax, (x,)),
             "log_softmax": (ours.log_softmax, (x,)),
+            "rms_norm_residual": (lambda x, w: sum(ours.rms_norm(x, w, residual=x)), (x, w)),
+            "layer_norm_residual": (lambda x, w: sum(ours.layer_norm(x, w, w, residual=x)), (x, w)),
         }  # fmt: skip
         names = set()
         for name, (function, arrays) in functions.items():

@@ -37,7 +37,10 @@ __all__ = ["attention", "gemm", "handlers", "l2_normalize", "layer_norm", "log_s
 
 _LIBRARY = pathlib.Path(attikos.__file__).parent / "lib" / "libattikos_jax.so"
 _ROWS = ("rms_norm", "layer_norm", "l2_normalize", "softmax", "log_softmax")
-_OPERATIONS = tuple(f"{name}{end}" for name in ("attention", "gemm", *_ROWS) for end in ("", "_backward"))
+_NORMS_OF_SUMS = ("rms_norm_residual", "layer_norm_residual")
+_OPERATIONS = tuple(
+    f"{name}{end}" for name in ("attention", "gemm", *_ROWS, *_NORMS_OF_SUMS) for end in ("", "_backward")
+)
 _INTEGERS = ("lengths_q", "lengths_kv", "cu_seqlens_q", "cu_seqlens_kv")
 _PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # XLA's name, and that in the library
 
@@ -133,17 +136,22 @@ def _like(x: Any) -> Any:
     return x.shape, x.dtype
 
 
-def _differentiable(forward: Any, backward: Any) -> Any:
+def _differentiable(forward: Any, backward: Any, pair: bool = False, unread: tuple[str, ...] = ()) -> Any:
     """forward(settings, arrays, keeps) gives the result and, where keeps is set, what backward(settings, arrays, kept,
-    gradient) needs for the gradients by name; settings are text, since what is static is hashed."""
+    gradient) needs for the gradients by name; settings are text, since what is static is hashed. pair: there are two
+    results, of which backward needs the second. unread: arrays that it does not need; it finds None for them."""
+
+    def results(found: Any) -> Any:
+        return found if pair else found[0]
 
     @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
     def function(text: str, arrays: dict[str, Any]) -> Any:
-        return forward(json.loads(text), arrays, False)[0]
+        return results(forward(json.loads(text), arrays, False))
 
     def there(text: str, arrays: dict[str, Any]) -> Any:
         found = forward(json.loads(text), arrays, True)
-        return found[0], (arrays, found)
+        kept = {name: None if name in unread else x for name, x in arrays.items()}
+        return results(found), (kept, (None, found[1]) if pair else found)
 
     def back(text: str, saved: Any, gradient: Any) -> Any:
         arrays, found = saved
@@ -220,22 +228,45 @@ def _rows_of(name: str) -> Any:
     return _differentiable(there, back)
 
 
+def _norm_of_sum(name: str) -> Any:
+    """The norm and the sum, of which alone gradients are made: neither x nor residual is kept."""
+
+    def there(settings: Any, arrays: dict[str, Any], keeps: bool) -> Any:
+        return _call(name, settings, arrays, _like(arrays["x"]), _like(arrays["x"]))
+
+    def back(settings: Any, arrays: dict[str, Any], found: Any, gradients: Any) -> dict[str, Any]:
+        dout, dsum = gradients
+        given = {"x": found[1], "weight": arrays["weight"], "dout": dout, "residual": dsum}
+        names = [n for n in ("x", "weight", "bias") if n in arrays]
+        shapes = (_like(found[1]), *(_like(arrays[n]) for n in names[1:]))
+        got = dict(zip(names, _call(f"{name}_backward", settings, given, *shapes)))
+        return {**got, "residual": got["x"]}
+
+    return _differentiable(there, back, pair=True, unread=("x", "residual"))
+
+
 _attend = _differentiable(_attention_there, _attention_back)
 _multiply = _differentiable(_gemm_there, _gemm_back)
 _of_rows = {name: _rows_of(name) for name in _ROWS}
+_of_sums = {name: _norm_of_sum(name) for name in _NORMS_OF_SUMS}
 
 
 def _row_call(operation: str, number: dict[str, Any], **given: Any) -> Any:
     arrays = _as_arrays(given)
-    x = arrays["x"]
+    x, residual = arrays["x"], arrays.get("residual")
+    if residual is not None and (residual.shape, residual.dtype) != (x.shape, x.dtype):
+        error = ShapeMismatchError if residual.shape != x.shape else UnsupportedDtypeError
+        ours, others = (f"{list(y.shape)} {y.dtype}" for y in (residual, x))
+        raise error(f"attikos.{operation}: residual is {ours}, x is {others}; expected one shape and type")
     for name, vector in arrays.items():
-        if name != "x" and (x.ndim == 0 or vector.shape != x.shape[-1:]):
+        if name not in ("x", "residual") and (x.ndim == 0 or vector.shape != x.shape[-1:]):
             raise ShapeMismatchError(
                 f"attikos.{operation}: {name} has shape {list(vector.shape)}; expected the last extent of x, which has "
                 f"shape {list(x.shape)}"
             )
     _check(operation, arrays, number)
-    return _of_rows[operation](json.dumps({name: float(n) for name, n in number.items()}), _prepared(arrays))
+    call = _of_rows[operation] if residual is None else _of_sums[operation + "_residual"]
+    return call(json.dumps({name: float(n) for name, n in number.items()}), _prepared(arrays))
 
 
 def attention(
@@ -273,14 +304,19 @@ def gemm(
     return _multiply(json.dumps(settings), _prepared(given))
 
 
-def rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
-    """x / sqrt(mean(x^2) + eps) * weight over the last dimension; gradients of both."""
-    return _row_call("rms_norm", {"eps": eps}, x=x, weight=weight)
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, residual: Any = None) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension; gradients of both.
+
+    residual, of the shape and type of x: (out, sum) is returned, of which sum is x + residual, rounded to their type, and
+    out the norm of sum as it was rounded. Both are made in one pass, and x and residual have gradients of both; sum and
+    weight are kept for them."""
+    return _row_call("rms_norm", {"eps": eps}, x=x, weight=weight, residual=residual)
 
 
-def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5) -> Any:
-    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; gradients of all three."""
-    return _row_call("layer_norm", {"eps": eps}, x=x, weight=weight, bias=bias)
+def layer_norm(x: Any, weight: Any, bias: Any, eps: float = 1e-5, *, residual: Any = None) -> Any:
+    """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last dimension; gradients of all three. residual as in
+    rms_norm()."""
+    return _row_call("layer_norm", {"eps": eps}, x=x, weight=weight, bias=bias, residual=residual)
 
 
 def l2_normalize(x: Any, eps: float = 1e-12) -> Any:
