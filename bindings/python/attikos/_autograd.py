@@ -160,12 +160,14 @@ def _tell(run: Callable[..., Any], back: Callable[..., Any], inputs: tuple[Any, 
     return outputs
 
 
-def call(run: Callable[..., Any], back: Callable[..., Any], *inputs: Any) -> Any:
+def call(run: Callable[..., Any], back: Callable[..., Any], *inputs: Any, unread: tuple[int, ...] = ()) -> Any:
     """run(*inputs) of one result, recorded where PyTorch wants it: back(inputs, outputs, gradient) gives a
-    gradient for every input."""
+    gradient for every input. unread as in apply()."""
     if not wanted(*inputs):
         return run(*inputs)
-    return apply(run, lambda given, outputs, gradients, needed: back(given, outputs, gradients[0]), inputs)
+    return apply(
+        run, lambda given, outputs, gradients, needed: back(given, outputs, gradients[0]), inputs, unread=unread
+    )
 
 
 def mark_written(*arrays: Any) -> None:

@@ -4,7 +4,10 @@ that may go it, since it imports PyTorch.
 
 Each function of PyTorch's here runs one compiled function and keeps what its gradients need; these come from compiled
 functions, too, and what those do not take, a backward pass that is recorded itself included, from the long way. Of
-exceptions only those of the compiled function mean that a call goes the long way: PyTorch sends its own through."""
+exceptions only those of the compiled function mean that a call goes the long way: PyTorch sends its own through.
+
+What is kept is what the long way keeps, in the same order: a checkpoint compares the two, where a call went that way the
+first time, as the first of a process does, and goes this one when it is done again."""
 
 from __future__ import annotations
 

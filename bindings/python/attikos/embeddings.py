@@ -88,11 +88,10 @@ def embedding(table: Any, ids: Any, *, padding_idx: int | None = None, out: Any 
         return gathered(table, ids, out)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        table, ids = given
         dout = dout if dout.dim() <= 3 else dout.contiguous()
-        return embedding_backward(ids, dout, table.shape[0], padding_idx=None if padding < 0 else padding), None
+        return embedding_backward(given[1], dout, rows, padding_idx=None if padding < 0 else padding), None
 
-    return _autograd.call(gathered, back, table, ids)
+    return _autograd.call(gathered, back, table, ids, unread=(2,))
 
 
 def embedding_backward(

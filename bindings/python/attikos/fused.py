@@ -49,9 +49,10 @@ def rope(
     if out is not None:
         return run(x)
 
-    return _autograd.call(
-        run, lambda given, out, dout: (_rope("attikos_rope_backward", dout, cos, sin, positions, values),), x
-    )
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return (_rope("attikos_rope_backward", dout, cos, sin, positions, values),)
+
+    return _autograd.call(run, back, x, unread=(1,))
 
 
 def _rope_values(interleaved: Any, position_offset: Any, rotary_dim: Any) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def fused_rmsnorm_rope(
     def back(given: Any, out: Any, dout: Any) -> Any:
         return _rmsnorm_rope_backward(*given, cos, sin, dout, values)
 
-    return _autograd.call(run, back, x, weight)
+    return _autograd.call(run, back, x, weight, unread=(2,))
 
 
 def _rmsnorm_rope_backward(x: Any, weight: Any, cos: Any, sin: Any, dout: Any, values: dict[str, Any]) -> Any:
@@ -172,7 +173,7 @@ def fused_gated_mlp(x: Any, gate_weight: Any, up_weight: Any, activation: str = 
     def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
         return fused_gated_mlp_backward(*inputs, gradients[0], activation, *outputs[1:])
 
-    return _autograd.apply(run, back, (x, gate_weight, up_weight))[0]
+    return _autograd.apply(run, back, (x, gate_weight, up_weight), unread=(3,))[0]
 
 
 _GATED = ("x", "gate_weight", "up_weight")

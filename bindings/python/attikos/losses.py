@@ -123,7 +123,7 @@ def cross_entropy(
             )
             return found, None
 
-        loss = _autograd.apply(run, back, (logits, labels))[0]
+        loss = _autograd.apply(run, back, (logits, labels), unread=(2,))[0]
     else:
         loss = losses(logits, labels, smoothing, ignored)[0]
     if reduction == "none" or (not _border.is_traced() and _autograd.explained.get() is not None):
@@ -280,7 +280,7 @@ class LinearLoss:
             found, once = iter(outputs[1:]), _autograd.is_last()
             return *(self.later(next(found), gradients[0], inputs[2], mean, once) if x else None for x in wanted), None
 
-        recorded = _autograd.apply(run, back, (hidden, weight, labels))
+        recorded = _autograd.apply(run, back, (hidden, weight, labels), unread=(3,))
         return recorded if reduction == "none" else recorded[0]
 
 

@@ -179,7 +179,8 @@ def _differentiable_product(
         return (found.get("da"), found.get("db"), found.get("d_bias"), gradients[0], found.get("d_c"))
 
     both = bends or return_pre_activation
-    result = _autograd.apply(lambda *given: run(*given, both), back, inputs, differentiable=2)
+    unread = (5, 6) if both and not bends else (5,)  # the result, and what goes into no activation
+    result = _autograd.apply(lambda *given: run(*given, both), back, inputs, 2, unread)
     return result[0] if both and not return_pre_activation else result
 
 

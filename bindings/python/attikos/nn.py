@@ -351,4 +351,4 @@ def _torch_linear(module: FP8Linear, rows: Any) -> Any:
         dweight = given.to(weight.dtype).T @ x.to(weight.dtype) if needed[1] else None
         return (None if dx is None else dx.to(x.dtype), dweight)
 
-    return _autograd.apply(lambda x, weight: module._product(x.detach()), back, (rows, module.weight))
+    return _autograd.apply(lambda x, weight: module._product(x.detach()), back, (rows, module.weight), unread=(2,))

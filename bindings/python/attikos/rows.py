@@ -127,7 +127,10 @@ def rms_norm(
     if out is not None:
         return run(x, weight)
 
-    return _autograd.call(run, lambda given, out, dout: rms_norm_backward(*given, dout, eps), x, weight)
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return rms_norm_backward(*given, dout, eps)
+
+    return _autograd.call(run, back, x, weight, unread=(2,))
 
 
 def layer_norm(
@@ -154,7 +157,7 @@ def layer_norm(
     def back(given: Any, out: Any, dout: Any) -> Any:
         return layer_norm_backward(*given[:2], dout, eps)
 
-    return _autograd.call(run, back, x, weight, bias)
+    return _autograd.call(run, back, x, weight, bias, unread=(3,))
 
 
 def l2_normalize(x: Any, eps: float = 1e-12, *, out: Any = None) -> Any:
@@ -172,7 +175,10 @@ def l2_normalize(x: Any, eps: float = 1e-12, *, out: Any = None) -> Any:
     if out is not None:
         return run(x)
 
-    return _autograd.call(run, lambda given, out, dout: (l2_normalize_backward(*given, dout, eps),), x)
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return (l2_normalize_backward(*given, dout, eps),)
+
+    return _autograd.call(run, back, x, unread=(1,))
 
 
 def softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
@@ -190,7 +196,10 @@ def softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
     if out is not None:
         return run(x)
 
-    return _autograd.call(run, lambda given, out, dout: (softmax_backward(*out, dout, scale),), x)
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return (softmax_backward(*out, dout, scale),)
+
+    return _autograd.call(run, back, x, unread=(0,))
 
 
 def log_softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
@@ -208,7 +217,10 @@ def log_softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
     if out is not None:
         return run(x)
 
-    return _autograd.call(run, lambda given, out, dout: (log_softmax_backward(*out, dout, scale),), x)
+    def back(given: Any, out: Any, dout: Any) -> Any:
+        return (log_softmax_backward(*out, dout, scale),)
+
+    return _autograd.call(run, back, x, unread=(0,))
 
 
 def _norm_backward(
@@ -306,7 +318,7 @@ def mean_pool(x: Any, lengths: Any = None, *, out: Any = None) -> Any:
     def back(given: Any, out: Any, dout: Any) -> Any:
         return (mean_pool_backward(dout, given[0].shape[1], lengths),)
 
-    return _autograd.call(run, back, x)
+    return _autograd.call(run, back, x, unread=(1,))
 
 
 def mean_pool_backward(dout: Any, seqlen: int, lengths: Any = None, *, dx: Any = None) -> Any:
