@@ -5,6 +5,7 @@ from torch import Tensor
 
 from . import embeddings as _embeddings
 from ._operator import _gradients, _no_second, _now, _operator
+from .rows import arrived
 
 
 @_operator(lambda table, ids, padding: table.new_empty((*ids.shape, table.shape[1])))
@@ -14,8 +15,7 @@ def embedding(table: Tensor, ids: Tensor, padding: int) -> Tensor:
 
 @_operator(lambda ids, dout, rows, padding: dout.new_empty((rows, dout.shape[-1])))
 def embedding_backward(ids: Tensor, dout: Tensor, rows: int, padding: int) -> Tensor:
-    dout = dout if dout.dim() <= 3 else dout.contiguous()
-    return _embeddings.embedding_backward(ids, dout, rows, padding_idx=None if padding < 0 else padding)
+    return _embeddings.embedding_backward(ids, arrived(dout), rows, padding_idx=None if padding < 0 else padding)
 
 
 _gradients(

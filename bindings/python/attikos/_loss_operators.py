@@ -8,6 +8,7 @@ from torch import Tensor
 
 from . import losses as _losses
 from ._operator import _gradients, _like, _no_second, _now, _operator
+from .rows import arrived
 
 
 @_operator(lambda logits, labels, label_smoothing, ignore_index: _of_labels(logits, labels))
@@ -20,7 +21,7 @@ def cross_entropy_backward(
     logits: Tensor, labels: Tensor, lse: Tensor, dloss: Tensor, label_smoothing: float, ignore_index: int
 ) -> Tensor:
     return _losses.cross_entropy_backward(
-        logits, labels, lse, dloss, label_smoothing=label_smoothing, ignore_index=ignore_index
+        logits, labels, lse, arrived(dloss, 2), label_smoothing=label_smoothing, ignore_index=ignore_index
     )
 
 
@@ -46,7 +47,7 @@ def linear_cross_entropy_backward(
     rows_at_once: int,
 ) -> Tuple[Tensor, Tensor]:  # fmt: skip
     return _losses.linear_cross_entropy_backward(
-        hidden, weight, labels, dloss, label_smoothing=label_smoothing, ignore_index=ignore_index,
+        hidden, weight, labels, arrived(dloss, 1), label_smoothing=label_smoothing, ignore_index=ignore_index,
         rows_at_once=rows_at_once,
     )  # fmt: skip
 

@@ -49,7 +49,7 @@ def rms_norm_residual(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -
 def rms_norm_backward(
     x: Tensor, weight: Tensor, dout: Tensor, eps: float, residual: Optionally = None
 ) -> Tuple[Tensor, Tensor]:
-    return _rows.rms_norm_backward(x, weight, dout, eps, residual=residual)
+    return _rows.rms_norm_backward(x, weight, _rows.arrived(dout), eps, residual=_rows.arrived(residual))
 
 
 @_operator(_like)
@@ -69,7 +69,7 @@ def layer_norm_residual(
 def layer_norm_backward(
     x: Tensor, weight: Tensor, dout: Tensor, eps: float, residual: Optionally = None
 ) -> Tuple[Tensor, Tensor, Tensor]:
-    return _rows.layer_norm_backward(x, weight, dout, eps, residual=residual)
+    return _rows.layer_norm_backward(x, weight, _rows.arrived(dout), eps, residual=_rows.arrived(residual))
 
 
 @_operator(_like)
@@ -79,7 +79,7 @@ def l2_normalize(x: Tensor, eps: float) -> Tensor:
 
 @_operator(_like)
 def l2_normalize_backward(x: Tensor, dout: Tensor, eps: float) -> Tensor:
-    return _rows.l2_normalize_backward(x, dout, eps)
+    return _rows.l2_normalize_backward(x, _rows.arrived(dout), eps)
 
 
 @_operator(_like)
@@ -89,7 +89,7 @@ def softmax(x: Tensor, scale: float) -> Tensor:
 
 @_operator(_like)
 def softmax_backward(out: Tensor, dout: Tensor, scale: float) -> Tensor:
-    return _rows.softmax_backward(out, dout, scale)
+    return _rows.softmax_backward(out, _rows.arrived(dout), scale)
 
 
 @_operator(_like)
@@ -99,7 +99,7 @@ def log_softmax(x: Tensor, scale: float) -> Tensor:
 
 @_operator(_like)
 def log_softmax_backward(out: Tensor, dout: Tensor, scale: float) -> Tensor:
-    return _rows.log_softmax_backward(out, dout, scale)
+    return _rows.log_softmax_backward(out, _rows.arrived(dout), scale)
 
 
 @_operator(lambda x, lengths: x.new_empty((x.shape[0], x.shape[2])))

@@ -146,7 +146,7 @@ class Rows(torch.autograd.Function):  # type: ignore[misc]
         name, number = context.call
         name += "_backward"
         saved = context.saved_tensors
-        arrays = (*saved[:2], dout)  # a bias has no part in gradients
+        arrays = (*saved[:2], _rows.arrived(dout))  # a bias has no part in gradients
 
         def long_way() -> tuple[Any, ...]:
             found = getattr(_rows, name)(*arrays, number)
@@ -178,6 +178,7 @@ class NormOfSum(torch.autograd.Function):  # type: ignore[misc]
         if dout is None:
             return (None, None, dsum, dsum, *([None] * vectors))
         weight, total = context.saved_tensors
+        dout, dsum = _rows.arrived(dout), _rows.arrived(dsum)
         arrays = (total, weight, dout) if dsum is None else (total, weight, dout, dsum)
 
         def long_way() -> tuple[Any, ...]:

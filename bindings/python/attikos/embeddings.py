@@ -15,7 +15,7 @@ from ._arrays import Call, Operand, operand_of
 from ._dtypes import DType, expect_floating
 from ._host import whole_numbers, whole_operand
 from .errors import ArgumentError, ShapeMismatchError
-from .rows import merge_leading
+from .rows import arrived, merge_leading
 
 
 def _ids(operation: str, ids: Any) -> Any:
@@ -88,8 +88,7 @@ def embedding(table: Any, ids: Any, *, padding_idx: int | None = None, out: Any 
         return gathered(table, ids, out)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        dout = dout if dout.dim() <= 3 else dout.contiguous()
-        return embedding_backward(given[1], dout, rows, padding_idx=None if padding < 0 else padding), None
+        return embedding_backward(given[1], arrived(dout), rows, padding_idx=None if padding < 0 else padding), None
 
     return _autograd.call(gathered, back, table, ids, unread=(2,))
 

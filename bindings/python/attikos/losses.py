@@ -15,7 +15,7 @@ from ._arrays import Call, Operand, operand_of
 from ._dtypes import DType, expect_floating
 from ._host import whole_numbers, whole_operand
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedDtypeError, UnsupportedError
-from .rows import merge_leading
+from .rows import arrived, merge_leading
 
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
@@ -119,7 +119,7 @@ def cross_entropy(
 
         def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
             found = cross_entropy_backward(
-                *inputs, outputs[1], gradients[0], label_smoothing=smoothing, ignore_index=ignored
+                *inputs, outputs[1], arrived(gradients[0], 2), label_smoothing=smoothing, ignore_index=ignored
             )
             return found, None
 
@@ -276,7 +276,7 @@ class LinearLoss:
         def back(inputs: Any, outputs: Any, gradients: Any, needed: Any) -> Any:
             if reduction == "none":
                 again = LinearLoss("linear_cross_entropy_backward", *self.numbers)
-                return (*again.run(*inputs, gradients[0], tuple(needed[:2]))[1:], None)
+                return (*again.run(*inputs, arrived(gradients[0], 1), tuple(needed[:2]))[1:], None)
             found, once = iter(outputs[1:]), _autograd.is_last()
             return *(self.later(next(found), gradients[0], inputs[2], mean, once) if x else None for x in wanted), None
 

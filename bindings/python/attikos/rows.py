@@ -26,20 +26,37 @@ from .errors import ArgumentError, ShapeMismatchError, StrideError
 _NUMBERS = dict.fromkeys(("softmax", "log_softmax", "softmax_backward", "log_softmax_backward"), "scale")
 
 
-def merge_leading(operation: str, x: Operand, name: str = "x", most: int = 3) -> Operand:
-    """x as at most so many dimensions without a copy: leading dimensions are joined where their strides
-    let them."""
-    shape, strides = list(x.shape), list(x.strides)
+def _joined(shape: Any, strides: Any, most: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Extents and strides of at most so many dimensions, of which leading ones are joined; None where strides do not let
+    them be."""
+    shape, strides = list(shape), list(strides)
     while len(shape) > most:
         joined = shape[0] * shape[1]
         if shape[0] != 1 and shape[1] != 1 and joined and strides[0] != shape[1] * strides[1]:
-            raise StrideError(
-                f"attikos.{operation}: {name} is {x.describe()} with strides {x.strides}; expected at most "
-                f"{('one dimension', 'two dimensions', 'three dimensions')[most - 1]}, or leading ones that can be joined"
-            )
+            return None
         step = strides[1] if shape[1] != 1 else strides[0]
         shape[:2], strides[:2] = [joined], [step]
-    return x.view(tuple(shape), tuple(strides))
+    return tuple(shape), tuple(strides)
+
+
+def merge_leading(operation: str, x: Operand, name: str = "x", most: int = 3) -> Operand:
+    """x as at most so many dimensions without a copy: leading dimensions are joined where their strides
+    let them."""
+    found = _joined(x.shape, x.strides, most)
+    if found is None:
+        raise StrideError(
+            f"attikos.{operation}: {name} is {x.describe()} with strides {x.strides}; expected at most "
+            f"{('one dimension', 'two dimensions', 'three dimensions')[most - 1]}, or leading ones that can be joined"
+        )
+    return x.view(*found)
+
+
+def arrived(gradient: Any, most: int = 3) -> Any:
+    """A gradient as PyTorch hands it to a recorded call, None where there is none. Nobody chose its strides: a dense copy
+    where its leading dimensions cannot be joined to so many."""
+    if gradient is None or gradient.dim() <= most or _joined(gradient.shape, gradient.stride(), most) is not None:
+        return gradient
+    return gradient.contiguous()
 
 
 def _row_call(operation: str, function: str, number: float, x: Any, out: Any = None, **vectors: Any) -> Any:
@@ -96,7 +113,7 @@ def _norm_of_sum(
         dout, dsum = gradients
         if dout is None:
             return (dsum, dsum, *(None for _ in vectors))
-        dx, *others = back(outputs[1], inputs[2], dout, number, residual=dsum)
+        dx, *others = back(outputs[1], inputs[2], arrived(dout), number, residual=arrived(dsum))
         return dx, dx, *others
 
     # All that they read is the weight and the sum.
@@ -128,7 +145,7 @@ def rms_norm(
         return run(x, weight)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        return rms_norm_backward(*given, dout, eps)
+        return rms_norm_backward(*given, arrived(dout), eps)
 
     return _autograd.call(run, back, x, weight, unread=(2,))
 
@@ -155,7 +172,7 @@ def layer_norm(
         return run(x, weight, bias)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        return layer_norm_backward(*given[:2], dout, eps)
+        return layer_norm_backward(*given[:2], arrived(dout), eps)
 
     return _autograd.call(run, back, x, weight, bias, unread=(3,))
 
@@ -176,7 +193,7 @@ def l2_normalize(x: Any, eps: float = 1e-12, *, out: Any = None) -> Any:
         return run(x)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        return (l2_normalize_backward(*given, dout, eps),)
+        return (l2_normalize_backward(*given, arrived(dout), eps),)
 
     return _autograd.call(run, back, x, unread=(1,))
 
@@ -197,7 +214,7 @@ def softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
         return run(x)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        return (softmax_backward(*out, dout, scale),)
+        return (softmax_backward(*out, arrived(dout), scale),)
 
     return _autograd.call(run, back, x, unread=(0,))
 
@@ -218,7 +235,7 @@ def log_softmax(x: Any, scale: float = 1.0, *, out: Any = None) -> Any:
         return run(x)
 
     def back(given: Any, out: Any, dout: Any) -> Any:
-        return (log_softmax_backward(*out, dout, scale),)
+        return (log_softmax_backward(*out, arrived(dout), scale),)
 
     return _autograd.call(run, back, x, unread=(0,))
 
