@@ -30,6 +30,7 @@ _is_barred = barred.get
 LIBRARY = pathlib.Path(__file__).parent / "lib" / "libattikos_border.so"
 
 _lock = threading.Lock()
+_modules = sys.modules
 _met: set[type] = set()
 _functions: dict[str, Any] = {}  # the compiled ones, once an array came that they take
 _tensors: dict[type, bool] = {}  # the types of PyTorch that they take
@@ -45,7 +46,7 @@ def _never() -> Any:
 
 
 # What PyTorch says of the calling thread; set when its first tensor comes.
-_records = _has_modes = _has_function_mode = _is_traced = _has_autocast = _never
+_records = _has_modes = _has_function_mode = _has_autocast = _never
 _level: Any = _never
 
 
@@ -113,7 +114,7 @@ def _load() -> dict[str, Any]:
 def _watch(torch: Any) -> bool:
     """Learns where this PyTorch says what _way() has to know; False of one that does not say it, or that does not
     hand its tensors over without Python."""
-    global _records, _has_modes, _has_function_mode, _is_traced, _level, _has_autocast
+    global _records, _has_modes, _has_function_mode, _level, _has_autocast
     inside, transforms = torch._C, getattr(torch._C, "_functorch", None)
     found = (
         torch.is_grad_enabled,
@@ -125,14 +126,14 @@ def _watch(torch: Any) -> bool:
     )
     if None in found or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         return False
-    _records, _is_traced, _has_modes, _has_function_mode, _level, _has_autocast = found
+    _records, _, _has_modes, _has_function_mode, _level, _has_autocast = found
     return True
 
 
 def is_traced() -> bool:
     """Whether torch.compile reads this code instead of running it."""
     torch = sys.modules.get("torch")
-    return torch is not None and bool(getattr(torch.compiler, "is_dynamo_compiling", _never)())
+    return torch is not None and bool(torch.compiler.is_dynamo_compiling())
 
 
 def dispatches(*arrays: Any, casts: bool = False) -> bool:
@@ -178,8 +179,12 @@ def _way(first: Any, *others: Any) -> int:
     """How a call on these arrays goes: OF_NUMPY, where Python makes the result, FROM_ALLOCATOR, LONG, or RECORDS, which
     is FROM_ALLOCATOR but for a gradient that is asked for."""
     kind = type(first)
+    if kind is not np.ndarray:  # before anything that calls change: a graph holds as long as what was read for it
+        torch = _modules.get("torch")
+        if torch is not None and torch.compiler.is_dynamo_compiling():
+            return LONG
     if kind in _tensors:
-        if _is_traced() or _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
+        if _has_modes() or _has_function_mode() or _level() is not None or _is_barred():
             return LONG
         if first.is_neg():
             return LONG

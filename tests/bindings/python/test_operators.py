@@ -6,9 +6,11 @@ import importlib
 import importlib.util
 import unittest
 import warnings
+from unittest import mock
 
 import attikos
 import torch_compiler
+from attikos import _border
 from attikos import flash_attn as fa
 
 torch = None
@@ -183,6 +185,25 @@ class Compiled(unittest.TestCase):
                         self.assertTrue(torch.equal(found, expected))
                     graphs.append(counter.frame_count)
                 self.assertEqual(graphs, [graphs[0]] * 3)
+
+    def test_graphs_of_first_calls(self):
+        """One that was made before any eager call, as in a process that only compiles, serves after such calls."""
+        from torch._dynamo.testing import CompileCounter
+
+        never = dict.fromkeys(("_records", "_has_modes", "_has_function_mode", "_level", "_has_autocast"), _border._never)
+        for name, (function, tensors) in calls().items():
+            closed = (
+                mock.patch.dict(_border._tensors, clear=True), mock.patch.dict(_border._ndarrays, clear=True),
+                mock.patch.multiple(_border, _met=set(), **never),
+            )  # fmt: skip
+            with self.subTest(name), closed[0], closed[1], closed[2]:
+                torch._dynamo.reset()
+                counter = CompileCounter()
+                compiled = torch.compile(function, fullgraph=True, dynamic=True, backend=counter)
+                compiled(*tensors)
+                function(*tensors)
+                compiled(*tensors)
+                self.assertEqual(counter.frame_count, 1)
 
     def test_caches(self):
         """New keys are written in place, in a compiled call as in others."""
