@@ -127,6 +127,39 @@ TYPED_TEST(AttentionOptionsOf, EqualWeightsCancel) {
   check_weights_cancel<TypeParam, bfloat16>();
 }
 
+/// Counts what it is asked of pairs that there are not.
+template <class Exec>
+struct AsksOfPairs {
+  Kokkos::View<int, Exec> outside;
+  std::int64_t extent[4];
+  KOKKOS_FUNCTION float operator()(std::int64_t b, std::int64_t h, std::int64_t i,
+                                   std::int64_t j) const {
+    bool const inside = b >= 0 && b < extent[0] && h >= 0 && h < extent[1] && i >= 0 &&
+                        i < extent[2] && j >= 0 && j < extent[3];
+    if (!inside) Kokkos::atomic_inc(&outside());
+    return 1;
+  }
+};
+
+// What a functor reads may end with the last pair.
+TYPED_TEST(AttentionOptionsOf, FunctorsAreAskedOfPairsThatThereAre) {
+  for (auto [queries, keys] : {std::pair<std::int64_t, std::int64_t>{40, 70}, {33, 1}, {3, 257}})
+    for (bool causal : {false, true}) {
+      AttentionCase p{.shape = {2, 3, 3, queries, keys, 16, 24}};
+      p.options.causal = causal;
+      AttentionOperands<TypeParam, float> o(p);
+      Random random(5);
+      o.fill(p, random);
+      Kokkos::View<int, TypeParam> const outside("attikos_test");
+      AsksOfPairs<TypeParam> const asks{outside, {2, 3, queries, keys}};
+      attention(TypeParam(), o.q.const_view(), o.k.const_view(), o.v.const_view(), o.out.view(),
+                o.lse.view(), p.options, weight(asks));
+      int count = 0;
+      Kokkos::deep_copy(count, outside);
+      EXPECT_EQ(count, 0) << queries << " queries, " << keys << " keys, causal " << causal;
+    }
+}
+
 // A key that a query must not see must not reach it as 0·NaN either, wherever tiles end.
 TYPED_TEST(AttentionOptionsOf, NanBehindTheCausalMaskReachesNoRow) {
   for (auto algorithm : all_algorithms) {

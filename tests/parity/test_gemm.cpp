@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // gemm against the float64 oracle: execution spaces x element types, all layouts at run time.
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -44,6 +45,32 @@ TYPED_TEST(Gemm, TileEdges) {
       check<TypeParam>(
           {.batch = -1, .m = m, .n = n, .k = k, .options = options, .a = layout, .b = layout});
     }
+  }
+}
+
+// Rows of C follow one another as if they were dense, but neighbors in a row lie apart.
+TYPED_TEST(Gemm, SmallResultsOfColumnsThatLieApart) {
+  using T = typename TypeParam::T;
+  using Exec = typename TypeParam::Exec;
+  for (std::int64_t n : {4, 8, 16}) {
+    std::int64_t const m = 5, k = 3;
+    Tensor<T, 2, Exec> a({m, k}), b({k, n}), memory({n, m * n});
+    Random random(static_cast<std::uint64_t>(n));
+    a.fill_integers(random, -4, 4);
+    b.fill_integers(random, -4, 4);
+    using View = typename Tensor<T, 2, Exec>::template ViewOf<T, 2>;
+    gemm(Exec(), a.const_view(), b.const_view(),
+         View(memory.view().data(), Kokkos::LayoutStride(m, n, n, m * n)));
+    memory.download();
+    memory.for_each([&](auto const& at) {
+      auto const [j, place] = at;
+      double want = 0;
+      for (std::int64_t l = 0; l < k; ++l) want += a.value(place / n, l) * b.value(l, j);
+      if (place % n == 0)
+        EXPECT_EQ(memory.value(j, place), want) << place / n << ", " << j << " of " << n;
+      else
+        EXPECT_TRUE(std::isnan(memory.value(j, place))) << j << ", " << place << " of " << n;
+    });
   }
 }
 

@@ -159,6 +159,26 @@ TYPED_TEST(NormBackward, RmsNorm) { check_row_cases<TypeParam>(Kind::rms, 1e-6);
 TYPED_TEST(NormBackward, LayerNorm) { check_row_cases<TypeParam>(Kind::layer, 1e-5); }
 TYPED_TEST(NormBackward, L2Normalize) { check_row_cases<TypeParam>(Kind::l2, 1e-12); }
 
+// One operand alone whose elements lie apart.
+TYPED_TEST(NormBackward, OneOperandInGaps) {
+  using Vector = Tensor<typename TypeParam::T, 1, typename TypeParam::Exec>;
+  for (int apart = 0; apart < 4; ++apart)
+    for (Kind kind : {Kind::rms, Kind::layer}) {
+      RowCase const p{2, 3, 37, apart == 0 ? Layout::strided : Layout::right, Layout::right};
+      Problem<TypeParam> problem(p, 0, 1, 1e-5);
+      problem.weight = Vector({p.hidden}, apart == 3 ? Layout::strided : Layout::right);
+      Random random(3);
+      problem.weight.fill_uniform(random);
+      for (auto [which, tensor] : {std::pair{1, &problem.dout}, {2, &problem.dx}}) {
+        if (which != apart) continue;
+        *tensor = std::decay_t<decltype(*tensor)>({p.batch, p.rows, p.hidden}, Layout::strided);
+        tensor->fill_uniform(random);
+      }
+      problem.run(kind);
+      problem.check(kind, kind == Kind::rms ? "rms_norm_backward" : "layer_norm_backward");
+    }
+}
+
 // A gradient that goes past the norm, wherever it lies.
 TYPED_TEST(NormBackward, Residual) {
   int turn = 0;

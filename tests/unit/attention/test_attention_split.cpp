@@ -39,6 +39,16 @@ TEST(AttentionSplit, HostsGoByTheProblemAlone) {
   EXPECT_FALSE(splits(1, 0, 0, 1, 4096));
 }
 
+TEST(AttentionSplit, HostsMakeNoMoreSplitsThanAreWanted) {
+  for (std::int64_t keys : {0, 1, 255, 256, 257, 512, 513, 700, 5000})
+    for (std::int64_t wanted : {1, 2, 3, 5, 8}) {
+      auto const plan = detail::decode_plan_of_host<Exec, float>(extents(1, 4, 2, 1, keys), wanted);
+      EXPECT_LE(plan.splits, wanted) << keys;
+      EXPECT_GE(plan.splits * plan.chunk, keys) << wanted;
+      EXPECT_LE((plan.splits - 1) * plan.chunk, keys) << wanted;
+    }
+}
+
 TEST(AttentionSplit, DevicesByWhatStandsIdle) {
   auto const splits = [](std::int64_t multiprocessors, auto... n) {
     return detail::splits_keys_on({multiprocessors}, extents(n...));

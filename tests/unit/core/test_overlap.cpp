@@ -111,6 +111,19 @@ TEST(Overlap, IsDecidedExactly) {
   for (int const cases : {shared, apart, folded, plain}) EXPECT_GT(cases, 4000);
 }
 
+// Sums that 64 bits might not hold are taken to have no solution, however near it is.
+TEST(Overlap, OfNumbersPastWhatIsSummed) {
+  constexpr std::int64_t step = std::int64_t{1} << 60;
+  detail::StrideSum within, past, together;
+  within.add(step, -2, 2);
+  EXPECT_TRUE(within.reaches(step));
+  past.add(step, -3, 3);
+  EXPECT_FALSE(past.reaches(step));
+  together.add(step, -1, 1);
+  together.add(step - 1, -2, 2);
+  EXPECT_FALSE(together.reaches(step));
+}
+
 TEST(Overlap, OfTheViewsThatCallsAreMadeOf) {
   // Queries, keys and values in one buffer, [batch, heads, seqlen, head_dim] of 2 bytes.
   std::int64_t const b = 8, h = 16, s = 1024, d = 64, width = 3 * h * d;

@@ -249,10 +249,13 @@ TEST(GradientErrors, WorkspaceTooSmall) {
 
 TEST(GradientErrors, MeanPool) {
   Cube dx({2, 5, 8});
-  Matrix wrong({2, 5}), right({2, 8});
+  Matrix wrong({2, 5}), one_more({3, 8}), right({2, 8});
   Integers three({3});
   expect_error<ShapeError>([&] { mean_pool_backward(Exec(), wrong.view(), dx.view()); },
                            {"attikos::mean_pool_backward: dout is [2, 5] float32; expected [2, 8]",
+                            "[2, 5, 8] float32"});
+  expect_error<ShapeError>([&] { mean_pool_backward(Exec(), one_more.view(), dx.view()); },
+                           {"attikos::mean_pool_backward: dout is [3, 8] float32; expected [2, 8]",
                             "[2, 5, 8] float32"});
   expect_error<ShapeError>(
       [&] { mean_pool_backward(Exec(), right.view(), dx.view(), {}, lengths(three.view())); },
