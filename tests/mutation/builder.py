@@ -256,11 +256,15 @@ class Builder:
 
     def verdict(self, number: int) -> str:
         own = sources_of(self.faults[number].family)
-        for source in sorted(self.programs, key=lambda source: source not in own):
+        met = self.tests_that_meet(number)
+        sources = sorted(met, key=lambda source: source not in own)
+        if self.sanitized and sources and sources[0] in own:  # others have what they have from these
+            sources = [source for source in sources if source in own]
+        for source in sources:
             program = self.programs[source]
             tests, seconds = program.tests_of(number)
             chosen = "*" if len(tests) > 500 else ":".join(tests)
-            if tests and not self.passes(program.path, seconds, chosen, ATTIKOS_FAULT=str(number)):
+            if not self.passes(program.path, seconds, chosen, ATTIKOS_FAULT=str(number)):
                 return f"killed by {self.sanitized * 'AddressSanitizer, '}{source}"
         return "survived" if any(number in p.compiled for p in self.programs.values()) else "not compiled"
 
