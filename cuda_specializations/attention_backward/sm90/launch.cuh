@@ -29,11 +29,11 @@ using Sm90BackwardConfigOf = std::conditional_t<(Shape::d > 128), Sm90WideBackwa
 /// where they differ in length. Times are in units of what a tile of keys takes for 64 queries of a
 /// head, 2.3 to 2.6 µs on one H200; constants fit eight problems there within 7 %, causal, of 128
 /// to 512 tiles, each with up to eight parts. `of_sums`: to bring the sums of a tile to memory and
-/// back. Not for packed sequences, whose lengths the device alone knows.
-inline std::int64_t parts_of_heads(abi::AttentionArgs const& g, std::int64_t tile_kv,
-                                   std::int64_t blocks) {
-  if (g.cu_seqlens_q.data != nullptr || g.cu_seqlens_kv.data != nullptr || g.heads_kv == 0 ||
-      blocks <= 0)
+/// back. For 132 multiprocessors, whatever the device has, so that bits follow from the call alone.
+/// Not for packed sequences, whose lengths the device alone knows.
+inline std::int64_t parts_of_heads(abi::AttentionArgs const& g, std::int64_t tile_kv) {
+  constexpr int blocks = 132;
+  if (g.cu_seqlens_q.data != nullptr || g.cu_seqlens_kv.data != nullptr || g.heads_kv == 0)
     return 1;
   std::int64_t const heads = g.heads_q / g.heads_kv;
   std::int64_t const tiles = (g.seqlen_kv + tile_kv - 1) / tile_kv * g.batch * g.heads_kv;
@@ -55,11 +55,11 @@ inline std::int64_t parts_of_heads(abi::AttentionArgs const& g, std::int64_t til
   return best;
 }
 
-inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g, abi::Device const& device) {
+inline BackwardSizes sm90_backward_sizes(abi::AttentionArgs const& g) {
   return with_sm90_backward_shape(g, [&](auto shape) {
     using Config = Sm90BackwardConfigOf<__half, decltype(shape)>;
     return backward_sizes(g, Config::tile_q, Config::tile_kv, Config::dq_d,
-                          parts_of_heads(g, Config::tile_kv, device.sm_count));
+                          parts_of_heads(g, Config::tile_kv));
   });
 }
 
@@ -75,7 +75,7 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
   if (char const* reason = refuse_any_backward(a, abi::sm90_backward_options)) return reason;
   if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
-  BackwardSizes const s = sm90_backward_sizes(g, device);
+  BackwardSizes const s = sm90_backward_sizes(g);
   if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
                                                                                          << 30)
     return "there are too many tiles for one launch";
@@ -137,7 +137,7 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
                                  CUstream_st* stream) {
   using T = typename Config::Element;
   abi::AttentionArgs const& g = a.forward;
-  BackwardSizes const s = sm90_backward_sizes(g, device);
+  BackwardSizes const s = sm90_backward_sizes(g);
   Sm90BackwardParams p{};
   plan_backward(a, s, device.sm_count, p);
   p.lse_unit = p.scale_log2;  // scores begin there, and are scaled with the rest
@@ -179,7 +179,7 @@ template <class T>
 std::size_t backward_sm90_bytes(abi::AttentionBackwardArgs const& a,
                                 abi::Device const& device) noexcept {
   if (refuse_backward_sm90_problem<T>(a, device) != nullptr) return 0;
-  return static_cast<std::size_t>(sm90_backward_sizes(a.forward, device).bytes);
+  return static_cast<std::size_t>(sm90_backward_sizes(a.forward).bytes);
 }
 
 template <class T>
