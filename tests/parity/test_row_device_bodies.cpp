@@ -48,15 +48,19 @@ using WholeByStrides = Held<32, detail::Lanes::warps, detail::any_stride>;
 using Tiles = Held<16, detail::Lanes::warps_by_turn, at_most>;
 using TilesByOne = Held<16, detail::Lanes::warps_by_turn, 1>;
 
+/// A device's team thread is a warp.
+template <class Exec>
+inline constexpr int lanes = is_host_space<Exec> ? 1 : 32;
+
 /// By `teams` teams that walk, or by one for each row if there are none.
 template <class H, class Exec, class Op>
 void run_op(Op const& op, std::int64_t rows, std::int64_t size, std::int64_t teams) {
-  detail::RowShape const shape{rows, size, 1, 1};
+  detail::RowShape const shape{rows, size, lanes<Exec>, 1};
   auto const launch = [&](auto walks, std::int64_t league) {
     using Kernel = detail::DeviceRowKernel<Exec, Op, H::items, H::template width<typename Op::X>,
                                            H::share, decltype(walks)::value>;
     Kokkos::parallel_for("attikos_test",
-                         typename Kernel::Policy(Exec(), static_cast<int>(league), 1, 1),
+                         typename Kernel::Policy(Exec(), static_cast<int>(league), 1, lanes<Exec>),
                          Kernel{op, shape});
   };
   if (teams == 0)
@@ -301,9 +305,9 @@ void check_gradient(std::int64_t rows, std::int64_t size, Layout layout) {
       o.out.fill(std::numeric_limits<double>::quiet_NaN());
       Op const op{o.in(), o.weights(), detail::rows_of(detail::to_const_ref(dout.const_view())),
                   o.to(), 1e-5f,       sums.view().data()};
-      Kokkos::parallel_for("attikos_test",
-                           typename Kernel::Policy(Exec(), static_cast<int>(chunks), 1, 1),
-                           Kernel{op, {rows, size, 1, 1}, chunks});
+      Kokkos::parallel_for(
+          "attikos_test", typename Kernel::Policy(Exec(), static_cast<int>(chunks), 1, lanes<Exec>),
+          Kernel{op, {rows, size, lanes<Exec>, 1}, chunks});
       Kokkos::fence();
       o.out.download();
       sums.download();
