@@ -104,28 +104,25 @@ struct StoredSoftmax {
       std::int64_t const last = head.last(i) > first ? head.last(i) : first;
       Acc* const x = scores + index * g.seqlen_kv;
       Acc maximum = negative_infinity<Acc>();
-      if (last > first)
-        Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(team, first, last),
-            [&](std::int64_t j, Acc& best) {
-              if (x[j] > best) best = x[j];
-            },
-            Kokkos::Max<Acc>(maximum));
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, first, last),
+          [&](std::int64_t j, Acc& best) {
+            if (x[j] > best) best = x[j];
+          },
+          Kokkos::Max<Acc>(maximum));
       // Kokkos starts a maximum at the lowest finite number, so that a row of −∞ only sums to 0.
       Acc const shift = maximum;
       Acc sum = 0;
-      if (last > first)
-        Kokkos::parallel_reduce(
-            Kokkos::ThreadVectorRange(team, first, last),
-            [&](std::int64_t j, Acc& part) {
-              Acc p = Kokkos::exp(x[j] - shift);
-              if constexpr (Functors::has_weight)
-                if (p != Acc(0))
-                  p *= static_cast<Acc>(functors.weight(head.batch, head.head, i, j));
-              x[j] = p;
-              part += p;
-            },
-            sum);
+      Kokkos::parallel_reduce(
+          Kokkos::ThreadVectorRange(team, first, last),
+          [&](std::int64_t j, Acc& part) {
+            Acc p = Kokkos::exp(x[j] - shift);
+            if constexpr (Functors::has_weight)
+              if (p != Acc(0)) p *= static_cast<Acc>(functors.weight(head.batch, head.head, i, j));
+            x[j] = p;
+            part += p;
+          },
+          sum);
       bool const empty = sum == Acc(0);
       Acc top = shift;
       Acc factor = Acc(1);

@@ -57,7 +57,6 @@ class StrideSum {
   /// Adds a term with low ≤ x ≤ high. They are kept in descending order of their steps, of which
   /// there is one each.
   void add(std::int64_t step, std::int64_t low, std::int64_t high) {
-    if (low == 0 && high == 0) return;
     int at = count_;
     while (at > 0 && terms_[at - 1].step < step) --at;
     if (at > 0 && terms_[at - 1].step == step) {
