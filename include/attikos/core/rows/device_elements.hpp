@@ -165,12 +165,14 @@ KOKKOS_INLINE_FUNCTION void store_nearest(T* p, Acc const (&values)[Count]) {
                 (std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>)) {
     std::uint32_t words[Count / 2];
     for (int i = 0; i < Count / 2; ++i) words[i] = pair_of<T>(values[2 * i], values[2 * i + 1]);
-    return store_neighbors(reinterpret_cast<std::uint32_t*>(p), words);
-  }
+    store_neighbors(reinterpret_cast<std::uint32_t*>(p), words);
+  } else
 #endif
-  T elements[Count];
-  for (int i = 0; i < Count; ++i) elements[i] = nearest_element<T>(values[i]);
-  store_neighbors(p, elements);
+  {
+    T elements[Count];
+    for (int i = 0; i < Count; ++i) elements[i] = nearest_element<T>(values[i]);
+    store_neighbors(p, elements);
+  }
 }
 
 /// Whether `Count` neighbors may be moved at once wherever a multiple of `Count` elements has gone
