@@ -92,13 +92,14 @@ FAMILIES = {
         ["norm/norm_rows.hpp", "norm/layer_norm.hpp", "norm/rms_norm.hpp", "norm/layer_norm_backward.hpp",
          "norm/rms_norm_backward.hpp", "norm/residual_norm.hpp", "core/rows/checks.hpp", "core/rows/sums.hpp",
          "core/rows/added_row.hpp", "core/rows/gradient.hpp", "core/rows/held_row.hpp", "core/rows/pointwise.hpp",
-         "core/rows/row.hpp", "core/rows/rows.hpp", "core/rows/shifted.hpp"],
+         "core/rows/row.hpp", "core/rows/rows.hpp"],
         ["unit/norm/test_error_messages_norms.cpp", "parity/test_norm.cpp", "parity/test_norm_residual.cpp",
          "parity/test_norm_backward.cpp", "unit/core/test_host_rows.cpp"],
     ),
     "device_rows": (
         ["core/rows/device.hpp", "core/rows/device_elements.hpp", "core/rows/gradient_device.hpp",
-         "core/rows/lanes.hpp", "norm/norm_device.hpp", "norm/norm_backward_device.hpp", "reduce/softmax_device.hpp"],
+         "core/rows/lanes.hpp", "norm/norm_device.hpp", "norm/norm_backward_device.hpp", "norm/moments.hpp",
+         "reduce/softmax_device.hpp"],
         ["parity/test_row_device_bodies.cpp"],
     ),
     "rope": (
