@@ -2,11 +2,12 @@
 /// \file
 /// What the kernels of attention's gradients are told of a call, and what lies in its workspace.
 ///
-/// Three launches follow one another. The first ("prepare") writes what every query brings to all
+/// Launches follow one another. The first ("prepare") writes what every query brings to all
 /// its pairs: the log-sum-exp and the row sum of dout·out. The second walks through tiles of keys,
 /// of which each block takes one after the other: dk and dv stay with the block, what a tile adds
-/// to dq is added up in float32 in the workspace. The third ("finish") turns these sums into dq,
-/// and those that parts of a key head's queries have of dk and dv into these.
+/// to dq is added up in float32 in the workspace. The third ("finish") turns these sums into dq.
+/// A fourth ("parts") adds up the dk and dv of the parts that a key head's queries are divided
+/// into, if they are.
 ///
 /// Source: T. Dao, "FlashAttention-2", arXiv:2307.08691; J. Shah et al., "FlashAttention-3",
 /// arXiv:2407.08608.
