@@ -89,13 +89,9 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Share, MostWarps> {
   /// Sums over the row: f(x_j, g_j, w_j…, shift, sums) adds what an element gives to `N` numbers.
   /// Past the row's end all that f gets is 0, the shift too, and it must add nothing. All lanes
   /// must ask, and get the sums.
-  template <int N>
-  struct Sums {
-    Acc of[N];
-  };
   template <int N, class F, class... Vectors>
-  KOKKOS_INLINE_FUNCTION Sums<N> sums(Row<X const> const& x, Row<G const> const& g, Acc shift,
-                                      F const& f, Vectors&... vectors) {
+  KOKKOS_INLINE_FUNCTION auto sums(Row<X const> const& x, Row<G const> const& g, Acc shift,
+                                   F const& f, Vectors&... vectors) {
     static_assert(N <= most_sums);
     Acc parts[2][N] = {};
     for_each_tile(x, g, [&](std::int32_t first) {
@@ -103,10 +99,7 @@ class HeldPair : public RowLanes<Acc, Team, Items, Width, Share, MostWarps> {
       for (int c = 0; c < chunks; ++c)
         add_chunk(parts, first, c, shift, f, vectors.chunk(c, position(first, c))...);
     });
-    Sums<N> result;
-    for (int i = 0; i < N; ++i) result.of[i] = parts[0][i] + parts[1][i];
-    this->template reduce<AddNumbers, slots>(result.of);
-    return result;
+    return Base::template sums_of<slots>(parts);
   }
 
   /// out_j = f(x_j, g_j, w_j…, add); f sets the `Partials` numbers `add`, which go into the sums

@@ -87,20 +87,13 @@ class HeldRow : public RowLanes<Acc, Team, Items, Width, Share, MostWarps> {
 
   /// Several sums: f(x_j, shift, sums) adds what an element gives to `N` numbers. Past the row's
   /// end all that f gets is 0, the shift too, and it must add nothing.
-  template <int N>
-  struct Sums {
-    Acc of[N];
-  };
   template <int N, class F>
-  KOKKOS_INLINE_FUNCTION Sums<N> sums(Row<X const> const& from, Acc shift, F const& f) {
+  KOKKOS_INLINE_FUNCTION auto sums(Row<X const> const& from, Acc shift, F const& f) {
     Acc parts[2][N] = {};
     for_each_tile(from, false, [&](std::int32_t) {
       for (int e = 0; e < Items; ++e) f(value(e), counts(e) ? shift : Acc(0), parts[e % 2]);
     });
-    Sums<N> result;
-    for (int i = 0; i < N; ++i) result.of[i] = parts[0][i] + parts[1][i];
-    Base::template reduce<AddNumbers, slots>(result.of);
-    return result;
+    return Base::template sums_of<slots>(parts);
   }
 
   /// Σ f(x_j), and f(x_j) becomes the element where the row is whole.

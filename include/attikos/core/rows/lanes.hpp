@@ -271,6 +271,19 @@ class RowLanes {
     join_warps<Join>(parts, [=](int i, int warp) { return slots[32 * i + warp]; });
   }
 
+  /// Several sums over a row, of which every lane has two halves.
+  template <int N>
+  struct Sums {
+    Acc of[N];
+  };
+  template <int Slots, int N>
+  KOKKOS_INLINE_FUNCTION Sums<N> sums_of(Acc const (&halves)[2][N]) {
+    Sums<N> result;
+    for (int i = 0; i < N; ++i) result.of[i] = halves[0][i] + halves[1][i];
+    reduce<AddNumbers, Slots>(result.of);
+    return result;
+  }
+
   /// What sums of e^(x − shift) are relative to, a shift of each lane's own, and the sums: the
   /// largest shift, and the sum relative to it.
   template <int Slots>
