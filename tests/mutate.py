@@ -3,6 +3,7 @@
 family's own tests must notice.
 
   mutate.py BUILD [--sample 200] [--seed N] [--family NAME] [--at FILE:LINE] [--list] [--jobs 2]
+  mutate.py --argued     whether every fault of tests/mutants.txt is still one of the sources; CTest runs it
 
 BUILD is a folder of the preset `default` with Kokkos built in it (its flags and libraries are used; nothing of it is
 written but BUILD/mutate). Of all faults of the listed operators in the listed headers (mutation/families.py) a sample
@@ -47,6 +48,12 @@ def argued() -> dict[str, str]:
     return {key.strip(): why.strip() for key, _, why in (line.partition(" # ") for line in lines)}
 
 
+def outdated() -> list[str]:
+    """Argued faults that no line has any more: it was changed or moved, and the argument with it."""
+    there = {fault.key() for family in FAMILIES for fault in mutants_of(family)}
+    return [key for key in argued() if key not in there]
+
+
 class Score:
     """What is judged so far."""
 
@@ -76,14 +83,21 @@ class Score:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--family", choices=FAMILIES, action="append")
     parser.add_argument("--at", action="append", help="FILE:LINE: all faults there")
     parser.add_argument("--list", action="store_true", help="the sample, nothing compiled")
+    parser.add_argument("--argued", action="store_true", help="compare tests/mutants.txt with the sources, no more")
     parser.add_argument("--jobs", type=int, default=2)
     given = parser.parse_args(arguments)
+    for key in (stale := outdated()):
+        print(f"tests/mutants.txt argues what no line of the sources has: {key}", flush=True)
+    if given.argued:
+        return 1 if stale else 0
+    if given.build is None:
+        parser.error("BUILD is missing")
     seed = given.seed if given.seed is not None else random.SystemRandom().randrange(2**31)
     everything = [m for family in given.family or FAMILIES for m in mutants_of(family)]
     if given.at:
