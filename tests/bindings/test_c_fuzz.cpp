@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/input_limits.hpp"
 #include "fuzz_c_calls.hpp"
 
 namespace {
@@ -18,6 +19,7 @@ using attikos::test::fuzz_c_calls;
 using attikos::test::fuzz_counts;
 
 bool holds(std::vector<unsigned char> const& input) {
+  attikos::test::limit_seconds();
   std::string const wrong = fuzz_c_calls(input.data(), input.size());
   if (wrong.empty()) return true;
   std::printf("%s\nagain: test_c_fuzz -x ", wrong.c_str());
@@ -36,6 +38,7 @@ std::vector<unsigned char> from_hex(std::string const& hex) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  attikos::test::limit_memory();
   if (argc > 2 && std::string(argv[1]) == "-x") return holds(from_hex(argv[2])) ? 0 : 1;
   double const seconds = argc > 1 ? std::atof(argv[1]) : 3;
   unsigned const seed =

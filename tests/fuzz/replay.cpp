@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A fuzzer without libFuzzer: the seeds, then mutations of them, the same in every run and on every
-// machine, then for a second others, by a number that is printed. An input may take ten seconds,
-// and all of them a gigabyte.
+// machine, then for a second others, by a number that is printed.
 //   replay_NAME               what CTest runs
 //   replay_NAME -seed NUMBER  the same mutations again
 //   replay_NAME FILE...       these inputs, such as those that libFuzzer kept
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <exception>
@@ -17,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../support/input_limits.hpp"
 #include "fuzz.hpp"
 #include "mutations.hpp"
 
@@ -31,27 +28,9 @@ void print_escaped(std::string const& text) {
   }
 }
 
-// A sanitizer reserves more addresses than there is memory.
-void limit_memory() {
-#if defined(__SANITIZE_ADDRESS__)
-  constexpr bool limited = false;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  constexpr bool limited = false;
-#else
-  constexpr bool limited = true;
-#endif
-#else
-  constexpr bool limited = true;
-#endif
-  constexpr rlim_t most = rlim_t{1} << 30;
-  rlimit const limit{most, most};
-  if (limited && ::setrlimit(RLIMIT_AS, &limit) != 0) std::perror("setrlimit");
-}
-
 // Whether all properties hold; counts the inputs that are read to their end.
 bool passes(std::string const& input, int& accepted) {
-  ::alarm(10);  // ends the program
+  attikos::test::limit_seconds();
   try {
     accepted += run(input) ? 1 : 0;
     return true;
@@ -115,7 +94,7 @@ bool mutations_pass(unsigned seed) {
 
 int main(int argc, char** argv) {
   using namespace sentence_search::fuzz;
-  limit_memory();
+  attikos::test::limit_memory();
   if (argc == 3 && std::string(argv[1]) == "-seed")
     return mutations_pass(static_cast<unsigned>(std::stoul(argv[2]))) ? 0 : 1;
   return (argc > 1 ? files_pass({argv + 1, argv + argc}) : mutations_pass(std::random_device{}()))
