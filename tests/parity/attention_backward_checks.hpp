@@ -481,7 +481,7 @@ void compare_attention_backward(BackwardOperandsIn<Space, T> const& o,
   compare("dk", o.dk, dk, T{});
   compare("dv", o.dv, dv, T{});
   if (p.call == BackwardCall::plain || p.call == BackwardCall::joined) return;
-  compare("dbias", o.d_bias, d_bias, Acc{});
+  compare("dbias", o.d_bias, d_bias, Acc{});  // of Acc, and so without norms
   compare("dsinks", o.d_sinks, d_sinks, Acc{});
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Gradients of a score functor's own parameters: what the functor adds up against the oracle's sums
-// over pairs.
+// over pairs. They are sums of floats, without norms: tolerance_attention_backward.hpp says why.
 #include "block_mask_backward_checks.hpp"
 
 namespace attikos::test {
@@ -103,9 +103,6 @@ void check_parameters(AttentionShape const& shape, AttentionOptions const& optio
   auto const d_table = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), f.d_table);
   auto const d_factor = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), f.d_factor);
 
-  // What the functor hears of is not rounded to T, unlike what goes into products.
-  PairRounding const sums_alone{o.rounded.tensor_cores() ? std::numeric_limits<double>::min() : 0.0,
-                                0};
   using Sum = InexactSum<Acc>;
   std::vector<Sum> sums(heads * sz(Functor::entries));
   Sum factor;
@@ -125,11 +122,11 @@ void check_parameters(AttentionShape const& shape, AttentionOptions const& optio
         std::int64_t const entry = Functor::entry(i, j);
         // What the functor adds is rounded as a bias twice as large before it would be.
         PairBound<Acc> const bound(model, e, 2 * static_cast<double>(table(sz(h), sz(entry))), 0,
-                                   lse[sz(i)], delta, shape.d, shape.dv, 0, sums_alone);
+                                   lse[sz(i)], delta, shape.d, shape.dv, 0, o.rounded);
         // d_bias is the gradient of the score that goes into the functor: r/2.
         Approximate<Acc> const change = Approximate<Acc>{2, 0} * bound.d_bias;
         Approximate<Acc> const before{e.before,
-                                      (sums_alone.growth(static_cast<double>(shape.d)) + 3) *
+                                      (o.rounded.growth(static_cast<double>(shape.d)) + 3) *
                                               precision<Acc>().roundoff * e.magnitude +
                                           static_cast<double>(shape.d) * precision<Acc>().smallest};
         sums[sz(h * Functor::entries + entry)].add(change);
@@ -143,10 +140,10 @@ void check_parameters(AttentionShape const& shape, AttentionOptions const& optio
     for (std::int64_t e = 0; e < Functor::entries; ++e) {
       Sum const& sum = sums[sz(h * Functor::entries + e)];
       comparison.add(static_cast<double>(d_table(sz(h), sz(e))), sum.value,
-                     sum.template bound<Acc>(sums_alone), {h, e});
+                     sum.template bound<Acc>(o.rounded), {h, e});
     }
   comparison.add(static_cast<double>(d_factor()), factor.value,
-                 factor.template bound<Acc>(sums_alone), {0});
+                 factor.template bound<Acc>(o.rounded), {0});
 }
 
 TYPED_TEST(ScoreParameters, AreAddedUpOnceForEachPair) {

@@ -21,7 +21,10 @@
 // Kernels on tensor cores, and of hosts on dot-product instructions (`PairRounding`), multiply
 // 16-bit numbers, and in units of the base-2 exponent:
 //   p            rounded to T before it goes into dv and into the gradient of the score
-//   that         rounded to T before it goes into dq and dk; the scale is applied to their sums
+//   that         rounded to T before it goes into dq and dk; the scale is applied to their sums.
+//                What goes into d_bias and to functors is neither. These and d_sinks are sums of
+//                numbers of type Acc in that type: without norms whatever T, since the bound of
+//                each is of roundings of Acc alone, far below a wrong scale or an omitted pair
 //   lse·log2(e)  the constant and a product: 2u|lse| more in the exponent
 //   tanh         1 − 2/(e^2x + 1): 12u, of the exponential 4u and its argument's rounding, halved
 //   by
@@ -125,11 +128,13 @@ struct PairBound {
     }
     double const exponent = score + u * (std::abs(e.after - lse) + score) + (math_ulps + 2) * u +
                             (rounded.tensor_cores() ? 2 * u * std::abs(lse) : 0);
-    p = rounded(Approximate<Acc>{e.p, e.p * std::expm1(exponent) + tiny});
+    Approximate<Acc> const weight{e.p, e.p * std::expm1(exponent) + tiny};
+    p = rounded(weight);
     Approximate<Acc> const dprob{e.dprob,
                                  rounded.growth(static_cast<double>(dv)) * u * e.dprob_magnitude};
-    d_bias = rounded(p * (dprob - delta) * slope);
-    d_dot = d_bias * cap * Approximate<Acc>{model.scale, u * std::abs(model.scale)};
+    d_bias = weight * (dprob - delta) * slope;
+    d_dot = rounded(p * (dprob - delta) * slope) * cap *
+            Approximate<Acc>{model.scale, u * std::abs(model.scale)};
   }
 };
 
