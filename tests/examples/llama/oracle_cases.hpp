@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <Kokkos_Core.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -69,7 +70,8 @@ inline std::vector<Case> cases() {
 template <class T>
 void expect_near(std::string const& name, std::vector<double> const& got,
                  std::vector<Bounded<T>> const& want) {
-  attikos::test::Comparison comparison(name, "element of the flat tensor");
+  attikos::test::Comparison comparison(name + "/" + Kokkos::DefaultExecutionSpace::name(),
+                                       "element of the flat tensor");
   ASSERT_EQ(got.size(), want.size());
   double const factor = attikos::testing::oracle_factor<attikos::testing::Accumulator<T>>();
   for (std::size_t i = 0; i < got.size(); ++i)

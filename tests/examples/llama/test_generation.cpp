@@ -82,7 +82,8 @@ void expect_bounded(std::string const& name) {
     block::Oracle<double> const exact(c.config, c.weights, got.tokens, c.batch);
     block::Oracle<block::Bounded<T>> const local(c.config, c.weights, got.tokens, c.batch,
                                                  block::Errors::local);
-    attikos::test::Comparison comparison(name, c.name + ": logits [sequence, word]");
+    attikos::test::Comparison comparison(name + "/" + Kokkos::DefaultExecutionSpace::name(),
+                                         c.name + ": logits [sequence, word]");
     std::size_t const length = got.tokens.size() / c.batch;
     for (std::size_t b = 0; b < c.batch; ++b) {
       for (std::size_t word = b; word < config.vocabulary; word += 5) {

@@ -260,6 +260,7 @@ class GradientOracle {
             if (!(ratio <= worst_backward_ratio))
               worst_backward_ratio = std::isnan(ratio) ? infinity : ratio;
           }
+    test::keep_worst_ratio("direct attention_backward", worst_backward_ratio);
     norms.check("direct attention_backward", what);
     EXPECT_EQ(untouched == bytes, true) << "memory around " << what << " was written";
   }

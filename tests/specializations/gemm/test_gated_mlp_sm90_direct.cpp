@@ -129,6 +129,7 @@ void run(std::int64_t batch, std::int64_t tokens, std::int64_t hidden, std::int6
           worst = std::max(worst, std::isnan(ratio) ? INFINITY : ratio);
         }
     EXPECT_EQ(untouched == result, true) << "memory around out was written";
+    test::keep_worst_ratio("direct gated_mlp", worst);
     norms.check("direct gated_mlp", "out");
     if (testing::Test::HasFailure()) return;
   }
