@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Eight host threads on instances of their own, each in another operation, whose scratch has
-// another size, at the same time: every operation gives the bits that it gives alone. Kokkos's
-// Threads back end has one instance, which one host thread may use. And which threads a call
-// takes.
+// another size, and then all in the same, at the same time: every operation gives the bits that it
+// gives alone. Kokkos's Threads back end has one instance, which one host thread may use. And which
+// threads a call takes.
 #include <gtest/gtest.h>
 
 #include <Kokkos_Core.hpp>
@@ -62,12 +62,16 @@ TYPED_TEST(Concurrency, EightThreadsOnTheirInstances) {
   }
 
   // In step s thread t is in operation s + 5 t: a whole round brings each together with others.
-  auto const operation_of = [&](std::size_t step, std::size_t t) { return (step + 5 * t) % count; };
+  // Then a round brings each together with itself: what is its own alone is seen by no other.
+  std::size_t const steps = 2 * count;
+  auto const operation_of = [&](std::size_t step, std::size_t t) {
+    return step < count ? (step + 5 * t) % count : step - count;
+  };
   std::barrier begin(thread_count + 1), end(thread_count + 1);
   std::vector<std::thread> threads;
   for (std::size_t t = 0; t < thread_count; ++t)
     threads.emplace_back([&, t] {
-      for (std::size_t step = 0; step < count; ++step) {
+      for (std::size_t step = 0; step < steps; ++step) {
         begin.arrive_and_wait();
         auto const& operation = of_thread[t][operation_of(step, t)];
         for (int i = 0; i < calls_at_once; ++i) operation.call(instances[t]);
@@ -75,7 +79,7 @@ TYPED_TEST(Concurrency, EightThreadsOnTheirInstances) {
         end.arrive_and_wait();
       }
     });
-  for (std::size_t step = 0; step < count; ++step) {
+  for (std::size_t step = 0; step < steps; ++step) {
     for (std::size_t t = 0; t < thread_count; ++t)
       of_thread[t][operation_of(step, t)].output.clear();
     Kokkos::fence();
