@@ -32,7 +32,8 @@ class Extremes : public testing::Test {};
 
 template <class T>
 std::string name_of(char const* operation) {
-  return std::string("extremes/") + operation + "/" + type_name<T>();
+  return std::string("extremes/") + operation + "/" + type_name<T>() + "/" +
+         Kokkos::DefaultExecutionSpace::name();
 }
 
 /// Uniform in [-size, size], where 2 size may be infinite.

@@ -25,7 +25,7 @@ class Long : public testing::Test {};
 TYPED_TEST_SUITE(Long, OneSpaceCases, CaseName);
 
 std::string name_of_case(char const* operation, char const* type) {
-  return std::string("long/") + operation + "/" + type;
+  return std::string("long/") + operation + "/" + type + "/" + Exec::name();
 }
 
 /// One head with its gradients; q and k such that some keys count and most do not.
