@@ -149,6 +149,13 @@ def packed_case(head_dim, causal):
             "dense:TFLOP/s": round(rates[1], 1), "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
 
 
+def recorded(q, k, v, dout, **options):
+    """Gradients with respect to q, k and v alone, as PyTorch asks for them, and no kernel's name."""
+    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+    out = attikos.attention(q, k, v, **options)
+    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), ""
+
+
 def options_case(head_dim, name, length=4096):
     """A call with one option beside the same without. A window's operations are those of the 128-key blocks it
     touches, of rows of 128 queries."""
@@ -157,16 +164,18 @@ def options_case(head_dim, name, length=4096):
         batch, length = 1, TOKENS
     q, k, v, dout = tensors(torch.bfloat16, batch, heads, heads, length, head_dim)
     causal = name == "window"
-    with_option, kernel = ours(q, k, v, dout, causal=causal, **{
+    # Another one for each pair of batch and head would be larger than all other tensors together.
+    bias = torch.randn(length, length, device="cuda", dtype=torch.bfloat16) if "bias" in name else None
+    call = recorded if name == "bias" else ours
+    with_option, kernel = call(q, k, v, dout, causal=causal, **{
         "window": {"window": (1024, 0)},
         "softcap": {"softcap": 30.0},
         "alibi": {"alibi_slopes": torch.rand(heads, device="cuda")},
-        "bias and d_bias": {"bias": torch.randn(length, length, device="cuda", dtype=torch.bfloat16)},
+        "bias": {"bias": bias},
+        "bias and d_bias": {"bias": bias},
     }[name])  # fmt: skip
     case = {"family": "options", "dtype": "bfloat16", "head_dim": head_dim, "option": name, "length": length,
             "kernel": kernel}  # fmt: skip
-    if kernel == "portable":
-        return case
     seconds = times([with_option, ours(q, k, v, dout, causal=causal)[0]])
     factor = 10e-12 * batch * heads * head_dim
     plain = factor * length * length * (0.5 if causal else 1)
@@ -241,7 +250,7 @@ def cases(peers, families, seed, portable):
                 yield case(packed_case, head_dim, causal)
     if "options" in families:
         for head_dim in (64, 128, 256):
-            for name in ("window", "softcap", "alibi", "bias and d_bias"):
+            for name in ("window", "softcap", "alibi", "bias", "bias and d_bias"):
                 yield case(options_case, head_dim, name)
     if "types" in families:
         for dtype in (torch.float32, torch.float64):
