@@ -10,9 +10,9 @@ Verdict AttentionBackwardSm80ShortBf16::accepts(AttentionBackwardArgs const& arg
   return cuda::accepts_backward_short<__nv_bfloat16>(args, device);
 }
 
-std::size_t AttentionBackwardSm80ShortBf16::workspace_bytes(AttentionBackwardArgs const&,
-                                                            Device const&) noexcept {
-  return 0;
+std::size_t AttentionBackwardSm80ShortBf16::workspace_bytes(AttentionBackwardArgs const& args,
+                                                            Device const& device) noexcept {
+  return cuda::backward_short_bytes<__nv_bfloat16>(args, device);
 }
 
 int AttentionBackwardSm80ShortBf16::launch(AttentionBackwardArgs const& args, Device const& device,

@@ -10,9 +10,9 @@ Verdict AttentionBackwardSm80ShortF16::accepts(AttentionBackwardArgs const& args
   return cuda::accepts_backward_short<__half>(args, device);
 }
 
-std::size_t AttentionBackwardSm80ShortF16::workspace_bytes(AttentionBackwardArgs const&,
-                                                           Device const&) noexcept {
-  return 0;
+std::size_t AttentionBackwardSm80ShortF16::workspace_bytes(AttentionBackwardArgs const& args,
+                                                           Device const& device) noexcept {
+  return cuda::backward_short_bytes<__half>(args, device);
 }
 
 int AttentionBackwardSm80ShortF16::launch(AttentionBackwardArgs const& args, Device const& device,

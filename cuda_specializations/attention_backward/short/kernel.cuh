@@ -34,11 +34,12 @@ struct ShortBackwardBlock : Sm80BackwardBlock<Config> {
   /// What a query head of the block's sequence has to do with its keys. One thread.
   __device__ __forceinline__ void find_head(int number) const {
     abi::AttentionArgs const& g = p.args.forward;
-    int const heads_kv = static_cast<int>(g.heads_kv), block = fresh_block();
+    int const heads_kv = static_cast<int>(g.heads_kv), group = fresh_block() / p.parts;
     KeyTileHead t{};
-    t.batch = block / heads_kv, t.head_kv = block % heads_kv;
+    t.batch = group / heads_kv, t.head_kv = group % heads_kv;
     t.rows_kv = static_cast<int>(g.seqlen_kv);
-    meet_head<tile_q, tile_kv>(p, t.head_kv * p.group_of_heads + number, t);
+    int const part = t.head_kv * p.parts + fresh_block() % p.parts;
+    meet_head<tile_q, tile_kv>(p, part * p.group_of_heads + number, t);
     heads[0] = t;
   }
 
@@ -189,11 +190,24 @@ struct ShortBackwardBlock : Sm80BackwardBlock<Config> {
         store_dq(m);
       }
     }
-    this->store(t, gradients);
+    if (p.parts > 1)
+      store_part(t, gradients);
+    else
+      this->store(t, gradients);
+  }
+
+  /// What the block's part of the query heads adds to dk and dv, to the workspace.
+  __device__ __forceinline__ void store_part(KeyTileHead const& t,
+                                             typename Block::Gradients const& gradients) const {
+    static_assert(Config::row_tiles == 1);
+    std::int64_t const at = row_of_sums(p, t) * D;
+    int const row = Config::own_keys(fresh_warp()) + static_cast<int>(fresh_lane()) / 4;
+    store_sums<D, D>(p.dv_sums + at, gradients.dv[0], 1.0f, row, t.rows_kv);
+    store_sums<D, D>(p.dk_sums + at, gradients.dk[0], p.scale, row, t.rows_kv);
   }
 };
 
-/// A block takes the queries of a pair of batch and key head.
+/// A block takes the queries of a pair of batch and key head, or a part of their heads.
 template <class Block>
 __global__ void __launch_bounds__(Block::Shape::threads, Block::Shape::blocks)
     attention_backward_short(__grid_constant__ Sm80BackwardParams const p) {
@@ -201,6 +215,7 @@ __global__ void __launch_bounds__(Block::Shape::threads, Block::Shape::blocks)
   __shared__ KeyTileHead heads[1];
   // Banks follow from the address.
   std::uint32_t const shared = (shared_address(raw_shared) + 127u) & ~127u;
+  allow_launch_behind();
   wait_for_launch_before();
   Block const block{{{p, shared, heads}}};
   block.run();

@@ -9,32 +9,34 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// A block has 16 keys times `row_tiles` for each of its warps, and room for as many queries: all
-/// of a sequence. `blocks`: on a multiprocessor.
+/// Head dimensions up to `D`. A block has 16 keys for each of its warps, and room for as many
+/// queries: all of a sequence. `blocks`: on a multiprocessor.
 namespace short_backward_shapes {
 
-template <int Keys, int RowTiles, int Blocks>
+template <int Keys, int D, int Blocks>
 struct Shape {
-  static constexpr int keys = Keys, row_tiles = RowTiles, blocks = Blocks;
+  static constexpr int keys = Keys, d = D, blocks = Blocks;
 };
 
-// Figures: microseconds on <H100, CUDA 13.0, bfloat16, 8 heads, head_dim 64, full attention>, the
-// best of PyTorch's in parentheses.
+// Figures: microseconds on <H200, CUDA 13.0, bfloat16, full attention>; of the kernels for long
+// sequences and of cuDNN in parentheses.
 
 // clang-format off
-//                  keys row tiles blocks
-struct S64  : Shape< 64, 1, 4> {}; // 512 × 64 positions 143 (185); of two row tiles 164
-struct S128 : Shape<128, 1, 2> {}; // 256 × 128 187 (230); of two row tiles 199
+//                      keys    d  blocks
+struct S64D64   : Shape<  64,  64, 4> {}; // 2048 heads of 64 positions 66 (233, 115)
+struct S128D64  : Shape< 128,  64, 2> {}; // 1024 heads of 128 87 (98, 96)
+struct S256D64  : Shape< 256,  64, 1> {}; // 192 heads of 160 44 (53, 36)
+struct S64D128  : Shape<  64, 128, 2> {}; // 512 heads of 64 35 (71, 52)
+struct S128D128 : Shape< 128, 128, 1> {}; // 64 heads of 128 19 (20, 19)
 // clang-format on
 
 }  // namespace short_backward_shapes
 
-/// Queries are taken 64 at a time. Head dimensions up to 64.
+/// Queries are taken 64 at a time.
 template <class T, class Shape>
 struct ShortBackwardConfig
-    : MmaBackwardTiles<T, 64, Shape::keys / Shape::row_tiles / 16, Shape::row_tiles, 1, 64, 32,
-                       Shape::keys / 64, Shape::keys / 64, Shape::keys / 64, Shape::blocks, false> {
-};
+    : MmaBackwardTiles<T, Shape::d, Shape::keys / 16, 1, 1, 64, 32, Shape::keys / 64,
+                       Shape::keys / 64, Shape::keys / 64, Shape::blocks, false> {};
 
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

@@ -75,7 +75,8 @@ struct AttentionBackwardSm80MmaBf16 {
 /// block has all queries and keys of a batch and key head in shared memory, and one launch writes
 /// dq, dk and dv. All tensors are float16, lse is float32.
 ///
-/// - Up to 128 queries and keys; head_dim and head_dim_v from 1 to 64.
+/// - head_dim and head_dim_v from 1 to 64 and up to 192 queries and keys; or up to 128 and 64
+/// queries and keys, 128 if there are no more than 132 pairs of batch and head.
 /// - Any strides. Rows with a unit stride along head_dim, whose address and other strides are
 /// multiples of 16 bytes, are read and written faster.
 /// - Causal masks, windows, lengths, grouped heads, any scale. No packed sequences, softcap, ALiBi,
@@ -84,7 +85,9 @@ struct AttentionBackwardSm80MmaBf16 {
 /// element type before they are multiplied. A pair that is not seen adds nothing, but a NaN or an
 /// infinity in q, k, v or dout reaches the gradients of all that the tensor cores multiply together
 /// with it.
-/// - The same bits every time, `ordered` or not: blocks share no sums. Needs no workspace.
+/// - The same bits every time, `ordered` or not: blocks share no sums. Where key heads are few, the
+/// query heads that share one are divided, by how many the call has, and a second launch adds up
+/// what parts have of dk and dv; only then is there a workspace.
 /// - `accepts` makes no CUDA call; `launch` is asynchronous, allocates nothing and may be captured.
 /// On sm_90 it may begin before the launch ahead of it in the stream has ended, and waits for that
 /// one's results before it reads or writes anything.

@@ -33,16 +33,45 @@ void each_short_length(std::int64_t d, std::int64_t dv) {
 TEST(AttentionBackwardShortRuns, Lengths) { each_short_length<Bf16>(64, 64); }
 TEST(AttentionBackwardShortRuns, LengthsFloat16) { each_short_length<F16>(64, 64); }
 TEST(AttentionBackwardShortRuns, LengthsOfOddHeadDims) { each_short_length<F16>(33, 47); }
+TEST(AttentionBackwardShortRuns, LengthsOfWideHeads) { each_short_length<Bf16>(128, 128); }
+TEST(AttentionBackwardShortRuns, LengthsOfOddWideHeads) { each_short_length<F16>(77, 113); }
+
+// Of up to 192 positions, as head dimensions up to 64 have.
+TEST(AttentionBackwardShortRuns, LongerLengths) {
+  std::int64_t const lengths[][2] = {{129, 129}, {1, 192},   {192, 1},  {130, 192}, {192, 192},
+                                     {191, 145}, {160, 177}, {192, 64}, {70, 190}};
+  for (auto const& l : lengths)
+    for (int mask = 0; mask < 3; ++mask) {
+      Case const t{.batch = 1 + l[0] % 2,
+                   .heads = 2,
+                   .heads_kv = 2 - l[1] % 2,
+                   .len_q = l[0],
+                   .len_kv = l[1],
+                   .d = 64,
+                   .dv = 64,
+                   .causal = mask != 0,
+                   .top_left = mask == 2};
+      if (mask == 1)
+        run_backward<F16>(t);
+      else
+        run_backward<Bf16>(t);
+      STOP_AT_FAILURE;
+    }
+}
 
 TEST(AttentionBackwardShortRuns, HeadDims) {
   head_dims<Bf16>({{1, 1}, {1, 3}, {8, 8}, {20, 12}, {32, 32}, {40, 24}, {63, 64}, {64, 8}}, {},
                   {90, 120});
   STOP_AT_FAILURE;
   head_dims<F16>({{1, 2}, {16, 16}, {24, 64}, {64, 63}, {56, 56}}, {}, {60, 50});
+  STOP_AT_FAILURE;
+  head_dims<Bf16>({{65, 64}, {80, 96}, {96, 8}, {104, 120}, {128, 127}}, {}, {90, 120});
+  STOP_AT_FAILURE;
+  head_dims<F16>({{72, 72}, {128, 1}, {112, 128}}, {}, {60, 50});
 }
 
 TEST(AttentionBackwardShortRuns, AnyStrides) {
-  for (std::int64_t d : {1, 40, 64}) {
+  for (std::int64_t d : {1, 40, 64, 100}) {
     any_strides<Bf16>(d, {}, all_orders, false, {70, 110});
     STOP_AT_FAILURE;
     any_strides<F16>(d, {}, all_orders, false, {50, 60});
@@ -74,19 +103,39 @@ TEST(AttentionBackwardShortRuns, Options) {
     }
 }
 
+// Alone, where few key heads have their query heads divided, and where they are many.
 TEST(AttentionBackwardShortRuns, HeadsThatShareKeys) {
   for (std::int64_t group : {1, 2, 4, 8})
-    for (std::int64_t length : {50, 70, 128}) {
-      run_backward<Bf16>({.batch = 2,
-                          .heads = 8,
-                          .heads_kv = 8 / group,
-                          .len_q = length,
-                          .len_kv = length,
-                          .d = 64,
-                          .dv = 64,
-                          .causal = length == 70});
-      STOP_AT_FAILURE;
-    }
+    for (std::int64_t length : {50, 70, 128, 190})
+      for (std::int64_t d : {64, 128}) {
+        if (d > 64 && length > 128) continue;
+        run_backward<Bf16>({.batch = 2,
+                            .heads = 8,
+                            .heads_kv = 8 / group,
+                            .len_q = length,
+                            .len_kv = length,
+                            .d = d,
+                            .dv = d,
+                            .causal = length == 70});
+        STOP_AT_FAILURE;
+      }
+  run_backward<F16>(
+      {.batch = 150, .heads = 8, .heads_kv = 2, .len_q = 20, .len_kv = 140, .d = 40, .dv = 40});
+}
+// Parts are as many as the call says, and have their sums in the workspace.
+TEST(AttentionBackwardShortRuns, PartsFollowFromTheCall) {
+  abi::AttentionBackwardArgs a = plain_call();
+  abi::AttentionArgs& g = a.forward;
+  g.batch = 6, g.heads_q = 24, g.heads_kv = 3, g.seqlen_q = g.seqlen_kv = 115;
+  g.head_dim = g.head_dim_v = 64;
+  EXPECT_EQ(Bf16::workspace_bytes(a, hopper), std::size_t{2 * 8 * 6 * 3 * 115 * 64 * 4 + 256});
+  abi::Device small = hopper;
+  small.sm_count = 10;
+  EXPECT_EQ(Bf16::workspace_bytes(a, small), Bf16::workspace_bytes(a, hopper));
+  g.heads_kv = 24;
+  EXPECT_EQ(Bf16::workspace_bytes(a, hopper), 0u);
+  g.batch = 600, g.heads_kv = 3;
+  EXPECT_EQ(Bf16::workspace_bytes(a, hopper), 0u);
 }
 
 TEST(AttentionBackwardShortRuns, LengthsCutPoisonedPadding) {
@@ -108,10 +157,11 @@ TEST(AttentionBackwardShortRuns, LengthsCutPoisonedPadding) {
 
 TEST(AttentionBackwardShortRuns, RandomCases) {
   Draws below(20251126);
-  for (int round = 0; round < 150; ++round) {
-    Case t = random_gradients(below, 64);
+  for (int round = 0; round < 200; ++round) {
+    Case t = random_gradients(below, round % 4 < 2 ? 64 : 128);
     t.sinks = t.alibi = false, t.softcap = 0, t.lengths_q.clear(), t.lengths_kv.clear();
-    int const most = 64 << round % 2;
+    int const wide[] = {64, 128}, narrow[] = {64, 128, 192};
+    int const most = std::max(t.d, t.dv) > 64 ? wide[round % 2] : narrow[round % 3];
     t.len_q = 1 + below(most), t.len_kv = 1 + below(most);
     draw_lengths(t, below);
     if (below(3) == 0) t.order = Order::odd;
@@ -125,13 +175,13 @@ TEST(AttentionBackwardShortRuns, RandomCases) {
 }
 
 TEST(AttentionBackwardShortRuns, SameBitsEveryTime) {
-  for (std::int64_t length : {64, 100, 128}) {
+  for (std::int64_t length : {64, 100, 128, 180}) {
     repeat<Bf16>({.batch = 10,
                   .heads = 6,
                   .heads_kv = 3,
                   .len_q = length,
                   .len_kv = length,
-                  .d = 64,
+                  .d = length == 100 ? 96 : 64,
                   .dv = 64,
                   .causal = length == 128});
     STOP_AT_FAILURE;
@@ -139,7 +189,7 @@ TEST(AttentionBackwardShortRuns, SameBitsEveryTime) {
 }
 
 TEST(AttentionBackwardShortRuns, Replays) {
-  for (std::int64_t length : {60, 120}) {
+  for (std::int64_t length : {60, 120, 180}) {
     auto const all = static_cast<int>(length);
     replay_gradients<F16>({.batch = 3,
                            .heads = 4,
@@ -181,12 +231,19 @@ TEST(AttentionBackwardShortRefuses, WhatItCannotDo) {
             "it takes no packed sequences");
   EXPECT_EQ(with([](Args& g, Back&) { g.attention_chunk = 8; }), "it has no attention_chunk");
   for (auto extent : {&Args::head_dim, &Args::head_dim_v}) {
-    EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 65; }), "head_dim is above 64");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 129; }), "head_dim is above 128");
     EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 0; }), "head_dim is 0");
   }
   for (auto extent : {&Args::seqlen_q, &Args::seqlen_kv}) {
     EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 128; }), "");
-    EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 129; }), "sequences are longer than 128");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 192; }), "");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 193; }), "sequences are longer than 192");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.head_dim = 65, g.*extent = 129; }),
+              "sequences are longer than 128");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.head_dim = 65, g.batch = 33, g.*extent = 128; }), "");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.head_dim = 65, g.batch = 34, g.*extent = 128; }),
+              "with a head_dim above 64, more than 132 heads have sequences longer than 64");
+    EXPECT_EQ(with([=](Args& g, Back&) { g.head_dim = 65, g.batch = 34, g.*extent = 64; }), "");
     EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 128; }, 8, 99 * 1024), "");
     EXPECT_EQ(with([=](Args& g, Back&) { g.*extent = 128; }, 8, 64 * 1024),
               "a block needs more shared memory than the device has");

@@ -171,7 +171,9 @@ TEST_F(DispatchCuda, AttentionBackward) {
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 128, {}, 132);
   expect_gradients<bfloat16>("attention_backward/sm80_mma_bf16", 64, {.softmax_scale = -0.5});
   expect_gradients<bfloat16>("attention_backward/sm80_short_bf16", 64, {}, 0, 64);
-  expect_gradients<float16>("attention_backward/sm80_short_f16", 40, {.causal = true}, 44, 97);
+  expect_gradients<float16>("attention_backward/sm80_short_f16", 40, {.causal = true}, 44, 192);
+  expect_gradients<float16>("attention_backward/sm80_short_f16", 128, {}, 0, 128);
+  expect_gradients<bfloat16>("attention_backward/sm90_wgmma_bf16", 64, {}, 0, 193);
   expect_gradients<float16>("attention_backward/sm90_wgmma_f16", 64, {.softcap = 30}, 0, 97);
   expect_gradients<float>("attention_backward/sm80_simt_f32", 128);
   expect_gradients<float>("attention_backward/sm80_simt_f32", 256, {.compute = Compute::tf32x3});
