@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(256)
   int const thread = static_cast<int>(threadIdx.x);
   auto const tiles = static_cast<unsigned>(
       p.tiles_q * (g.cu_seqlens_q.data != nullptr ? g.heads_q : g.batch * g.heads_q));
+  allow_launch_behind();
   wait_for_launch_before();
   if (blockIdx.x >= tiles) {
     clear_gaps<T>(p.args.dq, p.args.dq_stride, g.cu_seqlens_q, g.batch, g.seqlen_q, g.heads_q,

@@ -16,6 +16,9 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// Tiles that a call has at most: the first launch has up to four blocks for each.
+constexpr std::int64_t most_backward_tiles = std::int64_t{1} << 28;
+
 /// Sizes that follow from a call's extents. `tile_q`, `tile_kv`: of the kernel; `padded`: the
 /// head_dim that it works with.
 struct BackwardSizes {

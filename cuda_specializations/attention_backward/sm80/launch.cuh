@@ -72,8 +72,7 @@ char const* refuse_backward_sm80_problem(abi::AttentionBackwardArgs const& a,
       }))
     return "a block needs more shared memory than the device has";
   BackwardSizes const s = sm80_backward_sizes<Family>(g, device);
-  if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
-                                                                                         << 30)
+  if (std::max(s.tiles_q * s.groups_q, s.tiles_kv * s.groups_kv) >= most_backward_tiles)
     return "there are too many tiles for one launch";
   return nullptr;
 }
@@ -111,8 +110,9 @@ cudaError_t launch_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Devic
   p.wide_v = rows_in_groups<T>(g.v, extents.v, g.v_stride);
   std::int64_t const tiles = s.tiles_q * s.groups_q;
   AttentionBackwardParams const& shared = p;
-  cudaError_t status = launch_behind(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>,
-                                     tiles, 128, 0, device, stream, shared);
+  cudaError_t status =
+      launch_behind(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>,
+                    blocks_that_prepare<Config::tile_q>(tiles), 128, 0, device, stream, shared);
   if (status == cudaSuccess && a.d_bias != nullptr)
     status = launch_behind(
         attention_backward_clear_bias,

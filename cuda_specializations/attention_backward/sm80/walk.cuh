@@ -183,6 +183,7 @@ __global__ void __launch_bounds__(Block::Shape::threads, Block::Shape::blocks)
   // Banks follow from the address.
   std::uint32_t const shared = (shared_address(raw_shared) + 127u) & ~127u;
   Block const block{{p, shared, heads}};
+  allow_launch_behind();
   wait_for_launch_before();
   if (threadIdx.x < 32) {
     // Tiles are taken in the order in which blocks begin: who waits for a turn waits for a block

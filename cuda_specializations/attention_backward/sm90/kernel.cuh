@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(Config::threads, 1)
     fence_mbarrier_init();
   }
   __syncthreads();
+  allow_next_launch();
   wait_for_previous_launch();
   int const warpgroup = warpgroup_of_block();
   if (warpgroup == 0) {

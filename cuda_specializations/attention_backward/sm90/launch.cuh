@@ -76,8 +76,7 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
   if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
   BackwardSizes const s = sm90_backward_sizes(g);
-  if (s.tiles_q * s.groups_q >= std::int64_t{1} << 30 || s.tiles_kv * s.groups_kv >= std::int64_t{1}
-                                                                                         << 30)
+  if (std::max(s.tiles_q * s.groups_q, s.tiles_kv * s.groups_kv) >= most_backward_tiles)
     return "there are too many tiles for one launch";
   return nullptr;
 }
@@ -157,8 +156,9 @@ cudaError_t launch_backward_sm90(abi::AttentionBackwardArgs const& a, abi::Devic
   p.near_end = near_end_of<Config>(p, device);
   int const tiles = static_cast<int>(s.tiles_q * s.groups_q);
   AttentionBackwardParams const& shared = p;
-  status = launch_clusters(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>, tiles, 1,
-                           128, 0, stream, shared);
+  status = launch_clusters(attention_backward_prepare<T, Config::tile_q, Config::tile_kv>,
+                           static_cast<int>(blocks_that_prepare<Config::tile_q>(tiles)), 1, 128, 0,
+                           stream, shared);
   if (status != cudaSuccess) return status;
   status = launch_clusters(attention_backward_sm90<Config>, std::min(p.works, device.sm_count), 1,
                            Config::threads, sm90_backward_shared_bytes<Config>(), stream, p);
