@@ -26,9 +26,9 @@ struct alignas(16) KeyTileHead : KeyTile {
   int reach, window_left;
   int first, end;                  ///< tiles of queries some of which see some of the keys
   int masked_before, masked_from;  ///< tiles of queries some of whose pairs do not exist
-  int partial;                     ///< the tile that has queries past the length; -1: none
-  int tile0;                       ///< number of the sequence's first tile of queries
-  bool starts, stops;              ///< it is the first head of the tile of keys, the last
+  int partial;         ///< the tile with queries past the length that are there; -1: none
+  int tile0;           ///< number of the sequence's first tile of queries
+  bool starts, stops;  ///< it is the first head of the tile of keys, the last
 
   __device__ __forceinline__ int seen_end(int i) const {
     return max(0, min(i + offset + reach, len_kv));
@@ -125,7 +125,9 @@ __device__ __forceinline__ void meet_head(AttentionBackwardParams const& p, int 
   int const whole_end = min(t.len_q, t.key0 + t.window_left - t.offset + 1);
   t.masked_before = t.key0 + TileKv > t.len_kv ? 0x7fffffff : (whole_row + TileQ - 1) / TileQ;
   t.masked_from = whole_end >= t.len_q ? 0x7fffffff : max(whole_end, 0) / TileQ;
-  t.partial = t.len_q % TileQ == 0 ? -1 : t.len_q / TileQ;
+  // Behind all positions that a tensor has copies bring zeros.
+  bool const all = g.cu_seqlens_q.data == nullptr && g.lengths_q == nullptr;
+  t.partial = all || t.len_q % TileQ == 0 ? -1 : t.len_q / TileQ;
   t.first = none ? 0 : row / TileQ;
   t.end = none ? 0 : (row_end + TileQ - 1) / TileQ;
 }

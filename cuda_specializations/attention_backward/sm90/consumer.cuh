@@ -26,9 +26,9 @@ struct BackwardConsumer : BackwardScores<Config> {
   static constexpr int sums = tile_q * Config::dq_d / 256;  ///< of dq, of a thread
   static constexpr int q_panel = tile_q * 128, kv_panel = tile_kv * 128;
 
+  using Base::clear_pairs, Base::drop_weightless, Base::hidden_pairs, Base::hide_pairs;
   using Base::consumer, Base::own_thread, Base::operand, Base::p, Base::shared, Base::signals;
-  using Base::hidden_pairs, Base::start_from_rows, Base::start_scores, Base::store_ds;
-  using Base::weigh_terms;
+  using Base::start_from_rows, Base::start_scores, Base::store_ds, Base::weigh_terms;
 
   __device__ __forceinline__ BackwardConsumer(Sm90BackwardParams const& params, unsigned char* base,
                                               Sm90BackwardSignals<Config>& s, int number)
@@ -130,8 +130,7 @@ struct BackwardConsumer : BackwardScores<Config> {
       if (uniform(t.starts) != 0) {
         mbarrier_wait(&signals.full_kv, kv_phase);
         kv_phase ^= 1;
-        int const live = t.len_kv - t.key0;
-        if (live < tile_kv) {
+        if (int const live = t.len_kv - t.key0; live < tile_kv && Base::keys_are_cut()) {
           clear_operand<tile_kv, Config::panels>(shared + Config::k_at, max(live, 0));
           clear_operand<tile_kv, Config::panels>(shared + Config::v_at, max(live, 0));
         }
@@ -174,11 +173,12 @@ struct BackwardConsumer : BackwardScores<Config> {
 #pragma unroll
             for (int r = 0; r < tile_q / 2; ++r) s[r] = power_of_2(s[r] * scale);
           }
-          std::uint64_t const hidden = masked ? hidden_pairs(t, m) : 0;
-          if (masked) {
-#pragma unroll
-            for (int r = 0; r < tile_q / 2; ++r)
-              if (hidden >> r & 1) s[r] = 0;
+          [[maybe_unused]] typename Base::Hidden hidden = 0;
+          if constexpr (Config::keeps_hidden) {
+            if (masked) hidden = hidden_pairs(t, m);
+            if (masked) clear_pairs(s, hidden);
+          } else {
+            if (masked) hide_pairs(t, m, s);
           }
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
@@ -209,14 +209,16 @@ struct BackwardConsumer : BackwardScores<Config> {
             dp[2 * r] *= w.x;
             dp[2 * r + 1] *= w.y;
           }
-          if (masked) {
-#pragma unroll
-            for (int r = 0; r < tile_q / 2; ++r)
-              if (hidden >> r & 1) dp[r] = 0;
-          }
+          if constexpr (Config::keeps_hidden)
+            if (masked) clear_pairs(dp, hidden);
 #pragma unroll
           for (int r = 0; r < tile_q / 4; ++r)
             gradients[r] = pack_pair<T>(dp[2 * r], dp[2 * r + 1]);
+          if constexpr (!Config::keeps_hidden)
+            if (masked) {
+#pragma unroll
+              for (int r = 0; r < tile_q / 4; ++r) drop_weightless(gradients[r], weights[r]);
+            }
           if constexpr (!is_last && Config::scores_late) {
             wgmma_wait<0>();
             pin(dv);

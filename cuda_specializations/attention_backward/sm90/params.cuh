@@ -36,6 +36,9 @@ struct Sm90BackwardConfig {
   /// No registers for the next scores beside gradients of scores.
   static constexpr bool scores_late = tile_q == 128 || terms;
   static constexpr bool keeps_no_thread = tile_q == 128;
+  /// Which pairs do not exist stays known until their gradients are there. Where there are no
+  /// registers for that, weights of 0 say it.
+  static constexpr bool keeps_hidden = tile_q == 64 || d == 32;
   static constexpr int threads = 128 * (1 + consumers);
   static constexpr int producer_registers = 24, consumer_registers = 240;
   static constexpr int q_stages = 3, dout_stages = 2;

@@ -4,6 +4,8 @@
 /// rows: 64 keys of a warpgroup against a tile of queries.
 #pragma once
 
+#include <type_traits>
+
 #include "common/descriptor_words.cuh"
 #include "common/elements.cuh"
 #include "params.cuh"
@@ -60,6 +62,13 @@ struct BackwardScores {
     return Config::keeps_no_thread ? fresh_thread() % 128 : kept_thread;
   }
 
+  /// Whether there may be positions behind a sequence's last key. Behind all positions that a
+  /// tensor has copies bring zeros.
+  __device__ __forceinline__ bool keys_are_cut() const {
+    abi::AttentionArgs const& g = p.args.forward;
+    return g.cu_seqlens_kv.data != nullptr || g.lengths_kv != nullptr;
+  }
+
   /// The first of this warpgroup's keys in the tile.
   __device__ __forceinline__ int first_key() const {
     return Config::shares_keys ? 0 : consumer * 64;
@@ -106,20 +115,59 @@ struct BackwardScores {
     }
   }
 
-  /// Which of this thread's pairs do not exist, as bits.
-  __device__ __forceinline__ std::uint64_t hidden_pairs(KeyTileHead const& t, int m) const {
+  /// Calls f(r) for each of this thread's pairs that does not exist.
+  template <class F>
+  __device__ __forceinline__ void each_hidden_pair(KeyTileHead const& t, int m, F const& f) const {
     int const thread = own_thread();
     int const key = t.key0 + first_key() + thread / 32 * 16 + thread % 32 / 4;
     int const query = m * tile_q + thread % 4 * 2;
-    std::uint64_t hidden = 0;
 #pragma unroll
-    for (int r = 0; r < tile_q / 2; ++r) {
-      int const j = key + r / 2 % 2 * 8, i = query + r / 4 * 8 + r % 2;
-      bool const seen =
-          j < t.len_kv && j < i + t.offset + t.reach && j >= i + t.offset - t.window_left;
-      if (!seen) hidden |= std::uint64_t{1} << r;
+    for (int h = 0; h < 2; ++h) {
+      // Queries that see the key, counted from this thread's first.
+      int const j = key + 8 * h, stands = j - t.offset - query;
+      int const from = stands - t.reach + 1;
+      int const end = j < t.len_kv ? stands + t.window_left + 1 : from;
+      auto const seen = static_cast<unsigned>(max(0, end - from));
+#pragma unroll
+      for (int b = 0; b < tile_q / 8; ++b)
+#pragma unroll
+        for (int l = 0; l < 2; ++l)
+          if (static_cast<unsigned>(8 * b + l - from) >= seen) f(4 * b + 2 * h + l);
     }
+  }
+  /// Weights of pairs that do not exist become 0.
+  __device__ __forceinline__ void hide_pairs(KeyTileHead const& t, int m,
+                                             float (&weights)[tile_q / 2]) const {
+    each_hidden_pair(
+        t, m, [&](int r) __attribute__((always_inline)) { weights[r] = 0; });
+  }
+  /// Which pairs do not exist, as bits.
+  using Hidden = std::conditional_t<tile_q == 64, std::uint32_t, std::uint64_t>;
+  __device__ __forceinline__ Hidden hidden_pairs(KeyTileHead const& t, int m) const {
+    std::uint32_t words[tile_q / 64] = {};
+    each_hidden_pair(
+        t, m, [&](int r) __attribute__((always_inline)) { words[r / 32] |= 1u << r % 32; });
+    Hidden hidden = words[0];
+    if constexpr (tile_q > 64) hidden |= static_cast<Hidden>(words[1]) << 32;
     return hidden;
+  }
+  __device__ __forceinline__ static void clear_pairs(float (&x)[tile_q / 2], Hidden hidden) {
+#pragma unroll
+    for (int r = 0; r < tile_q / 2; ++r)
+      if (hidden >> r & 1) x[r] = 0;
+  }
+
+  /// Two gradients of scores: dout·v less the row sum, times the weights.
+  __device__ __forceinline__ static std::uint32_t weighed(float const* dp, std::uint32_t weights) {
+    float2 const w = widen_pair<T>(weights);
+    return pack_pair<T>(dp[0] * w.x, dp[1] * w.y);
+  }
+  /// Of two gradients of scores, those whose weights are 0 become 0: what was multiplied by them
+  /// may be anything where pairs do not exist.
+  __device__ __forceinline__ static void drop_weightless(std::uint32_t& gradients,
+                                                         std::uint32_t weights) {
+    if ((weights & 0xffffu) == 0) gradients &= 0xffff0000u;
+    if ((weights & 0xffff0000u) == 0) gradients &= 0xffffu;
   }
 
   /// Products become weights, for scores with a softcap or ALiBi. `slopes`: weights times what a

@@ -39,8 +39,8 @@ struct WideBackwardConsumer : BackwardScores<Config> {
   static_assert(tile_q == 64 && tile_kv == 64 && (D == 192 || D == 256));
 
   using Base::consumer, Base::own_thread, Base::operand, Base::p, Base::shared, Base::signals;
-  using Base::hidden_pairs, Base::start_from_rows, Base::start_scores, Base::store_ds;
-  using Base::weigh_terms;
+  using Base::drop_weightless, Base::hide_pairs, Base::start_from_rows, Base::start_scores;
+  using Base::store_ds, Base::weigh_terms, Base::weighed;
 
   __device__ __forceinline__ WideBackwardConsumer(Sm90BackwardParams const& params,
                                                   unsigned char* base,
@@ -167,7 +167,6 @@ struct WideBackwardConsumer : BackwardScores<Config> {
   __device__ __forceinline__ void weigh(KeyTileHead const& t, int m, int next, unsigned n,
                                         float (&s)[tile_q / 2], float (&dv)[DV / 2]) const {
     bool const signaller = own_thread() % 32 == 0;
-    bool const masked = m < uniform(t.masked_before) || m >= uniform(t.masked_from);
     [[maybe_unused]] float const scale = p.scale_log2;
     std::uint32_t weights[tile_q / 4], slopes[tile_q / 4];
     if constexpr (Config::terms) {
@@ -176,14 +175,13 @@ struct WideBackwardConsumer : BackwardScores<Config> {
 #pragma unroll
       for (int r = 0; r < tile_q / 2; ++r) s[r] = power_of_2(s[r] * scale);
     }
-    if (masked) {
-      std::uint64_t const hidden = hidden_pairs(t, m);
+    bool const masked = m < uniform(t.masked_before) || m >= uniform(t.masked_from);
+    if (masked) hide_pairs(t, m, s);
 #pragma unroll
-      for (int r = 0; r < tile_q / 2; ++r)
-        if (hidden >> r & 1) s[r] = 0;
+    for (int r = 0; r < tile_q / 4; ++r) {
+      weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
+      if (Config::terms && masked) drop_weightless(slopes[r], weights[r]);
     }
-#pragma unroll
-    for (int r = 0; r < tile_q / 4; ++r) weights[r] = pack_pair<T>(s[2 * r], s[2 * r + 1]);
     std::uint32_t const place = place_of_weights();
     std::uint32_t const* const passed = Config::terms ? slopes : weights;
 #pragma unroll
@@ -225,28 +223,26 @@ struct WideBackwardConsumer : BackwardScores<Config> {
                                                 float (&dp)[tile_q / 2], float (&dk)[D / 2]) const {
     bool const signaller = own_thread() % 32 == 0;
     bool const masked = m < uniform(t.masked_before) || m >= uniform(t.masked_from);
-    std::uint64_t const hidden = masked ? hidden_pairs(t, m) : 0;
     std::uint32_t gradients[tile_q / 4];
     mbarrier_wait(&signals.full_weights, n % 2);
     std::uint32_t const place = place_of_weights();
+    auto const weigh_all = [&](auto some_hidden) __attribute__((always_inline)) {
 #pragma unroll
-    for (int b = 0; b < tile_q / 16; ++b) {
-      std::uint32_t weights[4];
-      load_shared_16(weights, place + b * 2048);
+      for (int b = 0; b < tile_q / 16; ++b) {
+        std::uint32_t weights[4];
+        load_shared_16(weights, place + b * 2048);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        float2 const w = widen_pair<T>(weights[i]);
-        dp[8 * b + 2 * i] *= w.x;
-        dp[8 * b + 2 * i + 1] *= w.y;
+        for (int i = 0; i < 4; ++i) {
+          std::uint32_t& two = gradients[4 * b + i];
+          two = weighed(dp + 8 * b + 2 * i, weights[i]);
+          if constexpr (decltype(some_hidden)::value) drop_weightless(two, weights[i]);
+        }
       }
-    }
-    if (masked) {
-#pragma unroll
-      for (int r = 0; r < tile_q / 2; ++r)
-        if (hidden >> r & 1) dp[r] = 0;
-    }
-#pragma unroll
-    for (int r = 0; r < tile_q / 4; ++r) gradients[r] = pack_pair<T>(dp[2 * r], dp[2 * r + 1]);
+    };
+    if (masked)
+      weigh_all(std::true_type());
+    else
+      weigh_all(std::false_type());
     store_ds(gradients, 0);
     __syncwarp();
     if (signaller) mbarrier_arrive(&signals.full_ds[0]);
@@ -292,8 +288,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
       if (uniform(t.starts) != 0) {
         mbarrier_wait(&signals.full_kv, kv_phase);
         kv_phase ^= 1;
-        int const live = t.len_kv - t.key0;
-        if (live < tile_kv) {
+        if (int const live = t.len_kv - t.key0; live < tile_kv && Base::keys_are_cut()) {
           clear_operand<tile_kv, Config::panels>(shared + Config::k_at, max(live, 0));
           clear_operand<tile_kv, Config::v_panels>(shared + Config::v_at, max(live, 0));
         }
