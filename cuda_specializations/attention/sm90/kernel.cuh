@@ -233,7 +233,8 @@ __device__ __forceinline__ void consume(Sm90AttentionParams const& p, unsigned c
     end_turn();
     read_tile();
     wgmma_wait<0>();
-    // Whether rows of the tile before are still to be stored, and what with.
+    // Whether the rows of the tile before have yet to be stored, and their largest scores and sums,
+    // which that takes.
     [[maybe_unused]] bool open = false;
     [[maybe_unused]] SoftmaxRows before{};
     while (true) {

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// attention/sm90_wgmma_* called directly over memory of cudaMalloc. Compiled as
-// CUDA. The suite AttentionSm90Refuses needs no GPU; AttentionSm90Runs fails
-// without a Hopper card.
+// attention/sm90_wgmma_* called directly over memory of cudaMalloc. The suite AttentionSm90Refuses
+// needs no GPU; AttentionSm90Runs fails without a Hopper card.
 
 #include "attention_cases.hpp"
-
-// design
 
 namespace {
 

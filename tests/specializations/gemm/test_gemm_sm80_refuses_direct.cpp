@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 take and what not. Compiled as
-// CUDA; needs no GPU.
+// What gemm/sm80_mma_*, gemm/sm80_simt_f32 and gemm/sm89_mma_f8 take and what not. Needs no GPU.
 #include <string>
 
 #include "direct_matrix.hpp"

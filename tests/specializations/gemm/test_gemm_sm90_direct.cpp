@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// gemm/sm90_wgmma_* and gemm/sm90_simt_f32 called directly over memory of cudaMalloc. Compiled as
-// CUDA. Sm90Runs fails without a Hopper card.
+// gemm/sm90_wgmma_* and gemm/sm90_simt_f32 called directly over memory of cudaMalloc. Sm90Runs
+// fails without a Hopper card.
 #include <algorithm>
 #include <array>
 #include <thread>
