@@ -119,26 +119,21 @@ void attention_dispatch(Exec const& exec, Q const& q, K const& k, V const& v, Ou
 ///
 /// Types: q, k, v and out double, float, float16 or bfloat16; or q, k, v float8 with out float,
 /// float16 or bfloat16. Scores, weights and sums in float (double for double); lse float (double
-/// for double). float means IEEE float32 throughout: `compute` only allows less. `flash` leaves few
-/// queries over many keys to decode()'s kernels, which split the keys and keep partial results in
-/// the workspace: on a host up to 2 queries, or 8 where query heads share keys, over 128 keys and
-/// more; on a device up to 16 over 1024 and more where blocks of 64 rows that share keys are fewer
-/// than two for each multiprocessor and a kernel is compiled for them, or, where none is compiled
-/// for attention, up to 16 rows share keys. A kernel by name, packed queries and functors keep it
-/// from doing so. Otherwise it needs no memory beyond its outputs; `tiled` and `naive` store
-/// batch·heads_q·seqlen_q·seqlen_kv accumulators in the workspace (the caller's, or the instance's
-/// pool). Which kernel a call goes to, and why not to the others, is what explain() tells;
-/// docs/kernels.md has their conditions. Compiled kernels for 16- and 8-bit
-/// types, `flash` of bfloat16 on instructions that host_isa() chose, and `flash` of heads of up to
-/// 128 features with a result of 16 bits on a device's matrix instructions round weights to the
-/// type of q before the product with values (of float8 to float16). Range: scores and sums of the
-/// formula as it stands must fit into the accumulator, and on a device scores times log2(e);
-/// compiled kernels, which keep scores as exponents of 2 relative to one that the largest may
-/// exceed, take scores up to 2^29 (double: 2^60) in magnitude, and the sums of 2^16 (double: 2^64)
-/// times the values must fit.
-/// Determinism: run to run, and for any number of host threads. Throws ShapeError, StrideError,
-/// Error, UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et
-/// al., "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
+/// for double). float means IEEE float32 throughout: `compute` only allows less. Which
+/// kernel a call goes to, and why not to the others, is what explain() tells; docs/kernels.md has
+/// their conditions. `flash` needs no memory beyond its outputs, but where it leaves few queries
+/// over many keys to decode()'s kernels, which keep partial results in the workspace; `tiled` and
+/// `naive` store batch·heads_q·seqlen_q·seqlen_kv accumulators there (the caller's workspace, or
+/// the instance's pool). Compiled kernels for 16- and 8-bit types, `flash` of bfloat16 on
+/// instructions that host_isa() chose, and `flash` of heads of up to 128 features with a result of
+/// 16 bits on a device's matrix instructions round weights to the type of q before the product with
+/// values (of float8 to float16). Range: scores and sums of the formula as it stands must fit into
+/// the accumulator, and on a device scores times log2(e); compiled kernels, which keep scores as
+/// exponents of 2 relative to one that the largest may exceed, take scores up to 2^29 (double:
+/// 2^60) in magnitude, and the sums of 2^16 (double: 2^64) times the values must fit. Determinism:
+/// run to run, and for any number of host threads. Throws ShapeError, StrideError, Error,
+/// UnsupportedError, ResourceError before anything is launched or written. Source: T. Dao et al.,
+/// "FlashAttention", arXiv:2205.14135; A. Vaswani et al., arXiv:1706.03762.
 template <ExecutionSpace Exec, TensorLike Q, TensorLike K, TensorLike V, TensorLike Out,
           TensorLike Lse, detail::AttentionExtra... Extras>
 void attention(Exec const& exec, Q const& q, K const& k, V const& v, Out const& out, Lse const& lse,
