@@ -34,9 +34,9 @@ cudaError_t launch_f32(void (*kernel)(F32AttentionParams), abi::AttentionArgs co
   p.whole_q = rows_in_groups<float>(g.q, extents.q, g.q_stride);
   p.whole_k = rows_in_groups<float>(g.k, extents.k, g.k_stride);
   p.whole_v = rows_in_groups<float>(g.v, extents.v, g.v_stride);
-  p.plain_k = !paged && (Config::across ? g.head_dim == 1 || g.k_stride[3] == 1 : p.whole_k) &&
+  p.dense_k = !paged && (Config::across ? g.head_dim == 1 || g.k_stride[3] == 1 : p.whole_k) &&
               g.head_dim % Config::k_features == 0;
-  p.plain_v = !paged && p.whole_v && g.head_dim_v % Config::v_features == 0;
+  p.dense_v = !paged && p.whole_v && g.head_dim_v % Config::v_features == 0;
   p.vectors = g.head_dim_v % 4 == 0 &&
               rows_in_groups<float>(g.out, {extents.q[0], extents.q[1], extents.q[2], g.head_dim_v},
                                     g.out_stride);

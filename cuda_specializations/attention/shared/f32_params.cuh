@@ -18,7 +18,7 @@ struct F32AttentionParams : AttentionParams {
   bool terms;                      ///< scores are more than scale·q·k with a positive scale
   bool excludes;                   ///< a bias or mask may exclude any pair
   bool whole_q, whole_k, whole_v;  ///< copies may be of 16 bytes
-  bool plain_k, plain_v;           ///< rows are regular, and their features fill whole chunks
+  bool dense_k, dense_v;           ///< rows lie one stride apart and fill whole chunks of features
 };
 
 namespace {
@@ -152,8 +152,8 @@ struct F32Loader {
                                        std::uint32_t ring_address)
       : p(params), t(tile), ring(ring_address), block(tile.first) {
     k_at = v_at = nullptr;
-    if (p.plain_k) k_at = k_row(block * Config::tile_n + k_first_row()) + k_first_feature();
-    if (p.plain_v) v_at = v_row(block * Config::tile_n + v_first_row()) + v_first_feature();
+    if (p.dense_k) k_at = k_row(block * Config::tile_n + k_first_row()) + k_first_feature();
+    if (p.dense_v) v_at = v_row(block * Config::tile_n + v_first_row()) + v_first_feature();
   }
 
   /// Chunks of a block's keys.
@@ -166,22 +166,22 @@ struct F32Loader {
     if (block < t.end) {
       std::uint32_t const slot = ring + write * Config::slot_bytes;
       bool const inside = (block + 1) * Config::tile_n <= t.len_kv;
-      int const turn = chunk - k_chunks();
-      if (turn < 0) {
-        if (p.plain_k && inside)
+      int const v_chunk = chunk - k_chunks();
+      if (v_chunk < 0) {
+        if (p.dense_k && inside)
           copy_k(slot, k_at + chunk * Config::k_features);
         else
           copy_odd_k(slot, chunk * Config::k_features);
       } else {
-        if (p.plain_v && inside &&
-            (!by_features || (turn + 1) * Config::v_features <= p.args.head_dim_v))
-          copy_v(slot, by_features ? v_at + turn * Config::v_features
-                                   : v_at + turn * Config::v_keys * p.args.v_stride[2]);
+        if (p.dense_v && inside &&
+            (!by_features || (v_chunk + 1) * Config::v_features <= p.args.head_dim_v))
+          copy_v(slot, by_features ? v_at + v_chunk * Config::v_features
+                                   : v_at + v_chunk * Config::v_keys * p.args.v_stride[2]);
         else
-          copy_odd_v(slot, turn);
+          copy_odd_v(slot, v_chunk);
       }
       ++chunk;
-      if (turn == Config::v_chunks - 1) {
+      if (v_chunk == Config::v_chunks - 1) {
         chunk = 0, ++block;
         k_at += Config::tile_n * p.args.k_stride[2];
         v_at += Config::tile_n * p.args.v_stride[2];
@@ -269,12 +269,12 @@ struct F32Loader {
       }
     }
   }
-  __device__ __forceinline__ void copy_odd_v(std::uint32_t slot, int turn) const {
+  __device__ __forceinline__ void copy_odd_v(std::uint32_t slot, int v_chunk) const {
     std::int64_t const stride = p.args.v_stride[3];
     std::uint32_t const to = slot + v_place();
     int const j0 =
-        block * Config::tile_n + (by_features ? 0 : turn * Config::v_keys) + v_first_row();
-    int const feature = (by_features ? turn * Config::v_features : 0) + v_first_feature();
+        block * Config::tile_n + (by_features ? 0 : v_chunk * Config::v_keys) + v_first_row();
+    int const feature = (by_features ? v_chunk * Config::v_features : 0) + v_first_feature();
     int const left = static_cast<int>(p.args.head_dim_v) - feature;
 #pragma unroll 1
     for (int r = 0; r < Config::v_keys; r += v_pass) {

@@ -37,7 +37,7 @@ struct DecodeLoader {
   static constexpr int rows = Config::keys / Config::warps_m;
   static constexpr int per_chunk = 16 / static_cast<int>(sizeof(T));  ///< elements
   static constexpr int rows_at_once = 32 / Config::chunks;     ///< by one instruction of the warp
-  static constexpr int turns = 32 / rows;                      ///< steps that one look-up serves
+  static constexpr int lookup_steps = 32 / rows;               ///< steps that one look-up serves
   static constexpr int stride = Config::teams * Config::keys;  ///< from step to step
   static_assert(Config::chunks <= 32 && rows % rows_at_once == 0);
 
@@ -48,9 +48,9 @@ struct DecodeLoader {
   int end;                    ///< of the part
   int key, in_step;           ///< the warp's first key of the next step, and that within the step
   int batch, begin_kv;
-  int turn = 0;
-  int page, row;        ///< of key lane % rows of the step whose turn is lane / rows
-  int entry, next_row;  ///< and of the steps behind those: the page as the table has it
+  int lookup_step = 0;
+  int page, row;        ///< of key lane % rows of step lane / rows of the look-up
+  int entry, next_row;  ///< and of the next one: the page as the table has it
 
   __device__ __forceinline__ DecodeLoader(DecodeParams const& p, DecodeTile const& t,
                                           DecodeKeys const& part, std::uint32_t ring, int team,
@@ -68,9 +68,9 @@ struct DecodeLoader {
   }
 
   /// Finds the keys of the steps from key `from` on. What the table says is first touched when
-  /// those have their turn, when it has long been there.
+  /// their copies start, when it has long been there.
   __device__ __forceinline__ void look_up(int from, int lane) {
-    int const j = min(from + lane / rows % turns * stride + lane % rows, end - 1);
+    int const j = min(from + lane / rows % lookup_steps * stride + lane % rows, end - 1);
     if (table == nullptr) {
       entry = batch, next_row = begin_kv + j;
     } else {
@@ -87,10 +87,10 @@ struct DecodeLoader {
   __device__ __forceinline__ void issue(int place, int lane) {
     int const left = end - key;  // keys past it become zeros
     if (left + in_step > 0) {
-      if (!Values && turn == 0) {
+      if (!Values && lookup_step == 0) {
         page = table == nullptr ? entry : max(0, min(entry, static_cast<int>(g.num_pages) - 1));
         row = next_row;
-        if (left + in_step > turns * stride) look_up(key + turns * stride, lane);
+        if (left + in_step > lookup_steps * stride) look_up(key + lookup_steps * stride, lane);
       }
       std::int64_t const* const strides = Values ? g.v_stride : g.k_stride;
       T const* const base = Values ? v : k;
@@ -100,7 +100,7 @@ struct DecodeLoader {
       int const chunk = lane % Config::chunks * 16;
       std::int64_t const offset = page * strides[0] + row * strides[2];
       auto const source = [&](int r) {
-        return base + __shfl_sync(0xffffffff, offset, turn * rows + r + r0);
+        return base + __shfl_sync(0xffffffff, offset, lookup_step * rows + r + r0);
       };
       auto const target = [&](int r) {
         return (slot ^ (Config::place(0, r) * 16)) + r * Config::row_bytes;
@@ -120,7 +120,7 @@ struct DecodeLoader {
     copy_async_commit();
     if constexpr (Values) {
       key += stride;
-      if (++turn == turns) turn = 0;
+      if (++lookup_step == lookup_steps) lookup_step = 0;
     }
   }
 };

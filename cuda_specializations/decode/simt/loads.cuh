@@ -122,7 +122,7 @@ template <class Config>
 struct SimtKeyPlaces {
   using T = typename Config::Element;
   static constexpr int keys = Config::keys;
-  static constexpr int turns = 32 / keys;  ///< steps that one look-up serves
+  static constexpr int lookup_steps = 32 / keys;  ///< steps that one look-up serves
   static constexpr int stride = Config::warps * keys;
 
   abi::AttentionArgs const& g;
@@ -130,9 +130,9 @@ struct SimtKeyPlaces {
   T const *k, *v;             ///< of this head, and of this sequence where not paged; the lane's
   int left_k, left_v;         ///< elements from the lane's first on
   int end;                    ///< of the part
-  int turn = 0;
-  int page, row;        ///< of key lane % keys of the step whose turn is lane / keys
-  int entry, next_row;  ///< and of the steps behind those: the page as the table has it
+  int lookup_step = 0;
+  int page, row;        ///< of key lane % keys of step lane / keys of the look-up
+  int entry, next_row;  ///< and of the next one: the page as the table has it
 
   __device__ __forceinline__ SimtKeyPlaces(SimtDecodeParams const& p, DecodeTile const& t,
                                            DecodeKeys const& part, int first, int lane)
@@ -148,7 +148,7 @@ struct SimtKeyPlaces {
     } else {
       look_up(first, lane);
       take_looked_up();
-      look_up(first + turns * stride, lane);
+      look_up(first + lookup_steps * stride, lane);
     }
     int const at = Config::whole ? lane * Config::vector : lane;
     k += at * g.k_stride[3], v += at * g.v_stride[3];
@@ -157,10 +157,10 @@ struct SimtKeyPlaces {
 
   /// Goes on to the step that begins with key j0.
   __device__ __forceinline__ void advance(int j0, int lane) {
-    if (table == nullptr || ++turn < turns) return;
-    turn = 0;
+    if (table == nullptr || ++lookup_step < lookup_steps) return;
+    lookup_step = 0;
     take_looked_up();
-    look_up(j0 + turns * stride, lane);
+    look_up(j0 + lookup_steps * stride, lane);
   }
   __device__ __forceinline__ void load_keys(SimtRow<Config> (&to)[keys], int j0) const {
     load(to, k, g.k_stride, left_k, j0);
@@ -191,8 +191,8 @@ struct SimtKeyPlaces {
         if (table == nullptr)
           offset = min(j0 + n, end - 1) * strides[2];
         else
-          offset = __shfl_sync(0xffffffff, page, turn * keys + n) * strides[0] +
-                   __shfl_sync(0xffffffff, row, turn * keys + n) * strides[2];
+          offset = __shfl_sync(0xffffffff, page, lookup_step * keys + n) * strides[0] +
+                   __shfl_sync(0xffffffff, row, lookup_step * keys + n) * strides[2];
         to[n].load(from + offset, step, left);
       }
     };

@@ -41,7 +41,7 @@ struct Epilogue {
   /// matrix; whether there are only those and factors of its rows and columns.
   bool more_than_alpha, only_factors, only_row_column_factors;
   bool only_added;                 ///< beside alpha there is C or a residual to add, no more
-  bool plain;                      ///< alpha is all there is to do, and C's elements have no 8 bits
+  bool only_alpha;                 ///< alpha is all there is to do, and C's elements have no 8 bits
   bool rows_ahead, columns_ahead;  ///< their factors are fetched before a tile's sums are there
   Activation activation;
   /// C where it is stored element by element or read for beta.
@@ -197,11 +197,11 @@ __device__ __forceinline__ void store_one(Epilogue const& e, std::int64_t to, fl
 }
 
 /// Stores the first `exist` of `Count` sums, `step` elements of C apart from number `to` on, of an
-/// epilogue that is `plain`. `sum_at(i)`: the sums. What is the same for all is not looked at for
+/// epilogue with `only_alpha`. `sum_at(i)`: the sums. What is the same for all is not looked at for
 /// each, and no store waits for another's sum.
 template <int Count, class SumAt>
-__device__ __forceinline__ void store_plain(Epilogue const& e, std::int64_t to, std::int64_t step,
-                                            int exist, SumAt sum_at) {
+__device__ __forceinline__ void store_times_alpha(Epilogue const& e, std::int64_t to,
+                                                  std::int64_t step, int exist, SumAt sum_at) {
   auto const all = [&](auto* c, auto convert) {
     c += to;
 #pragma unroll 8

@@ -182,7 +182,7 @@ inline Epilogue make_epilogue(abi::GemmArgs const& g) {
   e.scale = static_cast<float>(g.scale);
   e.along_m = g.n == 1 || (g.m > 1 && magnitude(g.c_m) < magnitude(g.c_n));
   e.activation = g.activation;
-  e.plain = only_alpha(g) && !has_8_bits(g.type_c);
+  e.only_alpha = only_alpha(g) && !has_8_bits(g.type_c);
   e.c = g.c, e.type_c = g.type_c, e.c_batch = g.c_batch, e.c_m = g.c_m, e.c_n = g.c_n;
   if (g.bias != nullptr) {
     bool const along_n = g.bias_along == BiasAlong::n;

@@ -4,7 +4,7 @@
 ///
 /// Each type has `Factor`, what the matrix unit is fed for 16 rows of A or 16 columns of B;
 /// `prepare`, which makes it of what shared memory holds; and `multiply`, which adds the product
-/// with the 8 columns `half` of B, or one of the `terms` that make it up.
+/// with the 8 columns `half` of B, or one of the `instructions` that make it up.
 #pragma once
 
 #include <attikos/ptx/mma_sync.hpp>
@@ -35,7 +35,7 @@ struct PlainElement {
   using Acc = float;
   using Factor = Words;
   static constexpr int steps = 1;          ///< times 32 bytes of K that one instruction takes
-  static constexpr int terms = 1;          ///< instructions for a product
+  static constexpr int instructions = 1;   ///< that a product takes
   static constexpr bool promoted = false;  ///< sums of 128 bytes of K join others by an addition
   __device__ static __forceinline__ Factor prepare(Words const& x, bool) { return x; }
 };
@@ -116,7 +116,7 @@ struct Tf32x3Element : PlainElement {
   };
   using Element = float;
   static constexpr DType dtype = DType::float32;
-  static constexpr int terms = 3;
+  static constexpr int instructions = 3;
   static constexpr bool promoted = true;
   __device__ static __forceinline__ Factor prepare(Words const& x, bool) {
     Factor y;
@@ -129,9 +129,9 @@ struct Tf32x3Element : PlainElement {
     return y;
   }
   __device__ static __forceinline__ void multiply(float (&d)[4], Factor const (&a)[1],
-                                                  Factor const (&b)[1], int half, int term) {
-    Words const& x = term == 0 ? a[0].small : a[0].big;
-    Words const& y = term == 1 ? b[0].small : b[0].big;
+                                                  Factor const (&b)[1], int half, int instruction) {
+    Words const& x = instruction == 0 ? a[0].small : a[0].big;
+    Words const& y = instruction == 1 ? b[0].small : b[0].big;
     mma_tf32(d, x.w, y.w[2 * half], y.w[2 * half + 1]);
   }
 };
@@ -142,7 +142,7 @@ struct Float8Element : PlainElement {
   using Element = std::uint8_t;
   static constexpr bool promoted = true;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
-  static constexpr int terms = 2;
+  static constexpr int instructions = 2;
   struct Factor {
     Words low, high;  ///< of each word the two lower elements and the two upper
   };
@@ -160,11 +160,11 @@ struct Float8Element : PlainElement {
   }
   /// Each half of the 32 k gives a product of 16.
   __device__ static __forceinline__ void multiply(float (&d)[4], Factor const (&a)[1],
-                                                  Factor const (&b)[1], int half, int term) {
-    int const l = 2 * term;
+                                                  Factor const (&b)[1], int half, int instruction) {
+    int const l = 2 * instruction;
     std::uint32_t const x[4] = {a[0].low.w[l], a[0].low.w[l + 1], a[0].high.w[l],
                                 a[0].high.w[l + 1]};
-    mma_f16(d, x, b[0].low.w[2 * half + term], b[0].high.w[2 * half + term]);
+    mma_f16(d, x, b[0].low.w[2 * half + instruction], b[0].high.w[2 * half + instruction]);
   }
 #else
   template <bool A5, bool B5>

@@ -97,9 +97,9 @@ __device__ __noinline__ void keep_staged(Sm80Params const& p, Acc const* staged,
 /// Stores staged rows, of which the first is (z, m0, n0), with nothing but alpha to apply and
 /// wherever they go: each lane a column, or two.
 template <class Config>
-__device__ __noinline__ void store_plain_rows(Sm80Params const& p,
-                                              typename Config::Acc const* staged, int z, int m0,
-                                              int n0) {
+__device__ __noinline__ void store_rows_times_alpha(Sm80Params const& p,
+                                                    typename Config::Acc const* staged, int z,
+                                                    int m0, int n0) {
   using S = Staging<Config>;
   Epilogue const& e = p.epilogue;
   int const rows = min(S::rows, p.m - m0), columns = min(Config::warp_n, p.n - n0);
@@ -113,7 +113,7 @@ __device__ __noinline__ void store_plain_rows(Sm80Params const& p,
       for (int row = 0; row < S::rows; ++row, c += e.c_m)
         if (row < rows) *c = p.alpha * sum_at(row);
     } else {
-      store_plain<S::rows>(e, to, e.c_m, rows, sum_at);
+      store_times_alpha<S::rows>(e, to, e.c_m, rows, sum_at);
     }
   }
 }
@@ -165,7 +165,7 @@ __device__ __forceinline__ void store_staged(Sm80Params const& p,
     }
     return;
   }
-  if (e.plain) return store_plain_rows<Config>(p, staged, z, m0, n0);
+  if (e.only_alpha) return store_rows_times_alpha<Config>(p, staged, z, m0, n0);
   if (e.pre_activation.data != nullptr)
     keep_staged<Acc, S::rows, Config::warp_n, S::stride>(p, staged, z, m0, n0);
 #pragma unroll 1

@@ -70,9 +70,10 @@ __device__ __forceinline__ void multiply_all(Sums<Config>& d,
 #pragma unroll
     for (int s = 0; s < Config::steps; ++s) a[s] = Config::Type::prepare(fa[i][s], a_e5m2);
 #pragma unroll
-    for (int term = 0; term < Config::Type::terms; ++term)
+    for (int instruction = 0; instruction < Config::Type::instructions; ++instruction)
 #pragma unroll
-      for (int j = 0; j < 2 * Config::fragments_n; ++j) multiply(d[i][j], a, b[j / 2], j % 2, term);
+      for (int j = 0; j < 2 * Config::fragments_n; ++j)
+        multiply(d[i][j], a, b[j / 2], j % 2, instruction);
     refill(i);
   }
 }
@@ -109,8 +110,8 @@ __device__ __forceinline__ void multiply_step(Sums<Config>& d,
   {
     multiply_all<Config>(
         d, a, b, p.a.e5m2, p.b.e5m2,
-        [](auto& to, auto const& x, auto const& y, int half, int term) {
-          Type::multiply(to, x, y, half, term);
+        [](auto& to, auto const& x, auto const& y, int half, int instruction) {
+          Type::multiply(to, x, y, half, instruction);
         },
         refill);
   }

@@ -4,9 +4,9 @@
 /// whatever their other strides and their alignment.
 ///
 /// A block computes one tile of C, which scheduler.cuh finds. A stage holds 16 k of both operands,
-/// a line of rows or columns for each k, whatever the layouts and alignments: copies are of 4 bytes
+/// a row of the tile for each k, whatever the layouts and alignments: copies are of 4 bytes
 /// and transpose a K-major operand on the way, which is one copy for 64 multiply-adds. The 16-byte
-/// chunks of a line are permuted by an XOR with k mod 8, so that neither these copies nor the loads
+/// chunks of a row are permuted by an XOR with k mod 8, so that neither these copies nor the loads
 /// meet in a bank. A thread multiplies blocks of 4 × 4, 32 rows and 16 columns apart, and makes its
 /// share of the copies of a later stage between the multiply-adds.
 ///
@@ -49,8 +49,8 @@ struct SimtF32Config {
   static constexpr int warps_m = tile_m / warp_m, warps_n = tile_n / warp_n;
   static constexpr int warps = warps_m * warps_n, threads = 32 * warps;
   static constexpr int stages = Shape::stages, blocks = Shape::blocks;
-  static constexpr int line_a = tile_m * size, line_b = tile_n * size;  ///< bytes of a k
-  static constexpr int a_bytes = line_a * tile_k, b_bytes = line_b * tile_k;
+  static constexpr int pitch_a = tile_m * size, pitch_b = tile_n * size;  ///< bytes of a k
+  static constexpr int a_bytes = pitch_a * tile_k, b_bytes = pitch_b * tile_k;
   static constexpr int stage_bytes = a_bytes + b_bytes, shared_bytes = stages * stage_bytes;
   static constexpr int rows = warp_m / 8, columns = warp_n / 4;  ///< of a thread's sums
   static constexpr double slack = Shape::slack;
@@ -60,42 +60,42 @@ struct SimtF32Config {
 
 namespace {
 
-/// One thread's share of the copies of an operand. A pass copies `lines` lines of K (MN-major) or
-/// rows (K-major), of each of which a thread has `elements`; half of the passes belong to a step.
+/// One thread's share of the copies of an operand. A pass copies `rows` rows as they lie in
+/// memory, of each of which a thread has `elements`; half of the passes belong to a step.
 template <int Extent, int Threads, bool MnMajor>
 struct SimtShare {
-  static constexpr int line = Extent * 4;                ///< bytes of a k in a stage
+  static constexpr int pitch = Extent * 4;               ///< bytes of a k in a stage
   static constexpr int side = MnMajor ? Extent / 4 : 8;  ///< threads side by side
   static constexpr int elements = MnMajor ? 4 : 2;       ///< `side` apart
-  static constexpr int lines = Threads / side;
-  static constexpr int passes = (MnMajor ? 16 : Extent) / lines;
+  static constexpr int rows = Threads / side;
+  static constexpr int passes = (MnMajor ? 16 : Extent) / rows;
   static constexpr int copies = passes / 2 * elements;  ///< of a step
-  static constexpr int step_bytes = MnMajor ? 8 * line : Extent / 2 * 4;
-  static_assert(passes % 2 == 0 && lines * passes == (MnMajor ? 16 : Extent));
+  static constexpr int step_bytes = MnMajor ? 8 * pitch : Extent / 2 * 4;
+  static_assert(passes % 2 == 0 && rows * passes == (MnMajor ? 16 : Extent));
 
   char const* from;     ///< what the next pass copies first
   std::int64_t stride;  ///< bytes from one pass to the next
   std::uint32_t to;     ///< where that goes in the first stage
   int left;             ///< how many rows or columns there are from the first on
 
-  /// The tile that begins at row or column `mn0` of `extent`, in lines `row_stride` bytes apart.
+  /// The tile that begins at row or column `mn0` of `extent`, in rows `row_stride` bytes apart.
   __device__ __forceinline__ SimtShare(std::uint32_t stage, char const* data,
                                        std::int64_t row_stride, int mn0, int extent) {
     int const thread = static_cast<int>(threadIdx.x), row = thread / side, column = thread % side;
     int const k = MnMajor ? row : column, mn = MnMajor ? column : row;
     from = data + (MnMajor ? row : mn0 + row) * row_stride +
            (MnMajor ? std::int64_t{mn0} + column : column) * 4;
-    stride = row_stride * lines;
-    to = stage + k * line + (mn / 4 ^ k % 8) * 16 + mn % 4 * 4;
+    stride = row_stride * rows;
+    to = stage + k * pitch + (mn / 4 ^ k % 8) * 16 + mn % 4 * 4;
     left = extent - mn0 - mn;
   }
 
   /// Where an element of a pass goes, if the first one's place is `at`. What it is away by along K
   /// and along M or N has no bits in common with where that is.
   __device__ static __forceinline__ std::uint32_t place(std::uint32_t at, int pass, int element) {
-    int const k = MnMajor ? pass * lines : element * side;
-    int const mn = MnMajor ? element * side : pass * lines;
-    return (at ^ ((k % 8 ^ mn / 4 % 8) * 16)) + k * line + mn / 32 * 128;
+    int const k = MnMajor ? pass * rows : element * side;
+    int const mn = MnMajor ? element * side : pass * rows;
+    return (at ^ ((k % 8 ^ mn / 4 % 8) * 16)) + k * pitch + mn / 32 * 128;
   }
 
   /// Copy number `copy` of a step of a stage that is `at` bytes from the first one. `limit`:
@@ -103,7 +103,7 @@ struct SimtShare {
   /// would hold eight conditions that do not change with the step, and spill for them.
   __device__ __forceinline__ void copy(std::uint32_t at, int step, int copy, int limit) {
     int const pass = copy / elements, element = copy % elements;
-    int const mn = MnMajor ? step * Extent + element * side : (step * (passes / 2) + pass) * lines;
+    int const mn = MnMajor ? step * Extent + element * side : (step * (passes / 2) + pass) * rows;
     if (mn < limit)
       copy_async_four(place(at + to + step * step_bytes, pass, element), from + element * side * 4);
     if (element == elements - 1) from += stride;
@@ -126,22 +126,22 @@ struct SimtShare {
     next_stage();
   }
 
-  /// The same of the last stage, of which K fills `k_left` lines.
+  /// The same of the last stage, of which K fills `k_left` rows.
   __device__ __forceinline__ void copy_last(std::uint32_t at, int k_left) {
     int const thread = static_cast<int>(threadIdx.x), row = thread / side, column = thread % side;
 #pragma unroll 1
     for (int pass = 0; pass < passes; ++pass, from += stride)
 #pragma unroll 1
       for (int e = 0; e < elements; ++e) {
-        int const k = MnMajor ? row + pass * lines : column + e * side;
-        int const mn = MnMajor ? e * side : pass * lines;
+        int const k = MnMajor ? row + pass * rows : column + e * side;
+        int const mn = MnMajor ? e * side : pass * rows;
         copy_async<4>(place(at + to, pass, e), from + e * side * 4,
                       k < k_left && mn < left ? 4 : 0);
       }
   }
 };
 
-/// Adds the products of k number `k` of a step, whose lines begin at `a` and `b`.
+/// Adds the products of k number `k` of a step, whose rows begin at `a` and `b`.
 template <class Config>
 __device__ __forceinline__ void multiply_k(float (&sums)[Config::rows][Config::columns],
                                            std::uint32_t a, std::uint32_t b, int k) {
@@ -149,12 +149,12 @@ __device__ __forceinline__ void multiply_k(float (&sums)[Config::rows][Config::c
   float fa[Config::rows], fb[Config::columns];
 #pragma unroll
   for (int g = 0; g < Config::rows / 4; ++g) {
-    float4 const v = load_shared(a + k * Config::line_a + g * 128 + (lane_m ^ k) * 16);
+    float4 const v = load_shared(a + k * Config::pitch_a + g * 128 + (lane_m ^ k) * 16);
     fa[4 * g] = v.x, fa[4 * g + 1] = v.y, fa[4 * g + 2] = v.z, fa[4 * g + 3] = v.w;
   }
 #pragma unroll
   for (int g = 0; g < Config::columns / 4; ++g) {
-    float4 const v = load_shared(b + k * Config::line_b + g / 2 * 128 + (lane_n ^ k % 4) * 16 +
+    float4 const v = load_shared(b + k * Config::pitch_b + g / 2 * 128 + (lane_n ^ k % 4) * 16 +
                                  (g % 2 ^ k / 4) * 64);
     fb[4 * g] = v.x, fb[4 * g + 1] = v.y, fb[4 * g + 2] = v.z, fb[4 * g + 3] = v.w;
   }
@@ -298,8 +298,8 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks)
 #pragma unroll
         for (int c = k * ShareB::copies / 8; c < (k + 1) * ShareB::copies / 8; ++c)
           b.copy(write * Config::stage_bytes, step, c, limit_b);
-        multiply_k<Config>(sums, own_a + step * (Config::step_k * Config::line_a),
-                           own_b + step * (Config::step_k * Config::line_b), k);
+        multiply_k<Config>(sums, own_a + step * (Config::step_k * Config::pitch_a),
+                           own_b + step * (Config::step_k * Config::pitch_b), k);
       }
       ShareA::next_step(limit_a);
       ShareB::next_step(limit_b);

@@ -18,9 +18,9 @@ namespace {
 /// Stores a staged panel of 64 × `columns` sums, at most 32, with nothing but alpha to apply and
 /// wherever they go, 128 threads along C's unit stride.
 template <class Acc>
-__device__ __noinline__ void store_plain_panel(Sm90Params const& p, unsigned char const* panel,
-                                               int thread, int z, int row0, int column0,
-                                               int columns) {
+__device__ __noinline__ void store_panel_times_alpha(Sm90Params const& p,
+                                                     unsigned char const* panel, int thread, int z,
+                                                     int row0, int column0, int columns) {
   Epilogue const& e = p.epilogue;
   auto const sum_at = [&](int line, int column) {
     return *reinterpret_cast<Acc const*>(panel + line * 128 + (column / 4 ^ line % 8) * 16 +
@@ -30,16 +30,16 @@ __device__ __noinline__ void store_plain_panel(Sm90Params const& p, unsigned cha
   if (e.along_m) {
     int const line = thread % 64, first = thread / 64;
     int const exist = row0 + line < p.m ? (min(columns, p.n - column0) - first + 1) / 2 : 0;
-    store_plain<16>(e, to + line * e.c_m + first * e.c_n, 2 * e.c_n, exist,
-                    [&](int i) { return sum_at(line, first + 2 * i); });
+    store_times_alpha<16>(e, to + line * e.c_m + first * e.c_n, 2 * e.c_n, exist,
+                          [&](int i) { return sum_at(line, first + 2 * i); });
   } else {
     int const lines = 128 / columns;  // at a time
     int const first = thread / columns, column = thread % columns;
     bool const exists = first < lines && column0 + column < p.n;
     int const exist = exists ? (min(64, p.m - row0) - first + lines - 1) / lines : 0;
     // Of narrower panels there are fewer.
-    store_plain<16>(e, to + first * e.c_m + column * e.c_n, lines * e.c_m, exist,
-                    [&](int i) { return sum_at(first + i * lines, column); });
+    store_times_alpha<16>(e, to + first * e.c_m + column * e.c_n, lines * e.c_m, exist,
+                          [&](int i) { return sum_at(first + i * lines, column); });
   }
 }
 
@@ -51,7 +51,8 @@ __device__ __forceinline__ void finish_panel(Sm90Params const& p, unsigned char 
                                              int columns) {
   Epilogue const& e = p.epilogue;
   bool const along_m = e.along_m;
-  if (e.plain) return store_plain_panel<Acc>(p, panel, thread, z, row0, column0, columns);
+  if (e.only_alpha)
+    return store_panel_times_alpha<Acc>(p, panel, thread, z, row0, column0, columns);
 #pragma unroll 1
   for (int i = thread; i < 64 * columns; i += 128) {
     int const line = along_m ? i % 64 : i / columns, column = along_m ? i / 64 : i % columns;

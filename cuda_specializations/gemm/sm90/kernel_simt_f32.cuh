@@ -74,10 +74,11 @@ __device__ __noinline__ void transpose_block(std::uint32_t block, int lane) {
 __device__ __noinline__ void finish_four(Sm90Params const& p, float4 sums, int z, int m, int n) {
   Epilogue const& e = p.epilogue;
   if (m >= p.m) return;
-  if (e.plain)
-    return store_plain<4>(e, z * e.c_batch + m * e.c_m + n * e.c_n, e.c_n, p.n - n, [&](int j) {
-      return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
-    });
+  if (e.only_alpha)
+    return store_times_alpha<4>(
+        e, z * e.c_batch + m * e.c_m + n * e.c_n, e.c_n, p.n - n, [&](int j) {
+          return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
+        });
   auto const sum_of = [&](int j) {
     return j == 0 ? sums.x : j == 1 ? sums.y : j == 2 ? sums.z : sums.w;
   };

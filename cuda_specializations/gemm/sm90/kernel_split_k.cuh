@@ -44,11 +44,11 @@ struct Sm90SplitConfig {
   static constexpr int ring_bytes =
       (blocks_per_sm == 1 ? 2 * sm90_share_of_shared(2) : sm90_share_of_shared(2)) - 2048;
   static constexpr int stages = ring_bytes / (stage_bytes + factor_slot + 2 * 8);
-  /// Words from one line of staged sums to the next: the padding keeps a warp's stores in different
+  /// Words from one row of staged sums to the next: the padding keeps a warp's stores in different
   /// banks.
-  static constexpr int line_m = tile_m + 4, line_n = tile_n + 8;
+  static constexpr int pitch_m = tile_m + 4, pitch_n = tile_n + 8;
   static constexpr int staged_words =
-      line_m * tile_n > line_n* tile_m ? line_m* tile_n : line_n* tile_m;
+      pitch_m * tile_n > pitch_n* tile_m ? pitch_m* tile_n : pitch_n* tile_m;
   static constexpr int factor_bytes = stages * factor_slot;
   static constexpr int shared_bytes = 1024 + stages * stage_bytes + factor_bytes + 2 * 8 * stages;
   static_assert(shared_bytes <= sm90_share_of_shared(blocks_per_sm));
@@ -144,7 +144,8 @@ __device__ __forceinline__ void put_split_sums(
     for (int r = 0; r < Config::tile_n / 2; ++r) {
       int const row = 64 * wave + 16 * warp + lane / 4 + 8 * (r >> 1 & 1);
       int const column = 8 * (r >> 2) + 2 * (lane % 4) + (r & 1);
-      sums[along_m ? column * Config::line_m + row : row * Config::line_n + column] = acc[wave][r];
+      sums[along_m ? column * Config::pitch_m + row : row * Config::pitch_n + column] =
+          acc[wave][r];
     }
   }
 }
@@ -161,7 +162,7 @@ struct SplitFinisher {
   Acc const* const& sums;
   SumAt const& sum_at;
   bool const& along_m;
-  int const &line, &up, &z, &m, &n;
+  int const &pitch, &up, &z, &m, &n;
 
   /// Eight, which are one store.
   __device__ __forceinline__ void eight(int outer, int at) const {
@@ -169,7 +170,7 @@ struct SplitFinisher {
     int const wave_row = Config::waves == 1 ? row : row % 64;
     int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
     if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) return;
-    Acc const* const from = sums + outer * line + at;
+    Acc const* const from = sums + outer * pitch + at;
     float v[8];
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
@@ -191,7 +192,7 @@ struct SplitFinisher {
     int const wave_row = Config::waves == 1 ? row : row % 64;
     int const to_m = m + row / 64 * p.wave_rows + wave_row, to_n = n + column;
     if (wave_row >= p.wave_rows || to_m >= p.m || to_n >= p.n) return;
-    Acc const* const from = sums + outer * line + at;
+    Acc const* const from = sums + outer * pitch + at;
     auto const finished_sum = [&](int j) {
       Acc sum = sum_at(from + j);
       if constexpr (Config::gated) sum = activate_called(p.gate, sum) * sum_at(from + up + j);
@@ -203,9 +204,9 @@ struct SplitFinisher {
           {finished_sum(0), finished_sum(1), finished_sum(2), finished_sum(3)}};
       finish_and_store<Acc, 1>(e, {along_m, z, along_m ? to_m : to_n, {along_m ? to_n : to_m}},
                                four, 1);
-    } else if (e.plain) {
+    } else if (e.only_alpha) {
       std::int64_t const to = z * e.c_batch + to_m * e.c_m + to_n * e.c_n;
-      store_plain<4>(e, to, along_m ? e.c_m : e.c_n, min(exist, count), finished_sum);
+      store_times_alpha<4>(e, to, along_m ? e.c_m : e.c_n, min(exist, count), finished_sum);
     } else {
 #pragma unroll 1
       for (int j = 0; j < min(exist, count); ++j) {
@@ -332,7 +333,7 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   int const stride = splits * Config::threads;
   constexpr int out_m = Config::gated ? 64 : Config::tile_m;  // rows of C
   int const inner = along_m ? out_m : Config::tile_n;
-  int const line = along_m ? Config::line_m : Config::line_n;
+  int const pitch = along_m ? Config::pitch_m : Config::pitch_n;
   auto const sum_at = [&](Acc const* at) {
     Acc sum = *at;
     if (splits > 1) {
@@ -348,16 +349,16 @@ __global__ void __launch_bounds__(Config::threads, Config::blocks_per_sm)
   };
   constexpr int elements = out_m * Config::tile_n;
   // Of a gated product, the sum of the up projection lies as far behind that of the gate.
-  int const up = along_m ? 64 : 64 * line;
-  SplitFinisher<Config, decltype(sum_at)> const finish{p,    e,  factors, sums, sum_at, along_m,
-                                                       line, up, z,       m,    n};
+  int const up = along_m ? 64 : 64 * pitch;
+  SplitFinisher<Config, decltype(sum_at)> const finish{p,     e,  factors, sums, sum_at, along_m,
+                                                       pitch, up, z,       m,    n};
   if (p.store == Sm90Store::halves) {
     for (int i = first; i < elements / 8; i += stride)
       finish.eight(i / (inner / 8), i % (inner / 8) * 8);
   } else {
     // Four at a time where they are one store, and inside C.
     bool const vectors = p.store == Sm90Store::vectors;
-    int const count = vectors || e.plain ? 4 : 1;
+    int const count = vectors || e.only_alpha ? 4 : 1;
 #pragma unroll 1
     for (int i = first; i < elements / count; i += stride)
       finish.some(i / (inner / count), i % (inner / count) * count, vectors, count);

@@ -94,10 +94,10 @@ SmallOperand make_operand(void const* data, void const* const* pointers, std::in
   return o;
 }
 
-/// What does not depend on how lanes share the sums. `depth`: of a stage, whose first `lines_a`
+/// What does not depend on how lanes share the sums. `depth`: of a stage, whose first `rows_a`
 /// rows are A's, as many as lanes read.
 template <class Shape>
-SmallParams make_params(abi::GemmArgs const& g, int depth, int lines_a, int pitch_a, int pitch_b,
+SmallParams make_params(abi::GemmArgs const& g, int depth, int rows_a, int pitch_a, int pitch_b,
                         int per_group) {
   constexpr int size = static_cast<int>(sizeof(typename Shape::T));
   SmallParams p{};
@@ -117,7 +117,7 @@ SmallParams make_params(abi::GemmArgs const& g, int depth, int lines_a, int pitc
   p.m = static_cast<int>(g.m), p.n = static_cast<int>(g.n), p.k = static_cast<int>(g.k);
   p.per_group = per_group;
   p.groups = (p.batch + per_group - 1) / per_group;
-  p.b_offset = lines_a * pitch_a;
+  p.b_offset = rows_a * pitch_a;
   // Products begin an odd number of 16 bytes apart, in different banks.
   p.product_bytes = p.b_offset + p.depth * pitch_b;
   if (p.product_bytes / 16 % 2 == 0) p.product_bytes += 16;
