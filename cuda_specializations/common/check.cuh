@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <attikos/config.hpp>
+#include <attikos/abi/device.hpp>
 #include <cstddef>
 
 #include "limits.cuh"
@@ -13,6 +13,20 @@
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
+
+namespace {
+
+/// Whether this translation unit has code for sm_90. Host code asks, since what a card without code
+/// of its own runs is made of another's.
+constexpr bool has_code_for_sm90() {
+#if defined(__CUDA_ARCH_LIST__)
+  for (int architecture : {__CUDA_ARCH_LIST__})
+    if (architecture == 900) return true;
+#endif
+  return false;
+}
+
+}  // namespace
 
 /// Makes one runtime call and returns its status, without leaving its failure behind as the
 /// thread's last error. An error that was already pending belongs to the caller, who must still

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Host side that the sm_80 attention kernels share: what 16-byte copies need, and launches.
+/// Host side that kernels from sm_80 on share, of attention, its gradients, decode and append_kv:
+/// what 16-byte copies need, and launches.
 #pragma once
 
 #include <attikos/abi/device.hpp>
 #include <cstdint>
 
+#include "common/check.cuh"
 #include "common/tensor_map.cuh"
 
 namespace attikos {
@@ -28,20 +30,13 @@ char const* refuse_rows(void const* data, std::int64_t const (&extent)[4],
   return nullptr;
 }
 
-/// Whether a Hopper card finds code of its generation here, which waits for the launch ahead; older
-/// code, translated for it, does not.
-constexpr bool waits_on_hopper() {
-  for (int architecture : {__CUDA_ARCH_LIST__})
-    if (architecture / 100 == 9) return true;
-  return false;
-}
-
-/// Dependent launches overlap from sm_90 on, where the kernels wait for each other.
+/// Dependent launches overlap on Hopper where it finds code of its own generation, which waits for
+/// the launch ahead; older code, translated for it, does not.
 template <class Params>
 cudaError_t launch_behind(void (*kernel)(Params), std::int64_t blocks, int threads,
                           int shared_bytes, abi::Device const& device, CUstream_st* stream,
                           Params const& p) {
-  if (device.compute_major == 9 && waits_on_hopper())
+  if (device.compute_major == 9 && has_code_for_sm90())
     return launch_clusters(kernel, static_cast<int>(blocks), 1, threads, shared_bytes, stream, p);
   return launch_kernel(kernel, dim3(static_cast<unsigned>(blocks)), threads, stream, p,
                        shared_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// 16-bit tiles in shared memory as the sm_80 attention kernels keep them, and products of a warp.
+/// 16-bit tiles in shared memory as kernels of attention, its gradients and decode through mma.sync
+/// keep them, and products of a warp.
 #pragma once
 
 #include <cuda_fp16.h>

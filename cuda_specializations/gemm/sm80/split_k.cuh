@@ -25,16 +25,6 @@ inline constexpr bool shares_k =
     false;
 #endif
 
-/// Whether code for sm_90 is compiled. Host code asks, since what a card without code of its own
-/// runs is made of another's.
-constexpr bool has_code_for_sm90() {
-#if defined(__CUDA_ARCH_LIST__)
-  for (int architecture : {__CUDA_ARCH_LIST__})
-    if (architecture == 900) return true;
-#endif
-  return false;
-}
-
 /// A block's part of a tile's K: one of `splits`.
 struct Sm80Share {
   unsigned tile;
