@@ -7,6 +7,7 @@
 #include <attikos/abi/append_kv_cuda.hpp>
 #include <limits>
 
+#include "common/limits.cuh"
 #include "params.cuh"
 #include "shapes.cuh"
 
@@ -206,8 +207,7 @@ inline char const* refuse_append_kv(abi::AppendKvArgs const& g, abi::Device cons
                        : "k_new, v_new or a cache is a null pointer";
   }
   AppendKvPlan const plan(g, call, device);
-  if (!plan.fits || plan.blocks >= std::int64_t{1} << 31)
-    return "there are too many rows for one launch";
+  if (!plan.fits || plan.blocks > most_blocks_x) return "there are too many rows for one launch";
   return nullptr;
 }
 

@@ -6,6 +6,7 @@
 
 #include <attikos/abi/decode.hpp>
 
+#include "common/limits.cuh"
 #include "sequences/call.cuh"
 #include "sequences/launch.cuh"
 #include "sequences/row_params.cuh"
@@ -99,7 +100,7 @@ inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device c
 
 /// Whether one launch has no place for all blocks, or a state no number.
 inline bool has_too_many_tiles(abi::DecodeArgs const& g, DecodeParts const& parts) {
-  return parts.states >= most_positions || parts.blocks(g) >= std::int64_t{1} << 31;
+  return parts.states >= most_positions || parts.blocks(g) > most_blocks_x;
 }
 
 /// What every kernel is told of a call that has been accepted; false where its parts need a

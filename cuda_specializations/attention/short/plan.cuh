@@ -5,6 +5,7 @@
 
 #include <attikos/abi/attention_cuda.hpp>
 
+#include "common/limits.cuh"
 #include "common/tensor_map.cuh"
 #include "params.cuh"
 #include "sequences/call.cuh"
@@ -42,7 +43,7 @@ char const* refuse_short(abi::AttentionArgs const& g) {
   for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
     if (extent >= most_positions) return "an extent is too large";
   constexpr int smallest_tile = 16;
-  if (most_tiles(g, smallest_tile) >= std::int64_t{1} << 31)
+  if (most_tiles(g, smallest_tile) > most_blocks_x)
     return "there are too many tiles for one launch";
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
   return nullptr;

@@ -24,13 +24,11 @@ using SmallBackwardTiles128 = Sm80BackwardConfig<T, 128, 8, 1, 1, 32, 32, 2, 1, 
 template <class T, bool Terms>
 using SmallBackwardTiles256 = Sm80BackwardConfig<T, 256, 2, 1, 2, 32, 16, 2, 1, 1, Terms>;
 
-/// The least that a block may have on a card from sm_80 on, of sm_86 and sm_89, and of sm_80.
-constexpr int least_backward_bytes = sm80_shared_bytes, sm80_backward_bytes = 163 * 1024;
-static_assert(BackwardTiles64<__half, true>::shared_bytes <= least_backward_bytes &&
-              SmallBackwardTiles128<__half, true>::shared_bytes <= least_backward_bytes &&
-              SmallBackwardTiles256<__half, true>::shared_bytes <= least_backward_bytes &&
-              BackwardTiles128<__half, true>::shared_bytes <= sm80_backward_bytes &&
-              BackwardTiles256<__half, true>::shared_bytes <= sm80_backward_bytes);
+static_assert(BackwardTiles64<__half, true>::shared_bytes <= sm80_shared_bytes &&
+              SmallBackwardTiles128<__half, true>::shared_bytes <= sm80_shared_bytes &&
+              SmallBackwardTiles256<__half, true>::shared_bytes <= sm80_shared_bytes &&
+              BackwardTiles128<__half, true>::shared_bytes <= a100_shared_bytes &&
+              BackwardTiles256<__half, true>::shared_bytes <= a100_shared_bytes);
 
 /// See with_backward_shape.
 template <class T>

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "common/check.cuh"
+#include "common/limits.cuh"
 #include "kernel.cuh"
 
 namespace attikos {
@@ -14,13 +15,11 @@ namespace {
 using Large = sm75_gemm_shapes::M128N128;
 using Small = sm75_gemm_shapes::M64N64;
 
-constexpr std::int64_t max_blocks_x = 2147483647, max_blocks_z = 65535;
-
 constexpr std::int64_t tiles(std::int64_t m, std::int64_t n, int tile_m, int tile_n) {
   // Rounded up without overflow for any extent.
   std::int64_t const rows = m / tile_m + (m % tile_m != 0),
                      columns = n / tile_n + (n % tile_n != 0);
-  return rows > max_blocks_x || columns > max_blocks_x ? max_blocks_x + 1 : rows * columns;
+  return rows > most_blocks_x || columns > most_blocks_x ? most_blocks_x + 1 : rows * columns;
 }
 
 /// Text of a refusal that names an element type, made at compile time so that it is static.
@@ -97,7 +96,7 @@ char const* refuse(abi::GemmArgs const& g, abi::Device const& device) {
     return "C has a zero stride, so its elements overlap";
   }
   // The smaller tiles need the most blocks.
-  if (tiles(g.m, g.n, Small::tile_m, Small::tile_n) > max_blocks_x) {
+  if (tiles(g.m, g.n, Small::tile_m, Small::tile_n) > most_blocks_x) {
     return "C is too large for one launch";
   }
   if (g.k == 0) return nullptr;  // A and B are empty
@@ -169,10 +168,10 @@ template <class Config>
 cudaError_t launch_config(abi::GemmArgs const& g, CUstream_st* stream) {
   WmmaParams params = make_params(g);
   auto const blocks = tiles(g.m, g.n, Config::tile_m, Config::tile_n);
-  for (; params.first_batch < g.batch; params.first_batch += max_blocks_z) {
+  for (; params.first_batch < g.batch; params.first_batch += most_blocks_yz) {
     std::int64_t const left = g.batch - params.first_batch;
     dim3 const grid(static_cast<unsigned>(blocks), 1,
-                    static_cast<unsigned>(left < max_blocks_z ? left : max_blocks_z));
+                    static_cast<unsigned>(left < most_blocks_yz ? left : most_blocks_yz));
     cudaError_t const status =
         launch_kernel(wmma_f16_kernel<Config>, grid, Config::threads, stream, params);
     if (status != cudaSuccess) return status;
