@@ -7,6 +7,7 @@
 #include <attikos/abi/append_kv_cuda.hpp>
 #include <limits>
 
+#include "common/check.cuh"
 #include "common/limits.cuh"
 #include "params.cuh"
 #include "shapes.cuh"
@@ -176,8 +177,7 @@ constexpr bool append_kv_pair(DType from, DType to) {
 /// First reason not to take a call; null if there is none.
 inline char const* refuse_append_kv(abi::AppendKvArgs const& g, abi::Device const& device) {
   if (!append_kv_pair(g.type_new, g.type_cache)) return "it takes other element types";
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   if (char const* reason = abi::beyond(g, abi::AppendKvSm80Simt::takes)) return reason;
   for (std::int64_t const extent :
        {g.batch, g.heads, g.seqlen_new, g.head_dim, g.head_dim_v, g.capacity, g.num_pages,

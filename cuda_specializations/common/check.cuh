@@ -28,6 +28,16 @@ constexpr bool has_code_for_sm90() {
 
 }  // namespace
 
+/// Why a device does not run code for sm_80 and later, or for Hopper alone; null if it does.
+inline char const* refuse_before_sm80(abi::Device const& device) {
+  if (device.compute_major >= 8) return nullptr;
+  return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+}
+inline char const* refuse_other_than_sm90(abi::Device const& device) {
+  if (device.compute_major == 9) return nullptr;
+  return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+}
+
 /// Makes one runtime call and returns its status, without leaving its failure behind as the
 /// thread's last error. An error that was already pending belongs to the caller, who must still
 /// find one: then nothing is cleared.

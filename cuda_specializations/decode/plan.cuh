@@ -6,6 +6,7 @@
 
 #include <attikos/abi/decode.hpp>
 
+#include "common/check.cuh"
 #include "common/limits.cuh"
 #include "sequences/call.cuh"
 #include "sequences/launch.cuh"
@@ -78,29 +79,26 @@ struct DecodeLimits {
 /// is none, as where nothing is to be done.
 inline char const* refuse_decode_extents(abi::DecodeArgs const& g, abi::Device const& device,
                                          DecodeLimits const& limits) {
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   if (char const* reason = abi::beyond(g, limits.takes)) return reason;
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 && !(limits.float64_bias && g.type_bias == DType::float64))
-    return "it does not read the bias's element type";
+  if (char const* reason = refuse_bias_type(g, limits.float64_bias)) return reason;
   if (g.lengths_q != nullptr && g.lengths_q_stride[1] != 0 && g.heads_q > 1)
     return "lengths of q differ between heads";
   if (has_negative_extent(g)) return "an extent is negative";
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  if (char const* reason = refuse_extents(g)) return reason;
   if (std::max(g.head_dim, g.head_dim_v) > limits.most_head_dim) return limits.above;
   if (g.heads_kv == 0) return "k and v have no heads";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.num_pages,
-                                    g.heads_q / g.heads_kv * g.seqlen_q})
-    if (extent >= most_positions) return "an extent is too large";
+  if (g.num_pages >= most_positions || g.heads_q / g.heads_kv * g.seqlen_q >= most_positions)
+    return "an extent is too large";
   return nullptr;
 }
 
-/// Whether one launch has no place for all blocks, or a state no number.
-inline bool has_too_many_tiles(abi::DecodeArgs const& g, DecodeParts const& parts) {
-  return parts.states >= most_positions || parts.blocks(g) > most_blocks_x;
+/// Why one launch has no place for all blocks, or a state no number; null if they have.
+inline char const* refuse_decode_tiles(abi::DecodeArgs const& g, DecodeParts const& parts) {
+  if (char const* reason = refuse_tiles(parts.states, most_positions - 1)) return reason;
+  return refuse_tiles(parts.blocks(g), most_blocks_x);
 }
 
 /// What every kernel is told of a call that has been accepted; false where its parts need a

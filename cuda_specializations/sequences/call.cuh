@@ -54,6 +54,28 @@ inline bool has_negative_extent(abi::AttentionArgs const& g) {
   return false;
 }
 
+/// Why a kernel cannot read a bias's elements, null if it can. `float64`: whether it reads those.
+inline char const* refuse_bias_type(abi::AttentionArgs const& g, bool float64) {
+  if (g.bias == nullptr || g.type_bias == DType::float32 || g.type_bias == DType::float16 ||
+      g.type_bias == DType::bfloat16 || (float64 && g.type_bias == DType::float64))
+    return nullptr;
+  return "it does not read the bias's element type";
+}
+
+/// Why no kernel takes a call with such extents that is not empty; null if one may.
+inline char const* refuse_extents(abi::AttentionArgs const& g) {
+  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
+  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
+    if (extent >= most_positions) return "an extent is too large";
+  return nullptr;
+}
+
+/// Why one launch has no place for so many tiles, null if it has. Kernels count them in an int,
+/// some twice as far.
+inline char const* refuse_tiles(std::int64_t tiles, std::int64_t most = (1 << 30) - 1) {
+  return tiles > most ? "there are too many tiles for one launch" : nullptr;
+}
+
 /// Tiles of `rows` queries that a call has at most, counting for packed sequences those that hold
 /// the end of one and the beginning of the next.
 inline std::int64_t most_tiles(abi::AttentionArgs const& g, std::int64_t rows) {

@@ -8,6 +8,7 @@
 
 #include <attikos/abi/attention_cuda.hpp>
 
+#include "common/check.cuh"
 #include "sequences/call.cuh"
 #include "tile.cuh"
 
@@ -16,23 +17,26 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
+/// Why no kernel with tiles of `rows` queries takes a call that is not empty, for its extents or
+/// because q or out is not there; null if one may.
+inline char const* refuse_tile_extents(abi::AttentionArgs const& g, int rows) {
+  if (char const* reason = refuse_extents(g)) return reason;
+  if (g.page_size >= most_positions) return "an extent is too large";
+  if (char const* reason = refuse_tiles(most_tiles(g, rows))) return reason;
+  return g.q == nullptr || g.out == nullptr ? "q or out is a null pointer" : nullptr;
+}
+
 /// Why no kernel that takes these options takes a call, whatever the device; null if one may.
 inline char const* refuse_any_attention(abi::AttentionArgs const& g,
                                         abi::AttentionOptionSet takes) {
   if (char const* reason = abi::beyond(g, takes)) return reason;
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 && (g.type_bias != DType::float64 || g.type != DType::float64))
-    return "it does not read the bias's element type";
+  if (char const* reason = refuse_bias_type(g, g.type == DType::float64)) return reason;
   if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.heads_kv == 0 && g.seqlen_kv != 0) return "k and v have no heads";
   if (g.page_table != nullptr && g.page_size == 0) return "page_size is 0";
-  for (std::int64_t const extent :
-       {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv, g.page_size, g.num_pages})
-    if (extent >= most_positions) return "an extent is too large";
-  if (most_tiles(g, 64) >= std::int64_t{1} << 30) return "there are too many tiles for one launch";
-  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
+  if (g.num_pages >= most_positions) return "an extent is too large";
+  if (char const* reason = refuse_tile_extents(g, 64)) return reason;
   if (g.heads_kv != 0 && g.seqlen_kv != 0 && (g.k == nullptr || g.v == nullptr))
     return "k or v is a null pointer";
   return nullptr;
@@ -41,18 +45,17 @@ inline char const* refuse_any_attention(abi::AttentionArgs const& g,
 /// Why no kernel from sm_80 on takes such a call; null if one may.
 inline char const* refuse_any_attention(abi::AttentionArgs const& g, abi::Device const& device,
                                         abi::AttentionOptionSet takes) {
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   return refuse_any_attention(g, takes);
 }
 
-/// Why kernels of 16-bit tiles, which go through the keys once more for features of v beyond 256,
-/// cannot work with a call's head dims; null if they can.
-inline char const* refuse_head_dims(abi::AttentionArgs const& g) {
+/// Why kernels of 8- and 16-bit tiles, which go through the keys `times` times, each for 256
+/// features of v, cannot work with a call's head dims; null if they can.
+inline char const* refuse_head_dims(abi::AttentionArgs const& g, int times = 2) {
   if (is_empty(g)) return nullptr;
   if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > 512) return "head_dim of v is above 512";
-  return nullptr;
+  if (g.head_dim_v <= 256 * times) return nullptr;
+  return times == 1 ? "head_dim of v is above 256" : "head_dim of v is above 512";
 }
 
 /// What a kernel with tiles of `tile_m` queries of 2^shift heads is told of a call. `resident`:

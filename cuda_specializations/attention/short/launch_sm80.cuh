@@ -45,8 +45,7 @@ struct Sm80ShortPlan {
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_sm80_short(abi::AttentionArgs const& g, abi::Device const& device) {
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   if (char const* reason = refuse_short<T>(g)) return reason;
   if (is_empty(g)) return nullptr;
   ShortLengths const lengths(g);

@@ -64,8 +64,7 @@ inline char const* refuse_lengths(abi::AttentionArgs const& g, abi::Device const
 /// First reason not to take a call; null if there is none.
 template <class T>
 char const* refuse_sm90_short(abi::AttentionArgs const& g, abi::Device const& device) {
-  if (device.compute_major != 9)
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = refuse_other_than_sm90(device)) return reason;
   if (char const* reason = refuse_short<T>(g)) return reason;
   if (is_empty(g)) return nullptr;
   if (char const* reason = refuse_lengths(g, device)) return reason;

@@ -36,15 +36,12 @@ char const* refuse_short(abi::AttentionArgs const& g) {
   if (!(g.softmax_scale > 0)) return "softmax_scale is not positive";
   if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
   if (g.head_dim > 128 || g.head_dim_v > 128) return "head_dim is above 128";
   if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
   if (g.heads_kv == 0) return "k and v have no heads";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
-    if (extent >= most_positions) return "an extent is too large";
+  if (char const* reason = refuse_extents(g)) return reason;
   constexpr int smallest_tile = 16;
-  if (most_tiles(g, smallest_tile) > most_blocks_x)
-    return "there are too many tiles for one launch";
+  if (char const* reason = refuse_tiles(most_tiles(g, smallest_tile), most_blocks_x)) return reason;
   if (g.out == nullptr) return "q, k, v or out is a null pointer";
   return nullptr;
 }

@@ -77,8 +77,7 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
   if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
   if (float8 ? g.type_out != DType::float16 && g.type_out != DType::bfloat16 : g.type_out != g.type)
     return float8 ? "its out is float16 or bfloat16" : "it takes other element types";
-  if (device.compute_major != 9)
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = refuse_other_than_sm90(device)) return reason;
   if (char const* reason =
           abi::beyond(g, float8 ? abi::AttentionSm90WgmmaE4m3::takes : abi::sm90_attention_options))
     return reason;
@@ -90,20 +89,11 @@ char const* refuse_attention(abi::AttentionArgs const& g, abi::Device const& dev
     if ((g.head_dim | g.head_dim_v) % 8 != 0)
       return "pages that are no multiple of 8 positions want head_dims that are multiples of 8";
   }
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16)
-    return "it does not read the bias's element type";
+  if (char const* reason = refuse_bias_type(g, false)) return reason;
   if (has_negative_extent(g)) return "an extent is negative";
   if (is_empty(g)) return nullptr;
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  if (g.head_dim > 256) return "head_dim is above 256";
-  if (g.head_dim_v > (float8 ? 256 : 512))
-    return float8 ? "head_dim of v is above 256" : "head_dim of v is above 512";
-  if (g.batch >= most_positions || g.heads_q >= most_positions || g.seqlen_q >= most_positions ||
-      g.seqlen_kv >= most_positions || g.page_size >= most_positions)
-    return "an extent is too large";
-  if (most_tiles(g, 128) >= std::int64_t{1} << 30) return "there are too many tiles for one launch";
-  if (g.q == nullptr || g.out == nullptr) return "q or out is a null pointer";
+  if (char const* reason = refuse_head_dims(g, float8 ? 1 : 2)) return reason;
+  if (char const* reason = refuse_tile_extents(g, 128)) return reason;
   StoredExtents const extents(g);
   if (char const* reason = refuse_queries(g, extents, refuse_operand<T>)) return reason;
   if (g.heads_kv == 0 || g.seqlen_kv == 0) return nullptr;

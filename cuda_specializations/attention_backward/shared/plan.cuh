@@ -16,9 +16,6 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 namespace {
 
-/// Tiles that a call has at most: the first launch has up to four blocks for each.
-constexpr std::int64_t most_backward_tiles = std::int64_t{1} << 28;
-
 /// Sizes that follow from a call's extents. `tile_q`, `tile_kv`: of the kernel; `padded`: the
 /// head_dim that it works with.
 struct BackwardSizes {
@@ -71,9 +68,23 @@ inline char const* refuse_any_backward(abi::AttentionBackwardArgs const& a,
   // What is left to do is to clear gradients, or nothing.
   if (is_empty(g) || g.seqlen_kv == 0 || g.heads_kv == 0 || g.batch == 0)
     return "there are no pairs of queries and keys";
-  if (g.head_dim == 0 || g.head_dim_v == 0) return "head_dim is 0";
-  for (std::int64_t const extent : {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv})
-    if (extent >= most_positions) return "an extent is too large";
+  return refuse_extents(g);
+}
+
+/// Why kernels that go through tiles of keys cannot have so many; null if they can. The first
+/// launch has up to four blocks for a tile.
+inline char const* refuse_backward_tiles(BackwardSizes const& s) {
+  return refuse_tiles(std::max(s.tiles_q * s.groups_q, s.tiles_kv * s.groups_kv), (1 << 28) - 1);
+}
+
+/// Which of its tensors a call has to have; null if they are all there.
+inline char const* refuse_missing_tensors(abi::AttentionBackwardArgs const& a) {
+  abi::AttentionArgs const& g = a.forward;
+  if (g.lse == nullptr) return "lse is a null pointer";
+  for (void const* data :
+       {g.q, g.k, g.v, static_cast<void const*>(g.out), a.dout, static_cast<void const*>(a.dq),
+        static_cast<void const*>(a.dk), static_cast<void const*>(a.dv)})
+    if (data == nullptr) return "a tensor is a null pointer";
   return nullptr;
 }
 

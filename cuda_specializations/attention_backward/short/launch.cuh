@@ -69,8 +69,7 @@ char const* refuse_backward_short_problem(abi::AttentionBackwardArgs const& a,
   abi::AttentionArgs const& g = a.forward;
   if (g.type != (std::is_same_v<T, __half> ? DType::float16 : DType::bfloat16))
     return "it takes other element types";
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   if (char const* reason = refuse_any_backward(a, abi::short_backward_options)) return reason;
   std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
   std::int64_t const longest = std::max(g.seqlen_q, g.seqlen_kv);
@@ -91,13 +90,7 @@ char const* refuse_backward_short_problem(abi::AttentionBackwardArgs const& a,
 template <class T>
 char const* refuse_backward_short(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
   if (char const* reason = refuse_backward_short_problem<T>(a, device)) return reason;
-  abi::AttentionArgs const& g = a.forward;
-  if (g.lse == nullptr) return "lse is a null pointer";
-  for (void const* data :
-       {g.q, g.k, g.v, static_cast<void const*>(g.out), a.dout, static_cast<void const*>(a.dq),
-        static_cast<void const*>(a.dk), static_cast<void const*>(a.dv)})
-    if (data == nullptr) return "a tensor is a null pointer";
-  return nullptr;
+  return refuse_missing_tensors(a);
 }
 
 template <class T>

@@ -52,15 +52,11 @@ char const* refuse_backward_sm80_problem(abi::AttentionBackwardArgs const& a,
                                          abi::Device const& device) {
   abi::AttentionArgs const& g = a.forward;
   if (g.type != Family::type) return "it takes other element types";
-  if (device.compute_major < 8)
-    return device.compute_major == 0 ? "no CUDA device" : "it needs compute capability 8.0";
+  if (char const* reason = refuse_before_sm80(device)) return reason;
   if (char const* reason = refuse_any_backward(a, abi::sm80_backward_options)) return reason;
   if (std::max(g.head_dim, g.head_dim_v) > Family::most_features)
     return Family::most_features == 128 ? "head_dim is above 128" : "head_dim is above 256";
-  if (g.bias != nullptr && g.type_bias != DType::float32 && g.type_bias != DType::float16 &&
-      g.type_bias != DType::bfloat16 &&
-      !(Family::type == DType::float64 && g.type_bias == DType::float64))
-    return "it does not read the bias's element type";
+  if (char const* reason = refuse_bias_type(g, g.type == DType::float64)) return reason;
   if (a.d_bias != nullptr) {
     std::int64_t const extent[4] = {g.batch, g.heads_q, g.seqlen_q, g.seqlen_kv};
     for (int r = 0; r < 4; ++r)
@@ -71,23 +67,14 @@ char const* refuse_backward_sm80_problem(abi::AttentionBackwardArgs const& a,
         return fits_in_block<typename Block::Shape>(device);
       }))
     return "a block needs more shared memory than the device has";
-  BackwardSizes const s = sm80_backward_sizes<Family>(g, device);
-  if (std::max(s.tiles_q * s.groups_q, s.tiles_kv * s.groups_kv) >= most_backward_tiles)
-    return "there are too many tiles for one launch";
-  return nullptr;
+  return refuse_backward_tiles(sm80_backward_sizes<Family>(g, device));
 }
 
 /// First reason not to take a call; null if there is none.
 template <class Family>
 char const* refuse_backward_sm80(abi::AttentionBackwardArgs const& a, abi::Device const& device) {
   if (char const* reason = refuse_backward_sm80_problem<Family>(a, device)) return reason;
-  abi::AttentionArgs const& g = a.forward;
-  if (g.lse == nullptr) return "lse is a null pointer";
-  for (void const* data :
-       {g.q, g.k, g.v, static_cast<void const*>(g.out), a.dout, static_cast<void const*>(a.dq),
-        static_cast<void const*>(a.dk), static_cast<void const*>(a.dv)})
-    if (data == nullptr) return "a tensor is a null pointer";
-  return nullptr;
+  return refuse_missing_tensors(a);
 }
 
 template <class Block>

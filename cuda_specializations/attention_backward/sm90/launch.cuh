@@ -70,15 +70,11 @@ char const* refuse_backward_sm90_problem(abi::AttentionBackwardArgs const& a,
                                          abi::Device const& device) {
   abi::AttentionArgs const& g = a.forward;
   if (g.type != TensorMapElement<T>::dtype) return "it takes other element types";
-  if (device.compute_major != 9)
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = refuse_other_than_sm90(device)) return reason;
   if (char const* reason = refuse_any_backward(a, abi::sm90_backward_options)) return reason;
   if (!(g.softmax_scale > 0)) return "its scale is positive";
   if (std::max(g.head_dim, g.head_dim_v) > 256) return "head_dim is above 256";
-  BackwardSizes const s = sm90_backward_sizes(g);
-  if (std::max(s.tiles_q * s.groups_q, s.tiles_kv * s.groups_kv) >= most_backward_tiles)
-    return "there are too many tiles for one launch";
-  return nullptr;
+  return refuse_backward_tiles(sm90_backward_sizes(g));
 }
 
 /// First reason not to take a call; null if there is none.

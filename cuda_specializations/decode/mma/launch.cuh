@@ -88,7 +88,7 @@ char const* refuse_decode(abi::DecodeArgs const& g, abi::Device const& device) {
   if (is_empty(g)) return nullptr;
   if (g.head_dim % 8 != 0 || g.head_dim_v % 8 != 0) return "head_dim is not a multiple of 8";
   DecodePlan const plan(g, device);
-  if (has_too_many_tiles(g, plan)) return "there are too many tiles for one launch";
+  if (char const* reason = refuse_decode_tiles(g, plan)) return reason;
   if (plan.shared_bytes<T>() > device.shared_memory_per_block_optin)
     return "a block needs more shared memory than the device has";
   if (g.out == nullptr) return "q, k, v or out is a null pointer";

@@ -109,8 +109,7 @@ char const* refuse_simt_decode(abi::DecodeArgs const& g, abi::Device const& devi
           g, device, {512, "head_dim is above 512", abi::decode_options, true}))
     return reason;
   if (is_empty(g)) return nullptr;
-  if (has_too_many_tiles(g, SimtDecodePlan<T>(g, device)))
-    return "there are too many tiles for one launch";
+  if (char const* reason = refuse_decode_tiles(g, SimtDecodePlan<T>(g, device))) return reason;
   if (g.q == nullptr || g.out == nullptr) return "q, k, v or out is a null pointer";
   if (g.seqlen_kv != 0 && (g.k == nullptr || g.v == nullptr))
     return "q, k, v or out is a null pointer";

@@ -31,8 +31,7 @@ char const* refuse_grouped(abi::GemmArgs const& g, abi::Device const& device) {
   if (!exact && !writable(g.type_c)) return "it does not write C's element type";
   if (exact && !exact_in_int32(g)) return not_exact_in_int32;
   if (char const* reason = refuse_quantized(g)) return reason;
-  if (device.compute_major != 9)
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
+  if (char const* reason = refuse_other_than_sm90(device)) return reason;
   if (g.offsets == nullptr && g.counts == nullptr) return "it is for groups and counts of rows";
   using Option = abi::GemmOption;
   if (char const* reason = abi::beyond(g, (abi::epilogue_gemm_options | abi::gemm_groups)

@@ -77,9 +77,7 @@ char const* refuse_sm90(abi::GemmArgs const& g, abi::Device const& device) {
   if (!exact && !writable(g.type_c)) return "it does not write C's element type";
   if (exact && !exact_in_int32(g)) return not_exact_in_int32;
   if (char const* reason = refuse_quantized(g)) return reason;
-  if (device.compute_major != 9) {
-    return device.compute_major == 0 ? "no CUDA device" : "its machine code runs on sm_90 only";
-  }
+  if (char const* reason = refuse_other_than_sm90(device)) return reason;
   using Option = abi::GemmOption;
   if (char const* reason =
           abi::beyond(g, abi::epilogue_gemm_options.with(Option::tile, sizeof(A) < 4)
