@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// How the consumer warpgroups of a block go about their work.
+/// How the consumer warpgroups of a block go about their work. Which tile a block takes next is a
+/// matter of each family, since they number different things: Sm80Tiles and Sm90Tiles of gemm,
+/// GroupWalk of its groups, find_tile() of attention.
 #pragma once
 
 #include <attikos/config.hpp>

@@ -92,7 +92,8 @@ __device__ __forceinline__ bool next_in_order(Sm90AttentionParams const& p,
 }
 
 /// Works out the tile that a block takes at a step. False: none at this step; `step` becomes -1
-/// where there are no more.
+/// where there are no more. Unlike tiles of gemm, those of attention differ in length, so that the
+/// order is one of lengths.
 template <class Config, int Segments>
 __device__ __forceinline__ bool find_tile(Sm90AttentionParams const& p,
                                           Sm90AttentionOrder<Segments> const& order, int& step,

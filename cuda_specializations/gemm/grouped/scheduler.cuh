@@ -48,7 +48,8 @@ struct GroupedTile {
 };
 
 /// A walk along the tiles in ascending order. Every tile is one of a block and its neighbour, side
-/// by side.
+/// by side. Sm90Tiles cannot number them: how many rows a group has, the device alone knows, and a
+/// block goes on from where it is rather than look for each tile among all groups.
 template <class Config>
 struct GroupWalk {
   GroupedParams const& p;

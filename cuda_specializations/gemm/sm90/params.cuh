@@ -19,7 +19,9 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// How the tiles of C are numbered: clusters of `cluster` tiles along M, in groups of `group`
-/// clusters along M, so that what runs at one time shares rows of A and columns of B in L2.
+/// clusters along M, so that what runs at one time shares rows of A and columns of B in L2. The
+/// same order as Sm80Tiles', but for blocks that go through many tiles: the host prepares divisors,
+/// for which those of one tile would read more parameters than they save divisions.
 struct Sm90Tiles {
   int clusters_m = 0, tiles_n = 0, batch = 0, group = 1;
   Quotient by_batch, by_width, by_group, by_rest;  ///< tiles of each; of a last, smaller group
