@@ -2,6 +2,10 @@
 /// \file
 /// Descriptors of wgmma's operands by their low words: the high word is the same for all operands,
 /// so that only the low one, which counts in units of 16 bytes, takes a register.
+///
+/// Kernels of gemm keep whole descriptors and advance() them: the compiler finds the constant word
+/// by itself there. With words gemm/sm90/kernel_split_k.cuh has as many registers, but other code,
+/// which nobody has timed.
 #pragma once
 
 #include "ptx/wgmma.cuh"
