@@ -35,8 +35,11 @@ struct S128D128 : Shape< 128, 128, 1> {}; // 64 heads of 128 19 (20, 19)
 /// Queries are taken 64 at a time.
 template <class T, class Shape>
 struct ShortBackwardConfig
-    : MmaBackwardTiles<T, Shape::d, Shape::keys / 16, 1, 1, 64, 32, Shape::keys / 64,
-                       Shape::keys / 64, Shape::keys / 64, Shape::blocks, false> {};
+    : MmaBackwardTiles<
+          T,
+          sm80_backward_shapes::Shape<Shape::d, Shape::keys / 16, 1, 1, 64, 32, Shape::keys / 64,
+                                      Shape::keys / 64, Shape::blocks>,
+          Shape::keys / 64> {};
 
 }  // namespace cuda
 }  // namespace ATTIKOS_VERSION_NAMESPACE

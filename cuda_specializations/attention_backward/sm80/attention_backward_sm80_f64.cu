@@ -12,22 +12,17 @@ struct BackwardFamilyF64 {
   static constexpr DType type = DType::float64;
   static constexpr int most_features = 128;
 
-  template <bool Terms>
-  using Tiles64 = WideBackwardConfig<double, 64, 4, 1, 1, 32, 16, 1, 1, 2, Terms>;
-  template <bool Terms>
-  using Tiles128 = WideBackwardConfig<double, 128, 4, 1, 2, 32, 16, 1, 1, 1, Terms>;
-  /// For cards whose blocks cannot have that much shared memory.
-  using SmallTiles64 = WideBackwardConfig<double, 64, 4, 1, 1, 16, 16, 1, 1, 1, true>;
-  using SmallTiles128 = WideBackwardConfig<double, 128, 2, 1, 2, 32, 16, 1, 1, 1, true>;
+  template <class Shape>
+  using Block = WideBackwardBlock<WideBackwardConfig<double, Shape>>;
 
-  template <bool Terms, class F>
+  template <bool WithTerms, class F>
   static auto with_shape(abi::AttentionArgs const& g, abi::Device const& device, F const& f) {
-    auto const call = [&]<class Config>(Config) {
-      return f(std::type_identity<WideBackwardBlock<Config>>());
-    };
+    using namespace sm80_backward_shapes;
     if (std::max(g.head_dim, g.head_dim_v) <= 64)
-      return fits_in_block<Tiles64<Terms>>(device) ? call(Tiles64<Terms>()) : call(SmallTiles64());
-    return fits_in_block<Tiles128<Terms>>(device) ? call(Tiles128<Terms>()) : call(SmallTiles128());
+      return with_fitting<Block<Either<WithTerms, D64Double>>, Block<Terms<D64DoubleSmall>>>(device,
+                                                                                             f);
+    return with_fitting<Block<Either<WithTerms, D128Double>>, Block<Terms<D128DoubleSmall>>>(device,
+                                                                                             f);
   }
 };
 

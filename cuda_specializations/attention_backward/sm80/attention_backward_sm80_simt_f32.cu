@@ -12,26 +12,16 @@ struct BackwardFamilyF32 {
   static constexpr DType type = DType::float32;
   static constexpr int most_features = 256;
 
-  template <int Rows, int Columns>
-  using Of = ThreadTile<Rows, Columns>;
-  template <bool Terms>
-  using Tiles64 = SimtBackwardConfig<64, 64, 64, 4, Of<8, 4>, Of<8, 4>, Of<4, 8>, 2, 2, Terms>;
-  template <bool Terms>
-  using Tiles128 = SimtBackwardConfig<128, 128, 64, 8, Of<8, 4>, Of<8, 8>, Of<4, 8>, 1, 1, Terms>;
-  /// For cards whose blocks cannot have that much shared memory.
-  using SmallTiles128 =
-      SimtBackwardConfig<128, 32, 32, 4, Of<4, 2>, Of<8, 4>, Of<4, 8>, 1, 2, true>;
-  using Tiles256 = SimtBackwardConfig<256, 32, 32, 4, Of<4, 2>, Of<8, 8>, Of<4, 8>, 1, 1, true>;
+  template <class Shape>
+  using Block = SimtBackwardBlock<SimtBackwardConfig<Shape>>;
 
-  template <bool Terms, class F>
+  template <bool WithTerms, class F>
   static auto with_shape(abi::AttentionArgs const& g, abi::Device const& device, F const& f) {
-    auto const call = [&]<class Config>(Config) {
-      return f(std::type_identity<SimtBackwardBlock<Config>>());
-    };
+    using namespace sm80_backward_shapes;
     std::int64_t const d = std::max(g.head_dim, g.head_dim_v);
-    if (d <= 64) return call(Tiles64<Terms>());
-    if (d > 128) return call(Tiles256());
-    return fits_in_block<Tiles128<Terms>>(device) ? call(Tiles128<Terms>()) : call(SmallTiles128());
+    if (d <= 64) return f(std::type_identity<Block<Either<WithTerms, D64Simt>>>());
+    if (d > 128) return f(std::type_identity<Block<Terms<D256Simt>>>());
+    return with_fitting<Block<Either<WithTerms, D128Simt>>, Block<Terms<D128SimtSmall>>>(device, f);
   }
 };
 

@@ -12,20 +12,16 @@ struct BackwardFamilyTf32x3 {
   static constexpr DType type = DType::float32;
   static constexpr int most_features = 128;
 
-  template <bool Terms>
-  using Tiles64 = WideBackwardConfig<float, 64, 4, 2, 1, 32, 16, 2, 2, 2, Terms>;
-  /// For cards whose blocks cannot have that much shared memory.
-  using SmallTiles64 = WideBackwardConfig<float, 64, 4, 2, 1, 32, 16, 1, 1, 1, true>;
-  template <bool Terms>
-  using Tiles128 = WideBackwardConfig<float, 128, 8, 1, 1, 32, 32, 2, 2, 1, Terms>;
+  template <class Shape>
+  using Block = WideBackwardBlock<WideBackwardConfig<float, Shape>>;
 
-  template <bool Terms, class F>
+  template <bool WithTerms, class F>
   static auto with_shape(abi::AttentionArgs const& g, abi::Device const& device, F const& f) {
-    auto const call = [&]<class Config>(Config) {
-      return f(std::type_identity<WideBackwardBlock<Config>>());
-    };
-    if (std::max(g.head_dim, g.head_dim_v) > 64) return call(Tiles128<Terms>());
-    return fits_in_block<Tiles64<Terms>>(device) ? call(Tiles64<Terms>()) : call(SmallTiles64());
+    using namespace sm80_backward_shapes;
+    if (std::max(g.head_dim, g.head_dim_v) > 64)
+      return f(std::type_identity<Block<Either<WithTerms, D128Tf32x3>>>());
+    return with_fitting<Block<Either<WithTerms, D64Tf32x3>>, Block<Terms<D64Tf32x3Small>>>(device,
+                                                                                           f);
   }
 };
 

@@ -20,42 +20,33 @@ namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
-/// Rows × columns that a thread has: of scores keys × queries, of dk and dv keys × features, of dq
-/// queries × features.
-template <int Rows, int Columns>
-struct ThreadTile {
-  static constexpr int rows = Rows, columns = Columns;
-};
-
-/// A block keeps `TileKv` keys and goes through tiles of `TileQ` queries. Head dimensions up to D.
-/// `PairTiles`: 2 where there is room for weights and gradients of scores at a time, else 1.
-/// `Terms`: scores are more than scale·q·k.
-template <int D, int TileKv, int TileQ, int Warps, class OfScores, class OfGradients, class OfDq,
-          int PairTiles, int Blocks, bool Terms>
+/// A kernel in one of sm80_backward_shapes for CUDA cores.
+template <class Shape>
 struct SimtBackwardConfig {
   using Element = float;
-  using Scores = OfScores;
-  using Gradients = OfGradients;
-  using Dq = OfDq;
-  static constexpr int d = D, tile_q = TileQ, tile_kv = TileKv, pair_tiles = PairTiles;
-  static constexpr int warps = Warps, threads = 32 * warps, blocks = Blocks;
+  using Scores = typename Shape::Scores;
+  using Gradients = typename Shape::Gradients;
+  using Dq = typename Shape::Dq;
+  static constexpr int d = Shape::d, tile_q = Shape::tile_q, tile_kv = Shape::tile_kv;
+  static constexpr int pair_tiles = Shape::pair_tiles, blocks = Shape::blocks;
+  static constexpr int warps = Shape::warps, threads = 32 * warps;
   static constexpr int q_stages = 1, dout_stages = 1, row_stages = 1;
-  static constexpr bool terms = Terms, pairs_shared = true;
-  static_assert(TileKv * TileQ == threads * Scores::rows * Scores::columns);
-  static_assert(TileKv * D == threads * Gradients::rows * Gradients::columns);
-  static_assert(TileKv % (8 * Scores::rows) == 0 && TileKv % (4 * Gradients::rows) == 0);
+  static constexpr bool terms = Shape::terms, pairs_shared = true;
+  static_assert(tile_kv * tile_q == threads * Scores::rows * Scores::columns);
+  static_assert(tile_kv * d == threads * Gradients::rows * Gradients::columns);
+  static_assert(tile_kv % (8 * Scores::rows) == 0 && tile_kv % (4 * Gradients::rows) == 0);
 
   // Of rows of q, dout, k and v; see RowCopier.
-  static constexpr int row_bytes = D * 4, pitch = row_bytes;
+  static constexpr int row_bytes = d * 4, pitch = row_bytes;
   static constexpr bool turned = true, asynchronous = true;
   static constexpr __host__ __device__ int swizzle(int r) { return r >> 2 & 7; }
 
-  static constexpr int q_bytes = TileQ * pitch, kv_bytes = TileKv * pitch;
-  static constexpr int pair_pitch = TileKv * 4, pair_bytes = TileQ * pair_pitch;
-  static constexpr int row_sum_bytes = 2 * TileQ * 4;
+  static constexpr int q_bytes = tile_q * pitch, kv_bytes = tile_kv * pitch;
+  static constexpr int pair_pitch = tile_kv * 4, pair_bytes = tile_q * pair_pitch;
+  static constexpr int row_sum_bytes = 2 * tile_q * 4;
   static constexpr int k_at = 0, v_at = k_at + kv_bytes, q_at = v_at + kv_bytes;
   static constexpr int dout_at = q_at + q_bytes, gradients_at = dout_at + q_bytes;
-  static constexpr int weights_at = gradients_at + (PairTiles - 1) * pair_bytes;
+  static constexpr int weights_at = gradients_at + (pair_tiles - 1) * pair_bytes;
   static constexpr int rows_at = weights_at + pair_bytes;
   static constexpr int shared_bytes = rows_at + row_sum_bytes + 128;
 };

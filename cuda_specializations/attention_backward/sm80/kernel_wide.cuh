@@ -21,11 +21,9 @@ inline namespace ATTIKOS_VERSION_NAMESPACE {
 namespace cuda {
 
 /// See MmaBackwardTiles.
-template <class T, int D, int KeyWarps, int RowTiles, int Shares, int TileQ, int ChunkQ,
-          int QStages, int DoutStages, int Blocks, bool Terms>
-struct WideBackwardConfig : MmaBackwardTiles<T, D, KeyWarps, RowTiles, Shares, TileQ, ChunkQ,
-                                             QStages, DoutStages, QStages, Blocks, Terms> {
-  static_assert(ChunkQ % 16 == 0);
+template <class T, class Shape>
+struct WideBackwardConfig : MmaBackwardTiles<T, Shape, Shape::q_stages> {
+  static_assert(Shape::chunk_q % 16 == 0);
   static_assert(WideBackwardConfig::pair_pitch % 128 == 0);
 };
 

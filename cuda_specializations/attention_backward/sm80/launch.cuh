@@ -21,8 +21,8 @@ namespace cuda {
 namespace {
 
 /// Kernels are told apart by a `Family`: its elements, the head dimensions that it takes, and which
-/// shape of kernel a call takes, which with_shape() calls `f` with, of those that have `Terms` or
-/// not.
+/// shape of kernel a call takes, which with_shape() calls `f` with, of those `WithTerms` or
+/// without.
 template <class Family, class F>
 auto with_backward_shape(abi::AttentionArgs const& g, abi::Device const& device, F const& f) {
   // The scale's sign does not matter here.
@@ -35,6 +35,13 @@ auto with_backward_shape(abi::AttentionArgs const& g, abi::Device const& device,
 template <class Config>
 bool fits_in_block(abi::Device const& device) {
   return Config::shared_bytes <= device.shared_memory_per_block_optin;
+}
+
+/// f of a kernel if a block may have what it needs, else of one that needs less.
+template <class Block, class SmallBlock, class F>
+auto with_fitting(abi::Device const& device, F const& f) {
+  return fits_in_block<typename Block::Shape>(device) ? f(std::type_identity<Block>())
+                                                      : f(std::type_identity<SmallBlock>());
 }
 
 template <class Family>
