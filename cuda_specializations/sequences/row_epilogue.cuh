@@ -86,17 +86,11 @@ __device__ __forceinline__ void store_four(DecodeParams const& p, OutOfCall* out
     store_four(p, reinterpret_cast<__nv_bfloat16*>(out), c, x);
 }
 
-/// What a row of out is multiplied by, and its log-sum-exp: `top` and `sum` are of weights
-/// 2^(score - top); a sink joins the sum.
-struct DecodeScale {
-  float factor, lse;
-};
-__device__ __forceinline__ DecodeScale finish_row(abi::AttentionArgs const& g, int head, float top,
-                                                  float sum) {
-  if (sum == 0) return {0.0f, minus_infinity()};
-  float correction = 1;
-  if (g.sinks != nullptr) join_sink(sink_of(g, head), top, sum, correction);
-  return {__fdividef(correction, sum), log_sum_exp(top, sum)};
+/// The end of a row of `head`, of weights 2^(score - top).
+__device__ __forceinline__ RowEnd<float> finish_row(abi::AttentionArgs const& g, int head,
+                                                    float top, float sum) {
+  return finish_row<Base2Rows<true>>(sum == 0, top, sum, g.sinks != nullptr,
+                                     [&] { return sink_of(g, head); });
 }
 
 /// A block that has no keys: rows become 0 and -inf, or the states of this part empty, of which
@@ -240,7 +234,7 @@ __device__ __forceinline__ void merge_and_store(DecodeParams const& p, Tile cons
 
     auto const row = output_row<T>(p.args, t.batch, t.head_of(r), t.begin_q + t.query_of(r));
     if (p.partial_out == nullptr) {
-      DecodeScale const scale = finish_row(p.args, row.head, shift, total);
+      RowEnd<float> const scale = finish_row(p.args, row.head, shift, total);
       float const factor = scale.factor * value_scale(t);
 #pragma unroll
       for (int f = 0; f < fours; ++f) {
@@ -309,7 +303,7 @@ __global__ void __launch_bounds__(128, join_blocks)
   }
   for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
   __syncthreads();
-  DecodeScale const scale = finish_row(g, row.head, top, total);
+  RowEnd<float> const scale = finish_row(g, row.head, top, total);
   if (thread == 0 && row.lse != nullptr) *row.lse = scale.lse;
 
   float4 sum = make_float4(0, 0, 0, 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// What the end of a row of attention is made of: `sum` of weights 2^(score - top), which a sink
-/// may join, the factor that the row's sums of values then have, and the log-sum-exp.
+/// The end of a row of attention: `sum` of weights 2^(score - top), which a sink may join, the
+/// factor that the row's sums of values then have, and the log-sum-exp.
 #pragma once
 
 #include <attikos/abi/attention.hpp>
@@ -38,6 +38,37 @@ __device__ __forceinline__ float log_sum_exp(float top, float sum) {
 }
 __device__ __forceinline__ float fast_log_sum_exp(float top, float sum) {
   return (top + __log2f(sum)) * ln_2;
+}
+
+/// Arithmetic of float32 rows whose scores are in units of the base-2 exponent. `quick`: quotients
+/// may be off by 2 units in the last place.
+template <bool Quick = false>
+struct Base2Rows {
+  static constexpr bool quick = Quick;
+  __device__ __forceinline__ static float power(float x) { return power_of_2(x); }
+  __device__ __forceinline__ static float log_sum_exp(float top, float sum) {
+    return cuda::log_sum_exp(top, sum);
+  }
+};
+
+/// What a row's sums of values are multiplied by, and its log-sum-exp.
+template <class Acc>
+struct RowEnd {
+  Acc factor, lse;
+};
+
+/// Ends a row: one that sees nothing gives 0 and -inf; a sink, which `sink()` loads, joins others.
+template <class Arithmetic, class Acc, class Sink>
+__device__ __forceinline__ RowEnd<Acc> finish_row(bool empty, Acc& top, Acc& sum, bool has_sink,
+                                                  Sink const& sink) {
+  if (empty) return {0, -static_cast<Acc>(__builtin_huge_val())};
+  Acc factor = 1;
+  if (has_sink) join_sink(sink(), top, sum, factor, [](Acc x) { return Arithmetic::power(x); });
+  if constexpr (Arithmetic::quick)
+    factor = __fdividef(factor, sum);
+  else
+    factor /= sum;
+  return {factor, Arithmetic::log_sum_exp(top, sum)};
 }
 
 }  // namespace

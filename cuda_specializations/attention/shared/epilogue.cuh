@@ -122,6 +122,8 @@ __device__ __forceinline__ BrokenRows store_rows(AttentionParams const& p,
   abi::AttentionArgs const& g = p.args;
   int const existing = t.rows - t.row0 - row, attending = t.len_q - t.row0 - row;
   BrokenRows broken{};
+  // Not by finish_row(), which ends one row: of two side by side, a lane takes the logarithm of one
+  // alone.
   float sum[2], top[2], factor[2];
   bool empty[2];
 #pragma unroll

@@ -91,6 +91,7 @@ __device__ __forceinline__ void store_short(ShortParams const& p, ShortTile cons
   constexpr int d = Config::d, chunks = Config::chunks;
   abi::AttentionArgs const& g = p.args;
   int const i0 = 16 * warp + fresh_thread() % 32 / 4;  // counted from row0
+  // Not by finish_row(), which ends one row behind a branch: two are ended side by side here.
   float sum[2], factor[2], shift[2];
   bool empty[2];
 #pragma unroll

@@ -194,16 +194,16 @@ __device__ __forceinline__ void store_wmma_rows(MmaAttentionParams const& p, Att
   abi::AttentionArgs const& g = p.args;
   int const lane = static_cast<int>(threadIdx.x) % 32, query = i0 + lane / 2;
   float sum = softmax.sum[0] + __shfl_xor_sync(0xffffffff, softmax.sum[0], 1);
-  float top = softmax.shift(0, c), factor = 1;
+  float top = softmax.shift(0, c);
   bool const empty = query >= t.len_q || sum == 0;
   std::int64_t const b = max(t.batch, 0), h = t.head;
-  if (g.sinks != nullptr) join_sink(sink_of(g, h), top, sum, factor);
+  RowEnd<float> const end =
+      finish_row<Base2Rows<>>(empty, top, sum, g.sinks != nullptr, [&] { return sink_of(g, h); });
   if (g.lse != nullptr && lane % 2 == 0 && query < t.rows)
     static_cast<float*>(g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] +
-                               (std::int64_t{t.begin_q} + query) * g.lse_stride[2]] =
-        empty ? minus_infinity() : log_sum_exp(top, sum);
+                               (std::int64_t{t.begin_q} + query) * g.lse_stride[2]] = end.lse;
   __syncwarp();
-  factors[lane / 2] = empty ? -1.0f : factor / sum;
+  factors[lane / 2] = empty ? -1.0f : end.factor;
   __syncwarp();
   auto* const out = static_cast<__half*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1];
 #pragma unroll

@@ -32,23 +32,14 @@ struct SimtOutRow {
   }
 };
 
-/// What a row of out is multiplied by, and its log-sum-exp: `top` and `sum` are of weights
-/// power(score - top); a sink joins the sum.
+/// The end of a row of `head`, of weights power(score - top).
 template <class Acc>
-struct SimtScale {
-  Acc factor, lse;
-};
-template <class Acc>
-__device__ __forceinline__ SimtScale<Acc> finish_simt_row(abi::AttentionArgs const& g, int head,
-                                                          Acc top, Acc sum) {
+__device__ __forceinline__ RowEnd<Acc> finish_simt_row(abi::AttentionArgs const& g, int head,
+                                                       Acc top, Acc sum) {
   using Units = ScoreUnits<Acc>;
-  if (sum == 0) return {0, lowest<Acc>()};
-  Acc correction = 1;
-  if (g.sinks != nullptr) {
-    Acc const sink = Units::load(g.sinks, g.type_sinks, head * g.sinks_stride) * Units::unit;
-    join_sink(sink, top, sum, correction, [](Acc x) { return Units::power(x); });
-  }
-  return {correction / sum, (top + Units::log(sum)) * Units::natural};
+  return finish_row<Units>(sum == 0, top, sum, g.sinks != nullptr, [&] {
+    return Units::load(g.sinks, g.type_sinks, head * g.sinks_stride) * Units::unit;
+  });
 }
 
 /// A block that has no keys: rows become 0 and -inf, or the states of this part empty, of which
@@ -112,7 +103,7 @@ __device__ __forceinline__ void join_warps(
     }
     int const head = t.head_of(r);
     SimtOutRow<T, Acc> const row(p.args, t.batch, head, t.begin_q + t.query_of(r));
-    SimtScale<Acc> scale;
+    RowEnd<Acc> scale;
     if (p.splits > 1)
       scale = {total == 0 ? Acc(0) : 1 / total,
                total == 0 ? lowest<Acc>() : top + Units::log(total)};
@@ -230,7 +221,7 @@ __global__ void __launch_bounds__(256)
   int const head = static_cast<int>(state / rows % heads);
   SimtOutRow<T, Acc> const row(g, static_cast<int>(state / rows / heads), head,
                                static_cast<int>(state % rows));
-  SimtScale<Acc> const scale = finish_simt_row(g, head, top, total);
+  RowEnd<Acc> const scale = finish_simt_row(g, head, top, total);
   if (thread == 0 && row.lse != nullptr) *row.lse = scale.lse;
 #pragma unroll
   for (int e = 0; e < vector; ++e) {

@@ -16,6 +16,7 @@
 
 #include "loads.cuh"
 #include "sequences/row_epilogue.cuh"
+#include "sequences/row_sum.cuh"
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -27,9 +28,13 @@ template <class Acc>
 struct ScoreUnits;
 template <>
 struct ScoreUnits<float> {  // of the base-2 exponent, for which there is an instruction
-  static constexpr float unit = log2_e, natural = ln_2;
+  static constexpr float unit = log2_e;
+  static constexpr bool quick = false;  // see finish_row
   __device__ __forceinline__ static float power(float x) { return power_of_2(x); }
   __device__ __forceinline__ static float log(float x) { return log2f(x); }
+  __device__ __forceinline__ static float log_sum_exp(float top, float sum) {
+    return cuda::log_sum_exp(top, sum);
+  }
   __device__ __forceinline__ static float tanh(float x) { return tanh_any(x); }
   __device__ __forceinline__ static float load(void const* from, DType type, std::int64_t at) {
     return load_float(from, type, at);
@@ -37,9 +42,13 @@ struct ScoreUnits<float> {  // of the base-2 exponent, for which there is an ins
 };
 template <>
 struct ScoreUnits<double> {
-  static constexpr double unit = 1, natural = 1;
+  static constexpr double unit = 1;
+  static constexpr bool quick = false;
   __device__ __forceinline__ static double power(double x) { return ::exp(x); }
   __device__ __forceinline__ static double log(double x) { return ::log(x); }
+  __device__ __forceinline__ static double log_sum_exp(double top, double sum) {
+    return top + ::log(sum);
+  }
   __device__ __forceinline__ static double tanh(double x) { return ::tanh(x); }
   __device__ __forceinline__ static double load(void const* from, DType type, std::int64_t at) {
     return type == DType::float64 ? static_cast<double const*>(from)[at]
