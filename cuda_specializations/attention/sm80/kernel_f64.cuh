@@ -199,6 +199,15 @@ __device__ __forceinline__ void multiply_pairwise(abi::AttentionArgs const& g,
   }
 }
 
+/// Base2Rows of float64.
+struct Base2DoubleRows {
+  static constexpr bool quick = false;
+  __device__ __forceinline__ static double power(double x) { return power_of_2(x); }
+  __device__ __forceinline__ static double log_sum_exp(double top, double sum) {
+    return (top + log2(sum)) / log2_e_64;
+  }
+};
+
 /// Stores the sums of this thread's two queries, the first of which is i, and their log-sum-exp.
 template <class Config>
 __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, AttentionTile const& t,
@@ -209,21 +218,19 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     int const row = i + 8 * h;
-    double sum = rows.sum[h], top = rows.reference[h], factor = 1;
+    double sum = rows.sum[h], top = rows.reference[h];
     sum += __shfl_xor_sync(0xffffffff, sum, 1);
     sum += __shfl_xor_sync(0xffffffff, sum, 2);
     if (row >= t.rows) continue;
     bool const empty = row >= t.len_q || sum == 0;
-    if (!empty && g.sinks != nullptr) {
-      double const sink = load_double(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e_64;
-      join_sink(sink, top, sum, factor, [](double x) { return power_of_2(x); });
-    }
-    factor = empty ? 0.0 : factor / sum;
+    RowEnd<double> const end = finish_row<Base2DoubleRows>(
+        empty, top, sum, g.sinks != nullptr,
+        [&] { return load_double(g.sinks, g.type_sinks, t.head * g.sinks_stride) * log2_e_64; });
     std::int64_t const position = std::int64_t{t.begin_q} + row;
     if (g.lse != nullptr && q == 0)
       static_cast<double*>(
           g.lse)[b * g.lse_stride[0] + t.head * g.lse_stride[1] + position * g.lse_stride[2]] =
-          empty ? minus_infinity_64() : (top + log2(sum)) / log2_e_64;
+          end.lse;
     double* at = static_cast<double*>(g.out) + b * g.out_stride[0] + t.head * g.out_stride[1] +
                  position * g.out_stride[2] + 4 * q * g.out_stride[3];
 #pragma unroll
@@ -231,7 +238,7 @@ __device__ __forceinline__ void store_rows_64(abi::AttentionArgs const& g, Atten
 #pragma unroll
       for (int l = 0; l < 4; ++l) {  // column 16 n + 4 q + l is of block l % 2, number l / 2
         if (16 * n + 4 * q + l < g.head_dim_v)
-          *at = empty ? 0.0 : o[8 * n + l % 2 * 4 + 2 * h + l / 2] * factor;
+          *at = empty ? 0.0 : o[8 * n + l % 2 * 4 + 2 * h + l / 2] * end.factor;
         at += l < 3 ? g.out_stride[3] : 13 * g.out_stride[3];
         make_opaque(at);  // else all addresses would be computed first and kept
       }
