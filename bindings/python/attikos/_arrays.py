@@ -309,7 +309,7 @@ class Call:
         if self.kind is TORCH and self.place != CPU:
             expect_stream_of_torch(operation)
         try:
-            self.context = context_for(self.place)
+            self.context = context_for(self.place, of_torch=self.kind is TORCH)
         except DeviceError as problem:
             why = str(problem).replace("attikos::context: ", "", 1)
             raise DeviceError(

@@ -37,11 +37,14 @@ MOST_CONTEXTS = 32
 class Context:
     """An attikos_context; freed with this object, or with the process: nothing is called while Python ends."""
 
-    def __init__(self, place: Place, stream: int) -> None:
+    def __init__(self, place: Place, stream: int, of_torch: bool = False) -> None:
         handle = ctypes.c_void_p()
         kind = _library.CUDA if place[0] == "cuda" else _library.HOST
         _lib.attikos_context_create(kind, place[1], stream or None, ctypes.byref(handle))
         self.handle = handle
+        if of_torch:
+            self._memory = _memory_of_torch(place[1], stream)  # functions that C calls live as long as the context
+            _lib.attikos_context_set_allocator(handle, *self._memory, None)
         self.place = place
         self.stream = stream
         weakref.finalize(self, _lib.attikos_context_destroy, handle).atexit = False
@@ -54,18 +57,32 @@ class Context:
         return bool(_lib.attikos_is_capturing(self.handle))
 
 
+def _memory_of_torch(device: int, stream: int) -> tuple[Any, Any]:
+    """Workspace of calls from PyTorch's caching allocator, inside a capture from the graph's private pool."""
+    cuda = sys.modules["torch"].cuda
+
+    def allocate(_: Any, size: int) -> int | None:
+        try:
+            return int(cuda.caching_allocator_alloc(size, device, stream))
+        except Exception:  # noqa: BLE001: libattikos says how much it was that could not be had
+            return None
+
+    return _library.ALLOCATE(allocate), _library.RELEASE(lambda _, memory: cuda.caching_allocator_delete(memory))
+
+
 _contexts = threading.local()
 
 
-def context_for(place: Place) -> Context:
-    """The calling thread's context for a device and the stream that is current on it."""
-    stream = stream_for(place)
-    known: dict[tuple[Place, int], Context] = _contexts.__dict__.setdefault("known", {})
-    key = (place, stream)
+def context_for(place: Place, of_torch: bool = False) -> Context:
+    """The calling thread's context for a device and the stream that is current on it. of_torch: calls get their workspace
+    from PyTorch, whose current stream it is."""
+    stream, of_torch = stream_for(place), of_torch and place != CPU
+    known: dict[tuple[Place, int, bool], Context] = _contexts.__dict__.setdefault("known", {})
+    key = (place, stream, of_torch)
     if key not in known:
         while len(known) >= MOST_CONTEXTS:
             del known[next(iter(known))]
-        known[key] = Context(place, stream)
+        known[key] = Context(place, stream, of_torch)
     return known[key]
 
 

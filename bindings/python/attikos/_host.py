@@ -19,15 +19,19 @@ from .errors import ArgumentError, IntegerError, StrideError
 _lib = _library.library
 
 
-def to_device(values: np.ndarray[Any, Any], like: Operand) -> Any:
+def to_device(operation: str, name: str, values: np.ndarray[Any, Any], like: Operand) -> Any:
     """An array of the host as one on the device of `like`."""
     if like.place == CPU:
         return values
     torch = sys.modules.get("torch")
     if torch is not None and like.kind is TORCH:
-        if values.size == 1:  # written by a kernel: a copy would wait, and end a capture
-            return torch.full(
-                values.shape, values.item(), dtype=getattr(torch, values.dtype.name), device=like.owner.device
+        if values.size and (values == values.flat[0]).all():  # written by a kernel: a copy would wait, and end a capture
+            number, dtype = values.flat[0].item(), getattr(torch, values.dtype.name)
+            return torch.full(values.shape, number, dtype=dtype, device=like.owner.device)
+        if torch.cuda.is_current_stream_capturing():
+            raise ArgumentError(
+                f"attikos.{operation}: {spell(operation, name)} lies on the host, and a copy of it to the device cannot be "
+                "captured into a CUDA graph; expected an array on the device"
             )
         return torch.from_numpy(values).to(like.owner.device)
     array = Array(values.shape, dtype_of(values.dtype), like.place)
@@ -92,7 +96,7 @@ def int32_array(operation: str, name: str, values: Any, like: Operand) -> Any:
     """Lengths, offsets and indices as an array that libattikos takes: numbers on the host become one of int32, and
     so do PyTorch's integers, where those beyond int32 stay at its ends, outside of every range."""
     if isinstance(values, (list, tuple, np.ndarray)):
-        return to_device(integers(operation, name, values), like)
+        return to_device(operation, name, integers(operation, name, values), like)
     operand = operand_of(operation, name, values)
     if operand.dtype not in (DType.int32, DType.int64, DType.int8, DType.uint8):
         raise IntegerError(f"attikos.{operation}: {spell(operation, name)} is {operand.describe()}; expected integers")
@@ -122,4 +126,4 @@ def float32_numbers(operation: str, name: str, values: Any, like: Operand) -> An
         raise ArgumentError(
             f"attikos.{operation}: {spell(operation, name)} is {values!r}; expected numbers that float32 holds"
         )
-    return to_device(np.ascontiguousarray(numbers, np.float32), like)
+    return to_device(operation, name, np.ascontiguousarray(numbers, np.float32), like)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import pathlib
-from ctypes import POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Callable, NamedTuple, TypeVar
 
 from . import errors
@@ -61,6 +61,10 @@ class DeviceInfo(SizedStruct):
     ]
 
 
+# Memory of the caller's for calls of a context.
+ALLOCATE = CFUNCTYPE(c_void_p, c_void_p, c_size_t)
+RELEASE = CFUNCTYPE(None, c_void_p, c_void_p)
+
 # name: (result, arguments). Functions that return a status have None for their result here; options go by reference.
 _T = TensorPointer
 _LIST = POINTER(TensorPointer)
@@ -73,6 +77,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {  # fmt: skip
     "attikos_last_error": (c_char_p, []),
     "attikos_context_create": (None, [c_int32, c_int32, c_void_p, POINTER(c_void_p)]),
     "attikos_context_destroy": (c_void_p, [c_void_p]),
+    "attikos_context_set_allocator": (None, [c_void_p, ALLOCATE, RELEASE, c_void_p]),
     "attikos_synchronize": (None, [c_void_p]),
     "attikos_has_device": (c_bool, [c_int32, c_int32]),
     "attikos_cuda_device_count": (c_int32, []),

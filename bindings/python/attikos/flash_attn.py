@@ -426,7 +426,7 @@ class _CacheCall:
         if not is_on_host(first):
             first = to_host(_CACHE, "cache_leftpad", first)
         first = self._checked("cache_leftpad", first, self.capacity)
-        return to_device((np.arange(self.capacity)[None] >= first[:, None])[:, None, None], self.q)
+        return to_device(_CACHE, "mask", (np.arange(self.capacity)[None] >= first[:, None])[:, None, None], self.q)
 
     def append(
         self, k: Any, v: Any, rotary_cos: Any, rotary_sin: Any, interleaved: bool, queries_share_position: bool,

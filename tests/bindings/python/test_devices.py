@@ -168,7 +168,7 @@ class StreamsOfTorch(unittest.TestCase):
 
 class Contexts(unittest.TestCase):
     def test_a_thread_keeps_a_bounded_number(self):
-        with mock.patch.object(_context, "Context", lambda place, stream: (place, stream)):
+        with mock.patch.object(_context, "Context", lambda place, stream, _: (place, stream)):
             with mock.patch.object(_context, "_contexts", types.SimpleNamespace()):
                 for pointer in range(1000):
                     with mock.patch.object(_context, "stream_for", lambda place, at=pointer: at):
