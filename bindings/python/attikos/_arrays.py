@@ -15,6 +15,7 @@ from ._arguments import in_callers_words, spell
 from ._context import CPU, Context, Place, context_for, expect_stream_of_torch, stream_for
 from ._dlpack import dense_strides
 from ._dtypes import DLPACK_CODES, DType, dtype_of, from_dlpack_code, to_numpy
+from ._lifetimes import hold
 from .errors import ArgumentError, DeviceError, Error, ShapeMismatchError, StrideError, UnsupportedDtypeError
 
 _lib = _library.library
@@ -315,6 +316,8 @@ class Call:
             raise DeviceError(
                 f"attikos.{operation}: {spell(operation, first_name)} lies on {_spell(self.place)}, but {why}"
             ) from None
+        for operand in self.operands.values():
+            _hold(operand)
         _border.meet(type(first.owner))
         self._results: list[Any] = []
         self._taken: list[Any] = []  # those of the results that are the caller's own arrays
@@ -351,6 +354,7 @@ class Call:
             what = f"{spelled} is {operand.describe()}; expected {list(shape)} {dtype.name}"
             raise kind(f"attikos.{self.operation}: {what}. Given: {self._given()}")
         _autograd.refuse(self.operation, {name: array})
+        _hold(operand)
         self.operands[name] = operand
         self._results.append(array)
         self._taken.append(array)
@@ -406,6 +410,12 @@ class Call:
         _autograd.mark_written(*(self._taken if _autograd.explained.get() is None else ()))
         done = [a.finish() if isinstance(a, _Convertible) else a for a in self._results]
         return done[0] if len(done) == 1 else tuple(done)
+
+
+def _hold(operand: Operand) -> None:
+    """Keeps the memory of a caller's tensor from being given out before the call's work is done."""
+    if operand.kind is TORCH and operand.place != CPU and not isinstance(operand.owner, tuple):  # but for scratch()
+        hold(operand.owner)
 
 
 def text_of(function: Any, *arguments: Any) -> str:

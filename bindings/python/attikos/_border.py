@@ -21,6 +21,7 @@ import numpy as np
 
 from ._arguments import ACTIVATIONS, COMPUTE, DETERMINISM
 from ._autograd import mark_written
+from ._lifetimes import hold
 from ._threads import await_other_threads
 
 # Set where every call has to go the long way.
@@ -200,6 +201,8 @@ def _way(first: Any, *others: Any) -> int:
                 alone = False
             else:
                 return LONG
+        if first.is_cuda:
+            hold(first, *others)
         return way if alone or way != RECORDS else LONG
     if kind not in _ndarrays or _is_barred():
         return LONG

@@ -13,7 +13,7 @@ from unittest import mock
 import attikos
 import ml_dtypes
 import numpy as np
-from attikos import _context, flash_attn
+from attikos import _context, _lifetimes, flash_attn
 from calls import examples
 from test_border import long_only
 
@@ -84,6 +84,42 @@ class WorkspaceOfTorch(unittest.TestCase):
 
         with self.assertRaisesRegex(attikos.ResourceError, "the caller's allocator did not give"):
             self.call(allocate)
+
+
+class Holding(unittest.TestCase):
+    """Which tensors PyTorch's allocator hears of, with a PyTorch that writes down what it is told."""
+
+    class Tensor:
+        is_cuda = True
+
+        def __init__(self):
+            self.recorded = []
+
+        def get_device(self):
+            return 1
+
+        def record_stream(self, stream):
+            self.recorded.append(stream)
+
+    def held(self, stream_id, address):
+        stream = types.SimpleNamespace(stream_id=stream_id)
+        inside = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda device: address)
+        cuda = types.SimpleNamespace(current_stream=lambda device: stream)
+        first, second, other = self.Tensor(), self.Tensor(), np.ones(3)
+        fake = types.SimpleNamespace(_C=inside, cuda=cuda, Tensor=self.Tensor)
+        with mock.patch.dict("sys.modules", torch=fake), mock.patch.object(_lifetimes, "_streams", {}):
+            for _ in range(2):
+                _lifetimes.hold(first, other, second, None)
+        self.assertEqual(first.recorded, second.recorded)
+        return [x is stream for x in first.recorded]
+
+    def test_on_streams_of_torch(self):
+        self.assertEqual(self.held(0, 0), [True, True])
+        self.assertEqual(self.held(35, 4096), [True, True])
+
+    def test_on_others_streams(self):
+        """They may be gone when the tensor is freed."""
+        self.assertEqual(self.held(8192, 8192), [])
 
 
 @unittest.skipUnless(CUDA, "needs a CUDA device and PyTorch")
@@ -246,6 +282,132 @@ class Captures(unittest.TestCase):
                 again.replay()
                 torch.cuda.synchronize()
                 self.assertTrue(torch.equal(out, want))
+
+
+@unittest.skipUnless(CUDA, "needs a CUDA device and PyTorch")
+class Lifetimes(unittest.TestCase):
+    """Tensors that are freed as soon as a call returns, whose kernels have not begun: the stream is busy."""
+
+    ROWS = 4096, 1024
+
+    def calls(self):
+        """{name: call of a tensor of ROWS of bfloat16}"""
+        weight = normal(1024)
+        square, leaf = normal(1024, 64), normal(1024, 64).requires_grad_()
+        lengths = torch.full((4,), 1024, dtype=torch.int32, device="cuda")
+        query = normal(4, 1, 16, 64)
+
+        def heads(x):
+            return x.view(4, 16, 1024, 64)
+
+        return {
+            "gemm": lambda x: attikos.gemm(x, square),
+            "second argument": lambda x: attikos.gemm(square, x, trans_a=True, trans_b=True),
+            "rms_norm": lambda x: attikos.rms_norm(x, weight),
+            "residual": lambda x: attikos.rms_norm(weight.expand(4096, 1024), weight, residual=x)[0],
+            "attention": lambda x: attikos.attention(*(heads(x),) * 3, causal=True),
+            "mask": lambda x: attikos.attention(*(heads(x),) * 3, mask=torch.ones(1024, 1024, device="cuda").bool()),
+            "cache": lambda x: flash_attn.flash_attn_with_kvcache(
+                query, *(x.view(4, 1024, 16, 64),) * 2, cache_seqlens=lengths
+            ),
+            "recorded": lambda x: torch.autograd.grad(attikos.gemm(x, leaf).sum(), leaf)[0],
+        }  # fmt: skip
+
+    def numbers(self):
+        return torch.arange(4096 * 1024, device="cuda").reshape(self.ROWS).remainder(31).sub(15).bfloat16() / 16
+
+    def place(self):
+        return torch.empty(self.ROWS, device="cuda", dtype=torch.bfloat16)
+
+    def freed(self, call, made_on):
+        """The result of a call on a tensor of that stream, whose memory is filled with NaN there as soon as it can be had;
+        and whether that was at once."""
+        here, numbers = torch.cuda.current_stream(), self.numbers()
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()  # of that stream there is no memory but the tensor's
+        call(numbers)  # and of this one what the call needs: to get more may wait for the device
+        torch.cuda.synchronize()
+        with torch.cuda.stream(made_on):
+            x = self.place().copy_(numbers)
+            at = x.data_ptr()
+        here.wait_stream(made_on)
+        torch.cuda._sleep(A_WHILE)
+        found = call(x)
+        there = torch.cuda.memory_allocated()
+        del x
+        self.assertLess(torch.cuda.memory_allocated(), there, "a call keeps its input")
+        with torch.cuda.stream(made_on):
+            after = self.place().fill_(float("nan"))
+        torch.cuda.synchronize()
+        return found, after.data_ptr() == at
+
+    def test_made_on_another_stream(self):
+        for name, call in self.calls().items():
+            for way, scope in WAYS.items():
+                with self.subTest(name, way=way), scope():
+                    want = call(self.numbers())
+                    torch.cuda.synchronize()
+                    found, reused = self.freed(call, torch.cuda.Stream())
+                    self.assertFalse(reused, "memory was given out that a call reads")
+                    self.assertTrue(torch.equal(found, want))
+
+    def test_that_this_would_show(self):
+        """PyTorch's own operators leave it to the caller: their input is overwritten."""
+        found, reused = self.freed(lambda x: x + 0, torch.cuda.Stream())
+        self.assertTrue(reused)
+        self.assertTrue(found.isnan().any())
+
+    def test_written_on_another_stream(self):
+        side = torch.cuda.Stream()
+        for way, scope in WAYS.items():
+            with self.subTest(way=way), scope():
+                x = self.numbers()
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()
+                with torch.cuda.stream(side):
+                    out = self.place()
+                    at = out.data_ptr()
+                torch.cuda._sleep(A_WHILE)
+                attikos.softmax(x, out=out)
+                del out
+                with torch.cuda.stream(side):
+                    after = self.place().zero_()
+                self.assertNotEqual(after.data_ptr(), at)
+                torch.cuda.synchronize()
+                self.assertFalse(after.any())
+
+    def test_of_the_same_stream(self):
+        """Memory is given out again at once, in the stream's order, and so is workspace."""
+        side = torch.cuda.Stream()
+        for name, call in self.calls().items():
+            for way, scope in WAYS.items():
+                with self.subTest(name, way=way), scope():
+                    want = call(self.numbers())
+                    torch.cuda.synchronize()
+                    with torch.cuda.stream(side):
+                        found, _ = self.freed(call, side)
+                    self.assertTrue(torch.equal(found, want))
+
+    def test_many_streams(self):
+        """Results of calls on four streams, whose inputs, made here, are dropped while all of them work."""
+        square = normal(1024, 64)
+        streams = [torch.cuda.Stream() for _ in range(4)]
+        want = {k: attikos.gemm(self.numbers() * k, square) for k in range(1, 9)}
+        torch.cuda.synchronize()
+        for scope in WAYS.values():
+            with scope():
+                found = []
+                for turn in range(64):
+                    k, stream = turn % 8 + 1, streams[turn % 4]
+                    x = self.numbers() * k
+                    stream.wait_stream(torch.cuda.current_stream())
+                    with torch.cuda.stream(stream):
+                        torch.cuda._sleep(2_000_000)
+                        found.append((k, attikos.gemm(x, square)))
+                    del x
+                torch.cuda.synchronize()
+                for k, got in found:
+                    self.assertTrue(torch.equal(got, want[k]), k)
 
 
 @unittest.skipUnless(CUDA, "needs a CUDA device and PyTorch")
