@@ -5,6 +5,7 @@
 
 #include <attikos/attention/attention_arguments.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
+#include <attikos/attention/validate_page_table.hpp>
 #include <initializer_list>
 
 #include "options.hpp"
@@ -58,16 +59,24 @@ attikos::detail::AttentionTensors attention_tensors(AttentionSetup const& setup,
                                                     Tensor const& k, Tensor const& v,
                                                     Tensor const& out, Tensor const* lse);
 
-/// Reads lengths and offsets on the device, which waits, and refuses those that do not fit.
+/// Reads lengths, offsets and pages on the device, which waits, and refuses those that do not fit.
 template <class Exec>
 void validate_sequences(Exec const& exec, attikos::detail::AttentionTensors const& t) {
   auto const extent = [](attikos::detail::AnyTensor const& x) { return x.extent[x.rank - 2]; };
   if (t.packed_q()) attikos::detail::validate_offsets(exec, t.cu_q, extent(t.q));
   if (t.packed_kv()) attikos::detail::validate_offsets(exec, t.cu_kv, extent(t.k));
   if (t.lengths_q.given()) attikos::detail::validate_any_lengths(exec, t.lengths_q, extent(t.q));
-  if (t.lengths_kv.given())
-    attikos::detail::validate_any_lengths(
-        exec, t.lengths_kv, t.paged() ? t.page_table.extent[1] * t.page_size : extent(t.k));
+  std::int64_t const capacity = t.paged() ? t.page_table.extent[1] * t.page_size : extent(t.k);
+  if (t.lengths_kv.given()) attikos::detail::validate_any_lengths(exec, t.lengths_kv, capacity);
+  if (!t.paged() || t.page_size < 1 || t.k.extent[0] < 1) return;  // the call says what is wrong
+  attikos::detail::LengthsInUse in_use{{}, capacity};
+  if (t.lengths_kv.given()) {
+    if (t.lengths_kv.extent[0] != t.page_table.extent[0]) return;
+    in_use.lengths = {t.lengths_kv.template as<std::int32_t>(),
+                      {t.lengths_kv.extent[0]},
+                      {t.lengths_kv.stride[0]}};
+  }
+  attikos::detail::validate_pages(exec, t.page_table, t.page_size, t.k.extent[0], in_use);
 }
 
 /// No functors, which only C++ can compile into a kernel.

@@ -223,8 +223,8 @@ def attention(
 
     lengths: int32, one per sequence (of q only beside those of kv); padded positions give 0. Packed: q
     [heads_q, total, d] with cu_seqlens. Paged: k [num_pages, heads_kv, page_size, d] with page_table
-    [batch, max_pages]. Lengths and offsets on a device are checked, which waits for it, unless check is False or
-    a graph is captured.
+    [batch, max_pages]. Lengths, offsets and the pages that hold positions of a sequence are checked, which waits for a
+    device where they lie there, unless check is False or a graph is captured.
 
     Few queries over many keys go to the kernels of decode(), which split the keys, unless `kernel` names one; explain()
     says so. return_lse adds the natural log-sum-exp [batch, heads_q, seqlen_q]. Where PyTorch records, out and log-sum-exp

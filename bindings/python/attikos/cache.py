@@ -129,8 +129,9 @@ def append_kv(
     positions are any, or k_new and v_new are packed, [heads_kv, total, d] with cu_seqlens_kv int32 [batch + 1];
     q likewise with cu_seqlens_q. New keys, values and q are float64, float32, float16 or bfloat16; caches and the
     rotated queries have that dtype, or that of the cache where float32 goes into float16 or bfloat16, and 16 bits
-    go into float8_e4m3, where numbers beyond its range become NaN. check: lengths that are wrong and new positions
-    that do not fit raise, which waits for the device; else they are left out. kernel: as for gemm(). Caches of
+    go into float8_e4m3, where numbers beyond its range become NaN. check: lengths that are wrong, new positions that do
+    not fit and pages that the cache does not have raise, which waits for the device; else positions are left out and
+    pages clamped. kernel: as for gemm(). Caches of
     libraries that do not change arrays (JAX, ...), read-only ones, and those that share memory with each other or
     with another argument raise ArgumentError, StrideError where elements of one share memory; there are no gradients,
     as for decode().

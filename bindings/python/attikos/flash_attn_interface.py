@@ -3,10 +3,11 @@
 attikos.flash_attn, which says what tensors, lengths and `check` mean.
 
 Of what version 3 adds, q_descale, k_descale and v_descale (float32 [batch, heads_k], beside float8_e4m3 elements, whose
-result is bfloat16), attention_chunk, seqused_k, page_table and cu_seqlens_q over a cache compute. num_splits, pack_gqa and
+result is bfloat16), attention_chunk, page_table and cu_seqlens_q over a cache compute. num_splits, pack_gqa and
 sm_margin are hints about how the kernels of that package work: they are checked, and followed where a kernel here has a
 choice: num_splits of flash_attn_with_kvcache, and sm_margin of the other functions, which attention() gets. qv,
-rotary_seqlens and scheduler_metadata are refused, and so are new keys of flash_attn_with_kvcache beside offsets.
+seqused_q, seqused_k, cu_seqlens_k_new, rotary_seqlens and scheduler_metadata are refused, and so are new keys of
+flash_attn_with_kvcache beside offsets; cache_seqlens and cu_seqlens say how much of the keys is in use.
 return_attn_probs gives (out, softmax_lse), where version 2 gives a third.
 """
 

@@ -49,7 +49,8 @@ struct Indices {
     options.cu_seqlens_q = cu_seqlens_q.get();
     options.cu_seqlens_kv = cu_seqlens_kv.get();
     options.page_table = page_table.get();
-    bool const given = lengths_q.given() || lengths_kv.given() || cu_seqlens_q.given();
+    bool const given =
+        lengths_q.given() || lengths_kv.given() || cu_seqlens_q.given() || page_table.given();
     options.check = check && given && !attikos_is_capturing(context) ? 1 : 0;
   }
 };

@@ -59,9 +59,9 @@
 
 /* What both have beside it, in runs that stand together in both. */
 #define ATTIKOS_TOP_LEFT(X) X(flag, causal_top_left, 0, "the offset is 0")
-#define ATTIKOS_CHECK(X)                                                                                    \
-  X(flag, check, 0, "lengths and cu_seqlens are read and checked, which waits for the stream; else kernels" \
-                    " clamp them")
+#define ATTIKOS_CHECK(X)                                                                                     \
+  X(flag, check, 0, "lengths, cu_seqlens and pages in use are read and checked, which waits for the stream;" \
+                    " else kernels clamp them")
 #define ATTIKOS_KERNEL(X) \
   X(text, kernel, NULL, "null or \"\": automatic; a name demands that kernel and never falls back")
 #define ATTIKOS_OPTION_COMPUTE(X) X(choice, compute, ATTIKOS_COMPUTE_IEEE, "an attikos_compute") /* of gemm, too */
@@ -141,8 +141,8 @@
 #define ATTIKOS_APPEND_KV_OPTIONS(X)                                                                              \
   X(flag, interleaved, 0, "rotary features 2i and 2i + 1 form pairs, else i and i + half")                        \
   ATTIKOS_OPTION_QUERIES_SHARE_POSITION(X)                                                                        \
-  X(flag, check, 0, "lengths are read and it is checked that all new positions fit into the cache, which waits"   \
-                    " for the stream; else those that do not are left out")                                       \
+  X(flag, check, 0, "lengths and pages are read and it is checked that all new positions fit into the cache,"     \
+                    " which waits for the stream; else those that do not are left out")                           \
   X(tensor, cache_lengths, NULL, "int32 [batch], positions in use before the call, or null for 0")                \
   X(tensor, page_table, NULL, "int32 [batch, max_pages], or null: the caches are [num_pages, heads_kv,"           \
                               " page_size, d]")                                                                   \

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// validate_append_kv(): reads the lengths of an append_kv call and says which sequence does not
-/// fit.
+/// validate_append_kv(): reads the lengths and the page table of an append_kv call and says which
+/// sequence does not fit.
 #pragma once
 
 #include <algorithm>
 #include <attikos/append_kv/append_kv_arguments.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
+#include <attikos/attention/validate_page_table.hpp>
 #include <cstdint>
 
 namespace attikos {
@@ -35,17 +36,28 @@ struct FirstUnfitAppend {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(packed));
   }
 
+  KOKKOS_INLINE_FUNCTION std::int32_t before(std::int64_t b) const {
+    return used == nullptr ? 0 : used[b * used_stride];
+  }
+  KOKKOS_INLINE_FUNCTION std::int64_t fresh(std::int64_t b) const {
+    if (tokens.offsets.data != nullptr) return tokens.offsets[b + 1] - tokens.offsets[b];
+    return tokens.lengths == nullptr ? seqlen_new : tokens.lengths[b * tokens.lengths_stride];
+  }
+
   KOKKOS_INLINE_FUNCTION void operator()(std::int64_t b, Found::value_type& found) const {
-    std::int64_t fresh = seqlen_new;
-    if (tokens.offsets.data != nullptr) {
-      fresh = tokens.offsets[b + 1] - tokens.offsets[b];
-    } else if (tokens.lengths != nullptr) {
-      fresh = tokens.lengths[b * tokens.lengths_stride];
-    }
-    std::int32_t const before = used == nullptr ? 0 : used[b * used_stride];
+    std::int32_t const in_use = before(b);
+    std::int64_t const count = fresh(b);
     bool const fits =
-        before >= 0 && fresh >= 0 && fresh <= seqlen_new && before + fresh <= capacity;
-    if (!fits && b < found.val) found = {b, pack(before, fresh)};
+        in_use >= 0 && count >= 0 && count <= seqlen_new && in_use + count <= capacity;
+    if (!fits && b < found.val) found = {b, pack(in_use, count)};
+  }
+};
+
+/// Positions of each sequence once the new tokens are there.
+struct LengthsAfterAppend {
+  FirstUnfitAppend append;
+  KOKKOS_INLINE_FUNCTION std::int64_t operator()(std::int64_t b) const {
+    return append.before(b) + append.fresh(b);
   }
 };
 
@@ -78,14 +90,18 @@ void validate_append_kv_run(Exec const& exec, AppendKvTensors const& t) {
                       " new tokens; expected from 0 to ", seqlen_new,
                       " new tokens, and room for both in the ", capacity,
                       " positions of one sequence of k_cache");
+  if (t.paged())
+    validate_pages(exec, t.page_table, t.page_size, t.k_cache.extent[0],
+                   LengthsAfterAppend{search});
 }
 
 }  // namespace detail
 
 /// Checks the lengths of an append_kv() call, which itself leaves out what does not fit: every
 /// sequence has from 0 on positions in use, from 0 to seqlen_new new tokens, and room for both in
-/// its part of the cache; offsets of packed tokens ascend. Throws ShapeError naming the first
-/// sequence of which that is not so. This reads device memory: it fences `exec`.
+/// its part of the cache; offsets of packed tokens ascend; and the pages of all these positions are
+/// pages of the cache. Throws ShapeError naming the first sequence of which that is not so. This
+/// reads device memory: it fences `exec`.
 ///
 /// \param k_new    as append_kv() takes it
 /// \param k_cache  likewise

@@ -8,7 +8,13 @@ import attikos
 import ml_dtypes
 import numpy as np
 import oracles
-from attikos.flash_attn import flash_attn_with_kvcache
+from attikos import flash_attn_interface as version_3
+from attikos.flash_attn import flash_attn_varlen_func, flash_attn_with_kvcache
+
+try:
+    import torch
+except ImportError:
+    torch = None
 
 
 def normal(*shape, seed=17, dtype=np.float32):
@@ -291,6 +297,99 @@ class WithCache(unittest.TestCase):
         with self.assertRaises(attikos.ArgumentError):
             case.k.flags.writeable = False
             flash_attn_with_kvcache(*arrays, block_table=Foreign(case.table))
+
+
+POOL = 4
+
+
+def paged_calls(array, **checked):
+    """name of the table: functions of a page table [2, 2] over a pool of four pages of 6 positions, and the caches; `array`
+    makes the caller's kind of array, the table's included. Sequences end at 10 and 4, with new keys at 11 and 5."""
+    pools = [normal(POOL, 6, 2, 16, seed=s) for s in (1, 2)]
+    heads_first = [np.ascontiguousarray(first(x)) for x in pools]
+    ours, theirs = [array(x) for x in heads_first], [array(x) for x in pools]
+    new = array(normal(2, 1, 2, 16, seed=3))
+    new_first = array(np.ascontiguousarray(first(normal(2, 1, 2, 16, seed=3))))
+    lengths = array(np.array([10, 4], np.int32))
+    starts = array(np.arange(3, dtype=np.int32))
+    ends = array(np.array([0, 10, 14], np.int32))
+
+    few, many = array(normal(2, 1, 4, 16)), array(normal(2, 20, 4, 16))
+    few_first = array(np.ascontiguousarray(first(normal(2, 1, 4, 16))))
+    packed = array(normal(2, 4, 16))
+    calls = {
+        "page_table": [
+            lambda t: attikos.attention(few_first, *ours, lengths_kv=lengths, page_table=t),
+            lambda t: attikos.attention(few_first, *ours, lengths_kv=lengths, page_table=t, kernel="portable"),
+            lambda t: attikos.decode(few_first, *ours, lengths_kv=lengths, page_table=t),
+            lambda t: attikos.append_kv(new_first, new_first, *ours, cache_lengths=lengths, page_table=t),
+            lambda t: version_3.flash_attn_with_kvcache(
+                packed, *theirs, cache_seqlens=lengths, page_table=t, cu_seqlens_q=starts, **checked
+            ),
+            lambda t: version_3.flash_attn_with_kvcache(few, *theirs, cache_seqlens=lengths, page_table=t,
+                                                        attention_chunk=8, **checked),
+        ],
+        "block_table": [
+            lambda t: flash_attn_with_kvcache(few, *theirs, cache_seqlens=lengths, block_table=t, **checked),
+            lambda t: flash_attn_with_kvcache(many, *theirs, cache_seqlens=lengths, block_table=t, **checked),
+            lambda t: flash_attn_with_kvcache(few, *theirs, new, new, cache_seqlens=lengths, block_table=t, **checked),
+            lambda t: flash_attn_varlen_func(packed, *theirs, starts, ends, 1, 10, block_table=t, **checked),
+        ],
+    }  # fmt: skip
+    return calls, [*ours, *theirs]
+
+
+class PageNumbers(unittest.TestCase):
+    """Numbers of pages that the cache does not have, where a sequence has positions."""
+
+    def check_all(self, array, numbers, **checked):
+        """array: of NumPy's; numbers: the other way."""
+        calls, caches = paged_calls(array, **checked)
+        before = [numbers(x).copy() for x in caches]
+        for name, functions in calls.items():
+            for at, call in enumerate(functions):
+                for (b, i), bad in itertools.product(((0, 0), (0, 1), (1, 0)), (9, POOL, -3, 2**31 - 1)):
+                    table = np.array([[3, 1], [0, -7]], np.int32)  # behind a sequence's end there may be anything
+                    table[b, i] = bad
+                    words = rf"{name} holds {bad} at \[{b}, {i}\]; expected numbers in \[0, {POOL}\)"
+                    with self.assertRaisesRegex(attikos.ShapeMismatchError, words, msg=f"{name} {at}"):
+                        call(array(table))
+        for now, then in zip(caches, before):
+            np.testing.assert_array_equal(numbers(now), then)
+        for call in itertools.chain(*calls.values()):
+            call(array(np.array([[3, 1], [0, -7]], np.int32)))
+
+    def test_of_numpy(self):
+        self.check_all(lambda x: x, lambda x: x)
+
+    @unittest.skipIf(torch is None, "needs PyTorch")
+    def test_of_torch(self):
+        self.check_all(torch.from_numpy, lambda x: x.numpy())
+
+    @unittest.skipUnless(torch and torch.cuda.is_available() and attikos.has_cuda(), "needs a CUDA device and PyTorch")
+    def test_on_a_device_with_check(self):
+        self.check_all(lambda x: torch.from_numpy(x).cuda(), lambda x: x.cpu().numpy(), check=True)
+
+    def test_lists(self):
+        case = Case(storage="pages")
+        with self.assertRaisesRegex(attikos.ShapeMismatchError, r"flash_attn_with_kvcache: block_table holds 14 at \[2, 0\]"):
+            flash_attn_with_kvcache(
+                case.q, case.k, case.v, cache_seqlens=[5, 0, 21], block_table=[[0, 1, 2, 3], [-1] * 4, [14, 5, 6, 7]]
+            )
+
+    def test_without_lengths_every_page_is_in_use(self):
+        k = normal(POOL, 2, 6, 16)
+        with self.assertRaisesRegex(attikos.ShapeMismatchError, r"decode: page_table holds 4 at \[0, 1\]"):
+            attikos.decode(normal(1, 4, 1, 16), k, k, page_table=np.array([[0, 4]], np.int32))
+        with self.assertRaisesRegex(attikos.ShapeMismatchError, r"attention: page_table holds -1 at \[0, 0\]"):
+            attikos.attention(normal(1, 4, 1, 16), k, k, page_table=np.array([[-1, 3]], np.int32))
+
+    def test_unchecked_pages_are_clamped(self):
+        k, q = normal(POOL, 2, 6, 16), normal(1, 4, 1, 16)
+        one, other = (
+            attikos.decode(q, k, k, page_table=np.array([pages], np.int32), check=False) for pages in ([9, -3], [3, 0])
+        )
+        np.testing.assert_array_equal(one, other)
 
 
 if __name__ == "__main__":
