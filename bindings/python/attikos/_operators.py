@@ -17,6 +17,7 @@ from . import matmul as _matmul
 from . import _options
 from . import rows as _rows
 from ._embedding_operators import embedding, embedding_backward  # noqa: F401
+from ._grouped_operators import grouped_gemm, masked_gemm, rows_gemm_backward  # noqa: F401
 from ._loss_operators import (  # noqa: F401
     cross_entropy, cross_entropy_backward, linear_cross_entropy, linear_cross_entropy_backward,
     linear_cross_entropy_total, linear_cross_entropy_total_backward,

@@ -67,6 +67,8 @@ def _autocasts(name: str, count: int, eager: Callable[..., Any]) -> None:
 
 
 _autocasts("gemm", 5, _operators.KERNELS["gemm"])
+_autocasts("grouped_gemm", 4, _operators.KERNELS["grouped_gemm"])
+_autocasts("masked_gemm", 4, _operators.KERNELS["masked_gemm"])
 _autocasts("attention", 4, _attention)
 _autocasts("fused_gated_mlp", 3, _operators.KERNELS["fused_gated_mlp"])
 _autocasts("fused_gated_mlp_kept", 3, lambda *given: (_operators.KERNELS["fused_gated_mlp"](*given), None, None))
@@ -183,7 +185,8 @@ def _rules() -> dict[str, Any]:
         of.fused_rmsnorm_rope, of.fused_rmsnorm_rope_backward, of.fused_gated_mlp, of.fused_gated_mlp_kept,
         of.fused_gated_mlp_backward, of.cache_attention, of.cross_entropy, of.cross_entropy_backward,
         of.linear_cross_entropy, of.linear_cross_entropy_backward, of.linear_cross_entropy_total,
-        of.linear_cross_entropy_total_backward, of.embedding_backward,
+        of.linear_cross_entropy_total_backward, of.embedding_backward, of.grouped_gemm, of.masked_gemm,
+        of.rows_gemm_backward,
     ):  # fmt: skip
         rules[_name(operator)] = _loop(operator)
     return rules

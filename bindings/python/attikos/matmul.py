@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -277,15 +278,49 @@ def _dispatched(
     """The call as an operator of PyTorch, which has none of the others."""
     _operators = _border.operators()
     _options.refuse("gemm", others)
-    torch = _operators.torch
-    if out_dtype is not None and not isinstance(out_dtype, torch.dtype):
-        out_dtype = getattr(torch, out_dtype if isinstance(out_dtype, str) else dtype_of(out_dtype).name)
     activation = activation or "none"
     out, pre = _operators.gemm(
-        a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, out_dtype,
+        a, b, c, bias, residual, alpha, beta, scale, trans_a, trans_b, activation, compute, _of_torch(out_dtype),
         return_pre_activation or activation != "none",
     )  # fmt: skip
     return (out, pre) if return_pre_activation else out
+
+
+def _of_torch(dtype: Any) -> Any:
+    """A type, None too, as one of PyTorch."""
+    torch = sys.modules["torch"]
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    return getattr(torch, dtype if isinstance(dtype, str) else dtype_of(dtype).name)
+
+
+# What says which rows belong to which matrix, in the library's words and in those of the function.
+_ROWS = {"grouped_gemm": ("group_offsets", "offsets"), "masked_gemm": ("row_counts", "counts")}
+_BEYOND_ROWS = {"scale_a": None, "scale_b": None, "accumulate": "promoted", "kernel": ""}
+
+
+def of_rows(operation: str, rows: Any, *operands: Any, **settings: Any) -> Any:
+    """The product as PyTorch records it."""
+    name, word = _ROWS[operation]
+    return _differentiable_product(Caller(operation, **{name: word}), *operands, **{name: rows}, **settings)
+
+
+def _product_of_rows(
+    operation: str, rows: Any, a: Any, b: Any, bias: Any, trans_b: Any, activation: Any, out_dtype: Any, **others: Any
+) -> Any:
+    strange = _options.strange(_BEYOND_ROWS, others)
+    if _border.dispatches(a, b, bias, casts=not strange):
+        operators = _border.operators()
+        _options.refuse(operation, strange)
+        if not isinstance(rows, operators.torch.Tensor):
+            rows = operators.torch.as_tensor(rows, device=a.device)
+        activation = activation or "none"
+        arguments = (bias, trans_b, activation, _of_torch(out_dtype), activation != "none")
+        return getattr(operators, operation)(a, b, rows, *arguments)[0]
+    scales = {name: others.pop(name) for name in ("scale_a", "scale_b")}
+    return of_rows(
+        operation, rows, a, b, out_dtype, bias=bias, trans_b=trans_b, activation=activation, quantized=scales, **others
+    )
 
 
 def grouped_gemm(
@@ -297,10 +332,9 @@ def grouped_gemm(
     Types, scales and gradients as for gemm(); those of b and bias are sums over the rows of a group."""
     if offsets is None:
         raise ArgumentError("attikos.grouped_gemm: offsets is None; expected the first row of every group")
-    return _differentiable_product(
-        Caller("grouped_gemm", group_offsets="offsets"), a, b, out_dtype, trans_b=trans_b, bias=bias,
-        activation=activation, quantized={"scale_a": scale_a, "scale_b": scale_b}, accumulate=accumulate,
-        kernel=kernel, group_offsets=offsets,
+    return _product_of_rows(
+        "grouped_gemm", offsets, a, b, bias, trans_b, activation, out_dtype, scale_a=scale_a, scale_b=scale_b,
+        accumulate=accumulate, kernel=kernel,
     )  # fmt: skip
 
 
@@ -313,10 +347,9 @@ def masked_gemm(
     Types, scales and gradients as for gemm()."""
     if counts is None:
         raise ArgumentError("attikos.masked_gemm: counts is None; expected a number of rows for every matrix")
-    return _differentiable_product(
-        Caller("masked_gemm", row_counts="counts"), a, b, out_dtype, trans_b=trans_b, bias=bias,
-        activation=activation, quantized={"scale_a": scale_a, "scale_b": scale_b}, accumulate=accumulate,
-        kernel=kernel, row_counts=counts,
+    return _product_of_rows(
+        "masked_gemm", counts, a, b, bias, trans_b, activation, out_dtype, scale_a=scale_a, scale_b=scale_b,
+        accumulate=accumulate, kernel=kernel,
     )  # fmt: skip
 
 

@@ -73,6 +73,18 @@ def calls(more=0):
         "gemm and what goes into the activation": (
             lambda a, b: attikos.gemm(a, b.T, trans_b=True, activation="silu", return_pre_activation=True), (a, b),
         ),
+        "grouped_gemm": (
+            lambda a, b, bias: attikos.grouped_gemm(a, b, int32(0, 3, 3, 8), bias=bias, activation="silu"),
+            (n(9 + more, 6), n(3, 6, 4, seed=2), c),
+        ),
+        "grouped_gemm alone": (
+            lambda a, b: attikos.grouped_gemm(a, b, torch.tensor([1, 3, 5]), trans_b=True),
+            (n(9 + more, 6), n(2, 4, 6, seed=2)),
+        ),
+        "masked_gemm": (
+            lambda a, b, bias: attikos.masked_gemm(a, b, int32(3, 0, 5), bias=bias, activation="gelu"),
+            (n(3, 5 + more, 6), n(3, 6, 4, seed=2), c),
+        ),
         "triton_matmul": (attikos.triton_matmul, (a, b)),
         "tensor_core_gemm": (attikos.tensor_core_gemm, (a, b)),
         "attention": (lambda q, k, v: attikos.attention(q, k, v, causal=True, return_lse=True), (q, k, v)),
@@ -173,7 +185,7 @@ class Compiled(unittest.TestCase):
         """Further shapes take no further compilation."""
         from torch._dynamo.testing import CompileCounterWithBackend
 
-        for name in ("rms_norm", "layer_norm of a residual stream", "gemm", "flash_attn_func"):
+        for name in ("rms_norm", "layer_norm of a residual stream", "gemm", "grouped_gemm", "flash_attn_func"):
             with self.subTest(name):
                 torch._dynamo.reset()
                 counter = CompileCounterWithBackend(BACKEND)
@@ -303,7 +315,10 @@ class Dispatched(unittest.TestCase):
         options = (int32(3, 5), None, None, None, None, None, True, [-1, -1], 0.0, True, 0, True)
         torch.library.opcheck(_operators.cache_attention, (q, cache, cache + 1, *options))
         torch.library.opcheck(_operators.append_and_attend, (q, cache, cache + 1, new, new, None, None, *options))
-        self.assertGreaterEqual(len(checked), 25)
+        heads = [x.transpose(1, 2) for x in (q, cache, cache + 1)]
+        numbers = (None, False, False, [-1, -1], 0.0, 0, 2, "run_to_run", "", True)
+        torch.library.opcheck(_operators.decode, (*heads, *(None,) * 5, int32(3, 5), None, None, None, *numbers))
+        self.assertEqual(checked | {"cache_attention", "append_and_attend", "decode"}, set(_operators.KERNELS))
 
     def test_modes_see_operators(self):
         from torch._subclasses.fake_tensor import FakeTensorMode

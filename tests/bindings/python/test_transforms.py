@@ -47,6 +47,11 @@ def casts():
         "gemm, activation": (lambda a, b, c: attikos.gemm(a, b, bias=c, activation="silu"), (a, b, c), 3),
         "gemm, residual": (lambda *t: attikos.gemm(t[0], t[1], 0.5, 2.0, c=t[2], residual=t[3]), (a, b, d, d + 1), 4),
         "triton_matmul": (attikos.triton_matmul, (a, b), 2),
+        "grouped_gemm": (lambda a, b: attikos.grouped_gemm(a, b, torch.tensor([1, 3, 5])), (a, n(2, 6, 4)), 2),
+        "masked_gemm": (
+            lambda a, b, c: attikos.masked_gemm(a, b, torch.tensor([3, 5]), bias=c, activation="silu"),
+            (n(2, 5, 6), n(2, 6, 4), c), 3,
+        ),
         "attention": (attikos.attention, (q, k, v), 3),
         "attention, lse": (lambda *t: attikos.attention(*t, causal=True, return_lse=True), (q, k, v), 3),
         "attention, bias": (lambda *t: attikos.attention(*t[:3], bias=t[3]), (q, k, v, n(5, 7)), 4),
