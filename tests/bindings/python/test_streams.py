@@ -13,7 +13,7 @@ from unittest import mock
 import attikos
 import ml_dtypes
 import numpy as np
-from attikos import _context, _lifetimes, flash_attn
+from attikos import _arrays, _context, _host, _lifetimes, flash_attn
 from calls import examples
 from test_border import long_only
 
@@ -84,6 +84,22 @@ class WorkspaceOfTorch(unittest.TestCase):
 
         with self.assertRaisesRegex(attikos.ResourceError, "the caller's allocator did not give"):
             self.call(allocate)
+
+
+@unittest.skipIf(torch is None, "needs PyTorch")
+class NumbersOfTheHost(unittest.TestCase):
+    """Lists that become arrays of a device, which is PyTorch's `meta` here."""
+
+    def made(self, values, capturing):
+        like = types.SimpleNamespace(place=("cuda", 0), kind=_arrays.TORCH, owner=torch.empty(2, device="meta"))
+        with mock.patch.object(torch.cuda, "is_current_stream_capturing", lambda: capturing):
+            return _host.int32_array("decode", "lengths_kv", values, like)
+
+    def test_in_a_capture(self):
+        self.assertEqual(self.made([3, 3], True).shape, (2,))
+        self.assertEqual(self.made([3, 17], False).shape, (2,))
+        with self.assertRaisesRegex(attikos.ArgumentError, "decode: lengths_kv lies on the host.*cannot be captured"):
+            self.made([3, 17], True)
 
 
 class Holding(unittest.TestCase):
