@@ -54,7 +54,7 @@ LEFT_OUT = dict.fromkeys(
 def rotated_by_torch(
     x, cos, sin, seqlen_offsets=0, cu_seqlens=None, max_seqlen=None, interleaved=False, inplace=False, conjugate=False
 ):
-    """Where there is no Triton: x [batch, seqlen, heads, d], rotated by its position behind seqlen_offsets."""
+    """Where Triton does not go: x [batch, seqlen, heads, d], rotated by its position behind seqlen_offsets."""
     assert cu_seqlens is None
     at = torch.arange(x.shape[1], device=x.device)
     at = at + (seqlen_offsets[:, None] if torch.is_tensor(seqlen_offsets) else torch.full((x.shape[0], 1), seqlen_offsets))
@@ -73,7 +73,7 @@ def packed(*arrays, **options):
         return ours.flash_attn_varlen_func(*arrays, **options, check=True)
 
 
-def stand_in(checkout):
+def stand_in(checkout, device):
     """Modules of flash_attn's names in the place of its extension."""
 
     def module(name, **names):
@@ -88,7 +88,7 @@ def stand_in(checkout):
     package = module("flash_attn", **functions)
     package.__path__ = [str(checkout / "flash_attn")]
     module("flash_attn.flash_attn_interface", **functions, USE_TRITON_ROCM=False, _get_block_size_n=lambda *_: 64)
-    if importlib.util.find_spec("triton") is None:
+    if device == "cpu" or importlib.util.find_spec("triton") is None:
         module("flash_attn.ops.triton.rotary", apply_rotary=rotated_by_torch)
 
 
@@ -211,7 +211,7 @@ def main():
     end = math.inf if arguments.seconds is None else time.monotonic() + arguments.seconds
     if arguments.processes > 1:
         return in_processes(arguments, others)
-    stand_in(arguments.checkout.resolve())
+    stand_in(arguments.checkout.resolve(), arguments.device)
     with tempfile.TemporaryDirectory() as folder:
         path = on_cpu(tests, folder) if arguments.device == "cpu" else tests
         share = tuple(int(number) for number in arguments.share.split("/"))
