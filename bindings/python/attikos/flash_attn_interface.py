@@ -3,21 +3,25 @@
 attikos.flash_attn, which says what tensors, lengths and `check` mean.
 
 Of what version 3 adds, q_descale, k_descale and v_descale (float32 [batch, heads_k], beside float8_e4m3 elements, whose
-result is bfloat16), attention_chunk, page_table and cu_seqlens_q over a cache compute. num_splits, pack_gqa and
+result is bfloat16), attention_chunk, seqused_k, page_table and cu_seqlens_q over a cache compute. num_splits, pack_gqa and
 sm_margin are hints about how the kernels of that package work: they are checked, and followed where a kernel here has a
 choice: num_splits of flash_attn_with_kvcache, and sm_margin of the other functions, which attention() gets. qv,
-seqused_q, seqused_k, cu_seqlens_k_new, rotary_seqlens and scheduler_metadata are refused, and so are new keys of
-flash_attn_with_kvcache beside offsets; cache_seqlens and cu_seqlens say how much of the keys is in use.
-return_attn_probs gives (out, softmax_lse), where version 2 gives a third.
+seqused_q, cu_seqlens_k_new, rotary_seqlens and scheduler_metadata are refused, and so are new keys of
+flash_attn_with_kvcache beside offsets. return_attn_probs gives (out, softmax_lse), where version 2 gives a third.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+import numpy as np
 
 from . import _border
 from ._arguments import Caller, flag, integer
-from ._arrays import operand_of
+from ._arrays import TORCH, operand_of
+from ._context import CPU, context_for
+from ._host import int32_array
 from .attention import differentiable_attention, prepare, results
 from .errors import ArgumentError, ShapeMismatchError, UnsupportedError
 from .flash_attn import SPELLED, attention_settings_of, flash_attn_with_kvcache as _with_kvcache
@@ -33,6 +37,7 @@ _WORDS = {**SPELLED, "page_table": "page_table", "descale_q": "q_descale", "desc
           "descale_v": "v_descale", "lengths_q": "seqused_q", "lengths_kv": "seqused_k"}  # fmt: skip
 _FUNC = Caller("flash_attn_func", **_WORDS)
 _VARLEN = Caller("flash_attn_varlen_func", **_WORDS)
+_USED = Caller("flash_attn_varlen_func", **{**_WORDS, "page_table": "cu_seqlens_k"})
 _CACHE = Caller(
     "flash_attn_with_kvcache",
     **{**_WORDS, "return_lse": "return_softmax_lse", "k": "k_cache", "v": "v_cache", "lengths_kv": "cache_seqlens",
@@ -121,19 +126,51 @@ def flash_attn_varlen_func(
     pack_gqa: bool | None = None, deterministic: bool = False, sm_margin: int = 0, return_attn_probs: bool = False, *,
     check: bool = False,
 ) -> Any:  # fmt: skip
-    """Packed sequences: q [total_q, heads_q, d], k and v [total_k, heads_k, d], offsets int32 [batch + 1].
-    seqused_q and seqused_k are refused beside offsets."""
-    _refuse(_VARLEN, qv=qv, seqused_q=seqused_q, seqused_k=seqused_k)
+    """Packed sequences: q [total_q, heads_q, d], k and v [total_k, heads_k, d], offsets int32 [batch + 1]. seqused_k int32
+    [batch]: how many of its keys each sequence uses, the first ones, of arrays of PyTorch and NumPy; such a call has no
+    gradients. Offsets and seqused_k on a device are read with `check` alone, else clamped."""
+    _refuse(_VARLEN, qv=qv, seqused_q=seqused_q)
     _hints(_VARLEN, num_splits, pack_gqa, sm_margin)
     for name, offsets in (("cu_seqlens_q", cu_seqlens_q), ("cu_seqlens_k", cu_seqlens_k)):
         if offsets is None:
             raise ArgumentError(f"attikos.{_VARLEN}: {name} is None; expected the offsets of the sequences")
+    operation, checks = _VARLEN, flag(_VARLEN, "check", check)
+    storage = {"cu_seqlens_kv": cu_seqlens_k}
+    if seqused_k is not None:
+        operation, storage = _USED, _keys_in_use(q, cu_seqlens_k, max_seqlen_k, seqused_k, checks)
+        k, v = k[:, None], v[:, None]
     settings = attention_settings_of(
-        _VARLEN, 0.0, softmax_scale, causal, window_size, softcap, None, attention_chunk=attention_chunk,
+        operation, 0.0, softmax_scale, causal, window_size, softcap, None, attention_chunk=attention_chunk,
         descale_q=q_descale, descale_k=k_descale, descale_v=v_descale, cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_k, check_device=flag(_VARLEN, "check", check), sm_margin=sm_margin,
+        check_device=checks, sm_margin=sm_margin, **storage,
     )  # fmt: skip
-    return differentiable_attention(_VARLEN, q, k, v, settings, return_attn_probs)
+    return differentiable_attention(operation, q, k, v, settings, return_attn_probs)
+
+
+def _keys_in_use(q: Any, offsets: Any, most: Any, used: Any, check: bool) -> dict[str, Any]:
+    """Packed keys of which sequences use the first ones are pages of one position each: where they lie, and how many."""
+    most = integer(_USED, "max_seqlen_k", most, 0)
+    if not _border.is_traced():
+        like = operand_of(_USED, "q", q)
+        offsets = int32_array(_USED, "cu_seqlens_kv", offsets, like)
+        used = int32_array(_USED, "lengths_kv", used, like)
+        if like.kind is TORCH:
+            offsets, used = (sys.modules["torch"].as_tensor(x, device=like.owner.device) for x in (offsets, used))
+        elif not all(isinstance(x, np.ndarray) for x in (q, offsets, used)):
+            raise UnsupportedError(f"attikos.{_USED}: seqused_k goes with arrays of PyTorch or NumPy; expected None")
+        if used.ndim != 1 or offsets.shape != (used.shape[0] + 1,):
+            raise ShapeMismatchError(
+                f"attikos.{_USED}: seqused_k is {list(used.shape)}, cu_seqlens_k is {list(offsets.shape)}; expected [batch] "
+                "and [batch + 1]"
+            )
+        keys = offsets[1:] - offsets[:-1]
+        if (check or like.place == CPU) and not context_for(like.place).capturing and bool((used > keys).any()):
+            raise ShapeMismatchError(f"attikos.{_USED}: seqused_k exceeds the keys of a sequence in cu_seqlens_k")
+    starts, keys = offsets[:-1], offsets[1:] - offsets[:-1]
+    if isinstance(offsets, np.ndarray):
+        return {"page_table": starts[:, None] + np.arange(most, dtype=np.int32), "lengths_kv": np.minimum(used, keys)}
+    steps = offsets.new_ones(most).cumsum(0, dtype=offsets.dtype) - 1
+    return {"page_table": starts[:, None] + steps, "lengths_kv": used.minimum(keys)}
 
 
 def flash_attn_with_kvcache(

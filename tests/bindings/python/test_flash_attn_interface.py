@@ -10,6 +10,11 @@ import numpy as np
 from attikos import flash_attn as two
 from attikos import flash_attn_interface as three
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 
 def normal(*shape, seed=1, dtype=np.float32):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
@@ -99,6 +104,35 @@ class Interface(unittest.TestCase):
         with self.assertRaisesRegex(attikos.ShapeMismatchError, "cu_seqlens_k"):
             three.flash_attn_varlen_func(q, k, v, offsets[0], int32(0, 4, 99), 4, 5)
 
+    def test_keys_in_use(self):
+        """As calls on the first keys of each sequence alone."""
+        q, k, v = normal(7, 4, 8), normal(9, 2, 8, seed=2), normal(9, 2, 8, seed=3)
+        queries, keys, used = (0, 3, 7), (0, 4, 9), (2, 5)
+        of_all = {"as arrays": lambda x: x, **({"as tensors": torch.from_numpy} if torch else {})}
+        for name, of in of_all.items():
+            arrays = [of(x) for x in (q, k, v, int32(*queries), int32(*keys))]
+            for options in ({}, {"causal": True}, {"window_size": (1, 1)}):
+                with self.subTest(name, **options):
+                    out, lse = three.flash_attn_varlen_func(
+                        *arrays, 4, 5, seqused_k=of(int32(*used)), return_attn_probs=True, **options
+                    )
+                    for b in range(2):
+                        rows, seen = slice(queries[b], queries[b + 1]), slice(keys[b], keys[b] + used[b])
+                        want = three.flash_attn_func(
+                            q[None, rows], k[None, seen], v[None, seen], return_attn_probs=True, **options
+                        )
+                        np.testing.assert_allclose(out[rows], want[0][0], rtol=1e-5, atol=1e-6)
+                        np.testing.assert_allclose(lse[:, rows], want[1][0], rtol=1e-5, atol=1e-6)
+            for bad, words in (((2, 6), "seqused_k exceeds"), ((-1, 5), "seqused_k"), ((2,), "seqused_k is")):
+                with self.subTest(name, bad=bad), self.assertRaisesRegex(attikos.ShapeMismatchError, words):
+                    three.flash_attn_varlen_func(*arrays, 4, 5, seqused_k=of(int32(*bad)))
+            with self.subTest(name), self.assertRaisesRegex(attikos.ShapeMismatchError, "cu_seqlens_k holds"):
+                three.flash_attn_varlen_func(*arrays[:4], of(int32(0, 4, 11)), 4, 7, seqused_k=of(int32(2, 7)))
+        if torch:
+            leaf = torch.from_numpy(k).requires_grad_()
+            with self.assertRaisesRegex(attikos.UnsupportedError, "k requires a gradient"):
+                three.flash_attn_varlen_func(arrays[0], leaf, *arrays[2:], 4, 5, seqused_k=torch.tensor([2, 5]))
+
     def test_cache(self):
         caches = normal(6, 4, 2, 16), normal(6, 4, 2, 16, seed=2)
         table = int32(0, 1, 5, 2, 3, 4).reshape(2, 3)
@@ -143,7 +177,6 @@ class Interface(unittest.TestCase):
         for name, call in {
             "qv": lambda x: three.flash_attn_func(q, k, k, qv=x),
             "seqused_q": lambda x: three.flash_attn_varlen_func(packed, packed, packed, offsets, offsets, 9, 9, seqused_q=x),
-            "seqused_k": lambda x: three.flash_attn_varlen_func(packed, packed, packed, offsets, offsets, 9, 9, seqused_k=x),
             "rotary_seqlens": lambda x: three.flash_attn_with_kvcache(q, k, k, **caches, rotary_seqlens=x),
             "scheduler_metadata": lambda x: three.flash_attn_with_kvcache(q, k, k, **caches, scheduler_metadata=x),
             "cu_seqlens_k_new": lambda x: three.flash_attn_with_kvcache(q, k, k, **caches, cu_seqlens_k_new=x),
