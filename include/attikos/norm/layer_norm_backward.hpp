@@ -70,8 +70,7 @@ struct LayerNormBackward {
             add(partial + x.size + j, g, count);
             host::Vec<Acc> const centered_g =
                 host::multiply_add<Acc, V>(g, w(j, count), -host::broadcast<Acc, V>(mean_g));
-            host::Vec<Acc> const d = f * host::multiply_add<Acc, V>(-h, mean_gh, centered_g);
-            return more(d, j, count);
+            return more(f, host::multiply_add<Acc, V>(-h, mean_gh, centered_g), j, count);
           });
     }
     host::finish_stores_past_caches();

@@ -104,8 +104,7 @@ struct RmsNormBackward {
           [&](std::int64_t j, int count) __attribute__((always_inline)) {
             host::Vec<Acc> const g = gradient(j, count), v = read(j, count) * f;
             add(partial + j, g, v, count);
-            host::Vec<Acc> const d = f * host::multiply_add<Acc, V>(-v, c, g * w(j, count));
-            return more(d, j, count);
+            return more(f, host::multiply_add<Acc, V>(-v, c, g * w(j, count)), j, count);
           });
     }
     host::finish_stores_past_caches();

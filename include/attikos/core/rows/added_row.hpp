@@ -53,16 +53,20 @@ KOKKOS_INLINE_FUNCTION Row<R> added_row(Rows<R> const& rows, std::int64_t index)
 
 namespace host {
 
-/// Adds elements [j, j + count) of a row of the residual to those of a result.
+/// f·v plus elements [j, j + count) of a row of the residual. One multiply_add(), since a product
+/// that is added to what was read elsewhere is rounded twice in some instantiations and not in
+/// others.
 template <class Acc, class Reader>
 struct AddedRow {
   Reader read;
-  inline __attribute__((always_inline)) Vec<Acc> operator()(Vec<Acc> v, std::int64_t j,
+  inline __attribute__((always_inline)) Vec<Acc> operator()(Acc f, Vec<Acc> v, std::int64_t j,
                                                             int count) const {
-    if constexpr (is_present<Reader>)
-      return v + read(j, count);
-    else
-      return v;
+    if constexpr (is_present<Reader>) {
+      Vec<Acc> const more = read(j, count);
+      return multiply_add<Acc, lanes<Acc>>(v, f, more);
+    } else {
+      return f * v;
+    }
   }
 };
 
