@@ -7,11 +7,9 @@ attention is written down here: their distance may be twice that of "eager" in t
 float64, where "eager" has a softmax of float32, that of a float32 run times the ratio of the units."""
 
 import importlib.util
-import inspect
 import unittest
 from unittest import mock
 
-import ml_dtypes
 import numpy as np
 import oracles
 import torch_compiler
@@ -20,7 +18,10 @@ import attikos
 
 if importlib.util.find_spec("torch") and importlib.util.find_spec("transformers"):
     import torch
+    import transformer_models as models
     import transformers
+    from transformer_models import BATCH, CACHE, CAUSAL, LENGTH, build, drawn, inputs, numpy_of, packed, padding, run
+    from transformer_models import tokens
     from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
     from attikos.integrations import transformers as integration
@@ -35,7 +36,7 @@ def setUpModule():
     THREADS.append(torch.get_num_threads())
     torch.set_num_threads(1)  # on few cores two pools of threads that wait for each other take most of the time
     integration.register()
-    AttentionInterface.register("plain", plain)
+    AttentionInterface.register("plain", models.plain)
     AttentionMaskInterface.register("plain", masking_utils.eager_mask)
 
 
@@ -45,122 +46,6 @@ THREADS = []
 def tearDownModule():
     if THREADS:
         torch.set_num_threads(THREADS.pop())
-
-
-def plain(module, query, key, value, attention_mask, scaling=None, softcap=None, s_aux=None, position_bias=None, **_):
-    """Attention as it is written down, in the type that it is given."""
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
-    scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    for term in (position_bias, attention_mask):
-        scores = scores if term is None else scores + term
-    if s_aux is not None:
-        scores = torch.cat([scores, s_aux.view(1, -1, 1, 1).expand(*scores.shape[:3], 1)], -1)
-    weights = scores.softmax(-1)[..., : key.shape[2]]
-    return (weights @ value).transpose(1, 2), None
-
-
-SIZES = dict(
-    vocab_size=61, hidden_size=48, intermediate_size=64, num_hidden_layers=3, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=16, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=None,
-) if torch else {}  # fmt: skip
-WINDOW = 6
-# The cache as an argument of models: newer versions of transformers have renamed it.
-CACHE = "past_key_values"
-if torch and "cache" in inspect.signature(transformers.LlamaForCausalLM.forward).parameters:
-    CACHE = "cache"
-
-
-def of(name, **more):
-    """A configuration and its model's class."""
-    sliding = ["sliding_attention", "full_attention", "sliding_attention"]
-    t = transformers
-    if name == "llama":
-        return t.LlamaConfig(**SIZES, **more), t.LlamaForCausalLM
-    if name == "gemma2":
-        made = t.Gemma2Config(
-            **SIZES, sliding_window=WINDOW, layer_types=sliding, attn_logit_softcapping=0.5, query_pre_attn_scalar=9,
-            **more,
-        )  # fmt: skip
-        return made, t.Gemma2ForCausalLM
-    if name == "gemma3":
-        made = t.Gemma3TextConfig(**SIZES, sliding_window=WINDOW, layer_types=sliding, query_pre_attn_scalar=16, **more)
-        return made, t.Gemma3ForCausalLM
-    if name == "gpt_oss":  # every expert for every token, so that rounding chooses none
-        made = t.GptOssConfig(
-            **SIZES, sliding_window=WINDOW, layer_types=sliding, num_local_experts=2, num_experts_per_tok=2,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, **more,
-        )  # fmt: skip
-        return made, t.GptOssForCausalLM
-    assert name == "llama4"
-    made = t.Llama4TextConfig(
-        **SIZES, intermediate_size_mlp=64, attention_chunk_size=WINDOW, moe_layers=[],
-        layer_types=["chunked_attention", "full_attention", "chunked_attention"], use_qk_norm=False, **more,
-    )  # fmt: skip
-    return made, t.Llama4ForCausalLM
-
-
-CAUSAL = ("llama", "gemma2", "gemma3", "gpt_oss", "llama4")
-BATCH, LENGTH = 3, 19
-
-
-def build(name, seed=5):
-    """In float64, with weights large enough for attention to matter and sinks that are not 0."""
-    config, kind = of(name, attn_implementation="plain", experts_implementation="eager")
-    torch.manual_seed(seed)
-    model = kind(config).double()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(0.15 * torch.randn_like(parameter) + (parameter == 1))
-    return model.eval()
-
-
-def tokens(batch=BATCH, length=LENGTH):
-    return torch.randint(2, 61, (batch, length), generator=torch.Generator().manual_seed(3))
-
-
-def padding(side, length=LENGTH):
-    """Of three sequences, one has no padding, one some, one much."""
-    mask = torch.ones(BATCH, length, dtype=torch.long)
-    for row, count in ((1, 4), (2, 12)):
-        mask[row, slice(0, count) if side == "left" else slice(length - count, length)] = 0
-    return mask
-
-
-def packed():
-    """Positions of three sequences in each row, which lie otherwise in each."""
-    rows = [[7, 1, 11], [2, 9, 8], [10, 8, 1]]
-    return torch.tensor([[i for count in row for i in range(count)] for row in rows])
-
-
-def inputs(case):
-    if case == "packed":
-        return {"position_ids": packed()}
-    if case in ("left", "right"):
-        mask = padding(case)
-        return {"attention_mask": mask, "position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    return {}
-
-
-def run(model, dtype, implementation, case, gradients=False):
-    """Logits at the positions that count, and gradients of all parameters, as float64."""
-    model = model.to(dtype)
-    model.set_attn_implementation(implementation)
-    model.zero_grad()
-    given = inputs(case)
-    counts = given.get("attention_mask", torch.ones(BATCH, LENGTH)).bool()
-    with torch.set_grad_enabled(gradients):
-        logits = model(tokens(), use_cache=False, **given).logits[counts]
-    found = {"logits": logits.detach().double()}
-    if gradients:
-        direction = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-        (logits.double() * direction).sum().backward()
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None:
-                found[name] = parameter.grad.double().clone()
-    return found
 
 
 def unit(found, name):
@@ -174,11 +59,6 @@ def unit(found, name):
     else:
         return own
     return max(own, weight.norm() / weight.shape[axis] ** 0.5)
-
-
-def numpy_of(x):
-    x = x.detach().contiguous()
-    return x.view(torch.int16).numpy().view(ml_dtypes.bfloat16) if x.dtype == torch.bfloat16 else x.numpy()
 
 
 class Recorder:
@@ -213,16 +93,16 @@ class Recorder:
         )
         self.calls += 1
         q, k, v = (numpy_of(x) for x in (query, key, value))
-        keep = self.boolean[id(mask)][1].numpy()
+        keep = numpy_of(self.boolean[id(mask)][1])
         seen = keep.any(-1)[:, 0]
         if self.padding is not None:
-            seen = seen & self.padding.bool().numpy()[:, -q.shape[2] :]
+            seen = seen & numpy_of(self.padding.bool())[:, -q.shape[2] :]
         added = 0.0
         if s_aux is not None:  # a key of zeros with a score of its own and a value of zeros
             k, v = (np.concatenate([x, np.zeros_like(x[:, :, :1])], 2) for x in (k, v))
             keep = np.concatenate([keep, np.ones_like(keep[..., :1])], -1)
             added = np.zeros((1, q.shape[1], 1, k.shape[2]))
-            added[0, :, 0, -1] = s_aux.detach().double().numpy()
+            added[0, :, 0, -1] = numpy_of(s_aux.double())
         exact, bound, *_ = oracles.attention(
             q, k, v, scale=scaling, keep=keep, softcap=softcap or 0.0, added=added
         )
@@ -304,7 +184,7 @@ class Models(unittest.TestCase):
         )  # fmt: skip
         for config, kind in ((bert, t.BertModel), (t5, t.T5EncoderModel)):
             torch.manual_seed(2)
-            model = kind(config).double().eval()
+            model = kind(config).double().eval().to(models.DEVICE)
             for side in ("left", "right"):
                 mask = padding(side)
                 found = {}
@@ -337,7 +217,7 @@ class Generation(unittest.TestCase):
                     model.set_attn_implementation(implementation)
                     found[implementation] = model.generate(
                         tokens(), attention_mask=mask, max_new_tokens=9, do_sample=False, output_logits=True,
-                        return_dict_in_generate=True, cache_implementation=cache,
+                        return_dict_in_generate=True, cache_implementation=cache, disable_compile=True,
                     )  # fmt: skip
                 what = f"{name} {cache}"
                 exact, got = found["plain"], found["attikos"]
@@ -365,28 +245,29 @@ class Generation(unittest.TestCase):
 
 class Masks(unittest.TestCase):
     def made(self, function, **more):
-        return integration.make_mask(2, 8, 8, mask_function=function, **more)
+        return integration.make_mask(2, 8, 8, mask_function=function, device=models.DEVICE, **more)
 
     def test_what_is_recognized(self):
         """Patterns need no storage of queries times keys; what is none of them is a boolean mask."""
+        zeros = torch.zeros(2, 8, dtype=int, device=models.DEVICE)
         made = self.made(masking_utils.causal_mask_function)
         self.assertEqual((made.causal, made.window, made.mask, made.lengths_kv), (True, (-1, -1), None, None))
         made = self.made(masking_utils.sliding_window_causal_mask_function(3))
         self.assertEqual((made.causal, made.window), (True, (2, -1)))
         made = self.made(masking_utils.sliding_window_bidirectional_mask_function(3), allow_is_bidirectional_skip=True)
         self.assertEqual((made.causal, made.window), (False, (3, 3)))
-        made = self.made(masking_utils.chunked_causal_mask_function(4, torch.zeros(2, dtype=int)))
+        made = self.made(masking_utils.chunked_causal_mask_function(4, zeros[:, 0]))
         self.assertEqual((made.causal, made.attention_chunk), (True, 4))
         for padded, name in (([1] * 5 + [0] * 3, "lengths_kv"), ([0] * 3 + [1] * 5, "mask")):
-            keys = torch.tensor([[1] * 8, padded]).bool()
+            keys = torch.tensor([[1] * 8, padded], device=models.DEVICE).bool()
             made = self.made(masking_utils.causal_mask_function, attention_mask=keys)
             self.assertLessEqual(getattr(made, name).numel(), 16)
             self.assertIsNone(getattr(made, "mask" if name == "lengths_kv" else "lengths_kv"))
         blocks = masking_utils.or_masks(
-            masking_utils.causal_mask_function, masking_utils.blockwise_overlay(torch.zeros(2, 8, dtype=int))
+            masking_utils.causal_mask_function, masking_utils.blockwise_overlay(zeros)
         )
         for made in (
-            self.made(blocks), self.made(masking_utils.chunked_causal_mask_function(4, torch.ones(2, dtype=int))),
+            self.made(blocks), self.made(masking_utils.chunked_causal_mask_function(4, zeros[:, 0] + 1)),
             self.made(masking_utils.causal_mask_function, allow_is_causal_skip=False),
         ):  # fmt: skip
             self.assertEqual((made.dtype, tuple(made.shape)), (torch.bool, (2, 1, 8, 8)))
@@ -394,10 +275,10 @@ class Masks(unittest.TestCase):
     def test_masks_of_the_caller(self):
         """Four dimensions: of bools as a mask, of floats as a bias."""
         model = build("llama")
-        visible = torch.rand(BATCH, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(4)) < 0.5
-        visible |= torch.eye(LENGTH, dtype=torch.bool)
-        added = torch.zeros(visible.shape, dtype=torch.float64).masked_fill(~visible, torch.finfo(torch.float64).min)
-        soft = torch.randn(BATCH, 1, LENGTH, LENGTH, generator=torch.Generator().manual_seed(4)).double()
+        visible = drawn(torch.rand, BATCH, 1, LENGTH, LENGTH, seed=4) < 0.5
+        visible |= torch.eye(LENGTH, dtype=torch.bool, device=models.DEVICE)
+        added = torch.zeros_like(visible, dtype=torch.float64).masked_fill(~visible, torch.finfo(torch.float64).min)
+        soft = drawn(torch.randn, BATCH, 1, LENGTH, LENGTH, seed=4).double()
         for given, exact in ((visible, added), (added, added), (soft, soft)):
             model.set_attn_implementation("plain")
             right = model(tokens(), attention_mask=exact).logits
@@ -407,20 +288,21 @@ class Masks(unittest.TestCase):
 
     def test_no_mask_and_two_terms(self):
         """What layers say themselves counts where there is no mask; a bias of positions is added to one of floats."""
-        q, k, v = (torch.randn(2, 4, s, 8, generator=torch.Generator().manual_seed(s)) for s in (5, 9, 7))
+        q, k, v = (drawn(torch.randn, 2, 4, s, 8, seed=s) for s in (5, 9, 7))
         k, v = k[:, :2], v[:, :2].repeat(1, 1, 2, 1)[:, :, :9]
-        a, b = (torch.randn(1, 4, 5, 9, generator=torch.Generator().manual_seed(s)) for s in (1, 2))
+        a, b = (drawn(torch.randn, 1, 4, 5, 9, seed=s) for s in (1, 2))
 
         def check(query, given, **oracle):
             out, _ = integration.attention(None, query, k, v, **given)
-            exact, bound, *_ = oracles.attention(*(x.numpy() for x in (query, k, v)), **oracle)
-            oracles.check(self, out.transpose(1, 2).numpy(), exact, bound, str(given.keys()))
+            oracle = {name: numpy_of(x) if isinstance(x, torch.Tensor) else x for name, x in oracle.items()}
+            exact, bound, *_ = oracles.attention(*map(numpy_of, (query, k, v)), **oracle)
+            oracles.check(self, numpy_of(out.transpose(1, 2)), exact, bound, str(given.keys()))
 
         check(q, {"attention_mask": None, "is_causal": True}, keep=np.tri(5, 9, dtype=bool))
         check(q, {"attention_mask": None, "is_causal": False})
         check(q[:, :, :1], {"attention_mask": None})
-        check(q, {"attention_mask": a, "position_bias": b}, added=(a.double() + b.double()).numpy())
-        check(q, {"attention_mask": a > 0, "position_bias": b}, added=b.double().numpy(), keep=(a > 0).numpy())
+        check(q, {"attention_mask": a, "position_bias": b}, added=a.double() + b.double())
+        check(q, {"attention_mask": a > 0, "position_bias": b}, added=b.double(), keep=a > 0)
 
     def test_compiled(self):
         """One graph of a model and its gradients; one for all steps over a static cache, with masks from outside."""
@@ -447,7 +329,7 @@ class Masks(unittest.TestCase):
         counted.clear()
         for at in range(10, LENGTH):
             mask = masking_utils.create_masks_for_generate(
-                model.config, torch.empty(BATCH, 1, 0, dtype=torch.float64), None, cache
+                model.config, torch.empty(BATCH, 1, 0, dtype=torch.float64, device=models.DEVICE), None, cache
             )
             self.assertIsInstance(mask, integration.Pattern)
             found.append(step(tokens()[:, at : at + 1], attention_mask=mask, **{CACHE: cache}).logits)
@@ -484,15 +366,15 @@ class Refusals(unittest.TestCase):
 
     def test_offsets_of_the_caller(self):
         """cu_seq_lens_q and cu_seq_lens_k without a mask, as encoders of images have it."""
-        q = torch.randn(1, 2, 9, 8)
-        offsets = torch.tensor([0, 4, 9])
+        q = drawn(torch.randn, 1, 2, 9, 8, seed=1)
+        offsets = torch.tensor([0, 4, 9], device=models.DEVICE)
         out, _ = integration.attention(
             None, q, q, q, None, is_causal=False, cu_seq_lens_q=offsets, cu_seq_lens_k=offsets, max_length_q=5
         )
         for begin, end in ((0, 4), (4, 9)):
-            part = q[:, :, begin:end].numpy()
+            part = numpy_of(q[:, :, begin:end])
             exact, bound, *_ = oracles.attention(part, part, part)
-            oracles.check(self, out[:, begin:end].transpose(1, 2).numpy(), exact, bound)
+            oracles.check(self, numpy_of(out[:, begin:end].transpose(1, 2)), exact, bound)
 
 
 if __name__ == "__main__":
