@@ -37,13 +37,11 @@ attikos_attention_options attention_options(Call& call) {
   return options;
 }
 
-/// Which lengths the library's "length 1 is 99" is about: it looks at those of q first. Only
-/// memory of the host is read here.
-std::string_view lengths_at_fault(attikos_attention_options const& options, std::int64_t seqlen_q,
-                                  bool on_host) {
+/// Which lengths the library's "length 1 is 99" is about: it looks at those of q first. For calls
+/// on a host, whose memory this reads.
+std::string_view lengths_at_fault(attikos_attention_options const& options, std::int64_t seqlen_q) {
   if (std::string_view(attikos_last_error()).find(": length ") == std::string_view::npos) return {};
   if (options.lengths_q == nullptr) return "lengths_kv";
-  if (!on_host) return "lengths_q or lengths_kv";
   auto const* const lengths = static_cast<std::int32_t const*>(options.lengths_q->data);
   bool const wrong = std::any_of(lengths, lengths + options.lengths_q->shape[0],
                                  [&](std::int32_t n) { return n < 0 || n > seqlen_q; });
@@ -57,14 +55,15 @@ struct Attention {
       attikos_attention_options options = attention_options(call);
       bool const counts = options.lengths_q != nullptr || options.lengths_kv != nullptr ||
                           options.cu_seqlens_q != nullptr;
-      // Where XLA captures a graph, kernels clamp them.
-      options.check = counts && !attikos_is_capturing(context) ? 1 : 0;
+      // Looking at numbers of a device would wait for its stream: there kernels clamp them.
+      options.check = counts && call.is_on_host() ? 1 : 0;
       attikos_status const status =
           attikos_attention(context, call["q"], call["k"], call["v"], call.result(0),
                             call.result_count() > 1 ? call.result(1) : nullptr, &options);
       if (status != ATTIKOS_SUCCESS) {
         std::int64_t const seqlen_q = call["q"]->shape[call["q"]->ndim - 2];
-        call.expect_success(status, lengths_at_fault(options, seqlen_q, call.is_on_host()));
+        call.expect_success(
+            status, options.check != 0 ? lengths_at_fault(options, seqlen_q) : std::string_view());
       }
     });
   }

@@ -7,6 +7,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import re
 import unittest
 from unittest import mock
 
@@ -18,6 +19,9 @@ import numpy as np
 import oracles
 import test_arrays
 from attikos.integrations import jax as ours
+
+
+ON_CUDA = jax.default_backend() == "gpu"
 
 
 def normal(*shape, seed=1, dtype=np.float64):
@@ -114,7 +118,7 @@ class Jax(unittest.TestCase):
             return super().run(result)
 
     def close(self, got, exact, what):
-        for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(exact), strict=True):
+        for a, b in zip(*(map(np.asarray, jax.tree.leaves(x)) for x in (got, exact)), strict=True):
             self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype), what)
             self.assertLessEqual(np.linalg.norm(a - b), 1e-12 * max(np.linalg.norm(b), 1e-3), what)
 
@@ -266,9 +270,11 @@ class Jax(unittest.TestCase):
             self.close(both(ours.attention, given), both(formula, given), name)
         attend = jax.jit(jax.vmap(lambda q, k, v, n: ours.attention(q, k, v, lengths_kv=n)))
         got = attend(q, k, v, lengths)
-        # One call: the sixth of six sequences, not the second of the third position.
         beyond = lengths.at[2, 1].set(10)
-        self.says(r"attention: lengths_kv: length 5 is 10; expected a number in \[0, 9\]", attend, q, k, v, beyond)
+        if ON_CUDA:  # clamped; nobody waits for the device to look at them
+            self.close(attend(q, k, v, beyond), got, "clamped lengths")
+        else:  # one call: the sixth of six sequences, not the second of the third position
+            self.says(r"attention: lengths_kv: length 5 is 10; expected a number in \[0, 9\]", attend, q, k, v, beyond)
         self.close(got, jax.vmap(lambda q, k, v, n: formula(q, k, v, lengths_kv=n))(q, k, v, lengths), "lengths")
 
     def test_errors(self):
@@ -300,8 +306,6 @@ class Jax(unittest.TestCase):
                 norm(q, *vectors, residual=q[0, 0])
             with self.assertRaisesRegex(attikos.UnsupportedDtypeError, r"_norm: residual is .* float32, x is .* float64"):
                 norm(q, *vectors, residual=q.astype(np.float32))
-        with self.assertRaisesRegex(Exception, r"attikos.attention: lengths_kv: length 1 is 99; expected .* \[0, 9\]"):
-            jax.jit(lambda n: ours.attention(q, k, v, lengths_kv=n))(jnp.array([3, 99])).block_until_ready()
         with self.assertRaises(Exception):  # no second derivative
             jax.grad(lambda x: jax.grad(lambda x: ours.softmax(x)[0, 0])(x)[0, 0])(normal(2, 3))
 
@@ -311,6 +315,7 @@ class Jax(unittest.TestCase):
         got = jax.jit(lambda m: ours.attention(q, k, v, mask=m))(mask.astype(np.uint8))
         np.testing.assert_array_equal(got, ours.attention(q, k, v, mask=mask))
 
+    @unittest.skipIf(len(jax.devices()) < 2, "needs two devices")
     def test_shards(self):
         """Each device calls a handler on its part; what all share has the sum of the parts' gradients."""
         mesh = jax.make_mesh((2,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -333,6 +338,21 @@ class Jax(unittest.TestCase):
         program = jax.jit(jax.shard_map(ours.softmax, mesh=mesh, in_specs=part, out_specs=part)).lower(q).compile()
         self.assertNotIn("all-gather", program.as_text())
 
+    def test_order_of_the_stream(self):
+        """Kernels between those of XLA read what those before them wrote, in arrays large enough to be found unfinished."""
+        weight = normal(512, 512, seed=2) / 64
+
+        def steps(gemm, softmax):
+            def step(x, _):
+                x = softmax(gemm(jnp.tanh(x), weight)) + jnp.sin(x)
+                return x, x.sum()
+
+            return jax.jit(lambda x: jax.lax.scan(step, x, length=20))
+
+        x = normal(2048, 512)
+        self.close(steps(ours.gemm, ours.softmax)(x), steps(jnp.matmul, jax.nn.softmax)(x), "steps")
+
+    @unittest.skipIf(ON_CUDA, "where kernels clamp them")
     def test_error_names_the_lengths(self):
         q, k, v = self.qkv()
         attend = jax.jit(lambda m, n: ours.attention(q, k, v, lengths_q=m, lengths_kv=n))
@@ -340,6 +360,8 @@ class Jax(unittest.TestCase):
                   jnp.array([-1, 5]), jnp.array([3, 9]))  # fmt: skip
         self.says(r"attikos.attention: lengths_kv: length 1 is 10; .* \[0, 9\]", attend, jnp.array([1, 5]),
                   jnp.array([3, 10]))  # fmt: skip
+        attend_all = jax.jit(lambda n: ours.attention(q, k, v, lengths_kv=n))
+        self.says(r"attikos.attention: lengths_kv: length 1 is 99; .* \[0, 9\]", attend_all, jnp.array([3, 99]))
         self.assertTrue(np.isfinite(attend(jnp.array([1, 5]), jnp.array([3, 9]))).all())  # and goes on
 
 
@@ -379,7 +401,9 @@ class Handlers(unittest.TestCase):
         for function, given in ((ours.softmax, x), (lambda q: ours.attention(q, q, q, causal=True), q)):
             program = self.compiled(function, given)
             entry = program.as_text().split("ENTRY")[1]
-            self.assertEqual([line.count("custom-call(") for line in entry.splitlines() if " = " in line], [0, 1], entry)
+            does = [re.search(r"([a-z][a-z-]*)\(", line.split(" = ")[1])[1] for line in entry.splitlines() if " = " in line]
+            without_effect = ("parameter", "tuple", "get-tuple-element", "bitcast")
+            self.assertEqual([name for name in does if name not in without_effect], ["custom-call"], entry)
             self.assertEqual(program.memory_analysis().temp_size_in_bytes, 0)
 
     def test_no_python_on_the_way(self):

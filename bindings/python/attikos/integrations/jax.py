@@ -8,9 +8,9 @@
 XLA calls compiled handlers of this package by its typed foreign function interface: kernels read and write XLA's buffers,
 nothing is copied, and a compiled call runs no Python. There is no other way: without the handlers this module raises
 ImportError, and handlers() says which they are. On CUDA the same handlers take XLA's stream, and their workspace from its
-allocator; that part is compiled, and has not been run on a device. Arrays are checked when a function is traced, by the
-errors of this package; what only numbers can say (lengths, offsets) when it runs, where JAX raises its own error with the
-same words. Under vmap the new dimension joins the batch of attention and products and the rows of norms; what has no such
+allocator. Arrays are checked when a function is traced, by the
+errors of this package; what only numbers can say (lengths, offsets) when it runs: on the CPU JAX raises its own error with
+the same words, on CUDA, where looking would wait for the device, kernels clamp them. Under vmap the new dimension joins the batch of attention and products and the rows of norms; what has no such
 place runs once for each position, in order. Gradients are of the first order. Bits repeat from call to call."""
 
 from __future__ import annotations
