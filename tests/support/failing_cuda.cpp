@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include <cstddef>
 #include <utility>
 
 namespace attikos::test {
@@ -11,12 +12,14 @@ namespace {
 constexpr long never = -1;
 long left = never;  // calls until the fault
 cudaError_t with = cudaSuccess, last = cudaSuccess;
+std::set<std::string> only;  // the functions that count, if not all do
 CudaCalls calls;
 bool armed = false;
+long allocations = 0;
 
 /// Whether a call fails.
 bool fails(char const* name) {
-  if (!armed) return false;
+  if (!armed || (!only.empty() && !only.contains(name))) return false;
   if (left == 0) {
     left = never;
     calls.failed = name;
@@ -50,8 +53,8 @@ CUresult encode(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank, voi
 
 }  // namespace
 
-void fail_cuda_call(long nth, cudaError_t status) {
-  left = nth, with = status, calls = {}, armed = true;
+void fail_cuda_call(long nth, cudaError_t status, std::set<std::string> functions) {
+  left = nth, with = status, only = std::move(functions), calls = {}, armed = true;
 }
 
 CudaCalls stop_failing_cuda_calls() {
@@ -59,52 +62,49 @@ CudaCalls stop_failing_cuda_calls() {
   return std::exchange(calls, {});
 }
 
+long device_allocations() { return allocations; }
+
 }  // namespace attikos::test
 
 // What the linker calls f is __wrap_f where f is wrapped, and __real_f is f itself.
 // NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 
-#define ATTIKOS_FAILING(name, parameters, arguments)             \
+#define ATTIKOS_CALL(name, parameters, arguments)                \
   cudaError_t __real_##name parameters;                          \
   cudaError_t __wrap_##name parameters {                         \
     if (attikos::test::fails(#name)) return attikos::test::with; \
     return __real_##name arguments;                              \
   }
-ATTIKOS_FAILING(cudaGetDevice, (int* device), (device))
-ATTIKOS_FAILING(cudaSetDevice, (int device), (device))
-ATTIKOS_FAILING(cudaGetDeviceCount, (int* count), (count))
-ATTIKOS_FAILING(cudaDeviceGetAttribute, (int* value, cudaDeviceAttr which, int device),
-                (value, which, device))
-ATTIKOS_FAILING(cudaFuncGetAttributes, (cudaFuncAttributes * attributes, void const* function),
-                (attributes, function))
-ATTIKOS_FAILING(cudaFuncSetAttribute, (void const* function, cudaFuncAttribute which, int value),
-                (function, which, value))
-ATTIKOS_FAILING(cudaStreamIsCapturing, (cudaStream_t stream, cudaStreamCaptureStatus* status),
-                (stream, status))
-#undef ATTIKOS_FAILING
-
-#define ATTIKOS_FAILING_LAUNCH(name, parameters, arguments)                                   \
-  cudaError_t __real_##name parameters;                                                       \
-  cudaError_t __wrap_##name parameters {                                                      \
-    if (attikos::test::fails(#name)) return attikos::test::with;                              \
-    cudaError_t const status = __real_##name arguments;                                       \
-    if (attikos::test::armed && attikos::test::calls.failed.empty() && status == cudaSuccess) \
-      ++attikos::test::calls.launches;                                                        \
-    return status;                                                                            \
+#define ATTIKOS_LAUNCH(name, parameters, arguments)                               \
+  cudaError_t __real_##name parameters;                                           \
+  cudaError_t __wrap_##name parameters {                                          \
+    using namespace attikos::test;                                                \
+    if (fails(#name)) return calls.failed_launch = true, with;                    \
+    cudaError_t const status = __real_##name arguments;                           \
+    if (armed && calls.failed.empty() && status == cudaSuccess) ++calls.launches; \
+    return status;                                                                \
   }
-ATTIKOS_FAILING_LAUNCH(cudaLaunchKernel,
-                       (void const* function, dim3 grid, dim3 block, void** arguments,
-                        std::size_t shared_bytes, cudaStream_t stream),
-                       (function, grid, block, arguments, shared_bytes, stream))
-ATTIKOS_FAILING_LAUNCH(cudaLaunchKernelExC,
-                       (cudaLaunchConfig_t const* config, void const* function, void** arguments),
-                       (config, function, arguments))
-#undef ATTIKOS_FAILING_LAUNCH
+#define ATTIKOS_OWN(name, parameters, arguments) cudaError_t __real_##name parameters;
+#include "failing_cuda_functions.hpp"
+#undef ATTIKOS_CALL
+#undef ATTIKOS_LAUNCH
+#undef ATTIKOS_OWN
 
-cudaError_t __real_cudaGetDriverEntryPointByVersion(char const*, void**, unsigned,
-                                                    unsigned long long,
-                                                    cudaDriverEntryPointQueryResult*);
+cudaError_t __wrap_cudaMalloc(void** memory, std::size_t bytes) {
+  using namespace attikos::test;
+  if (bytes > 0 && fails("cudaMalloc")) return with;
+  cudaError_t const status = __real_cudaMalloc(memory, bytes);
+  if (status == cudaSuccess && *memory != nullptr) ++allocations;
+  return status;
+}
+// Not one that fails: who frees something has nothing else to do.
+cudaError_t __wrap_cudaFree(void* memory) {
+  cudaError_t const status = __real_cudaFree(memory);
+  if (status == cudaSuccess && memory != nullptr) --attikos::test::allocations;
+  return status;
+}
+
 cudaError_t __wrap_cudaGetDriverEntryPointByVersion(char const* name, void** function,
                                                     unsigned version, unsigned long long flags,
                                                     cudaDriverEntryPointQueryResult* result) {
@@ -121,11 +121,9 @@ cudaError_t __wrap_cudaGetDriverEntryPointByVersion(char const* name, void** fun
 }
 
 // The last error: that of a call that was made to fail, or the run time's.
-cudaError_t __real_cudaPeekAtLastError();
 cudaError_t __wrap_cudaPeekAtLastError() {
   return attikos::test::last != cudaSuccess ? attikos::test::last : __real_cudaPeekAtLastError();
 }
-cudaError_t __real_cudaGetLastError();
 cudaError_t __wrap_cudaGetLastError() {
   cudaError_t const real = __real_cudaGetLastError();
   cudaError_t const ours = std::exchange(attikos::test::last, cudaSuccess);

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
+#include "../../support/failing_cuda.hpp"
 #include "device_regions.hpp"
 #include "direct_common.hpp"
-#include "failing_cuda.hpp"
 #include "option_calls.hpp"
 
 namespace {
