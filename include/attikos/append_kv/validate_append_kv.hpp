@@ -8,6 +8,7 @@
 #include <attikos/append_kv/append_kv_arguments.hpp>
 #include <attikos/attention/validate_cu_seqlens.hpp>
 #include <attikos/attention/validate_page_table.hpp>
+#include <attikos/core/launch.hpp>
 #include <cstdint>
 
 namespace attikos {
@@ -78,12 +79,7 @@ void validate_append_kv_run(Exec const& exec, AppendKvTensors const& t) {
     search.used_stride = ref.stride[0];
   }
   if (t.packed()) validate_offsets(exec, t.cu_kv, seqlen_new);
-  Search::Found::value_type found{};
-  Kokkos::parallel_reduce(
-      "attikos::validate_append_kv[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, tokens.batch), search,
-      Search::Found(found));
-  exec.fence("attikos::validate_append_kv");
+  auto const found = find_in(operation, exec, tokens.batch, search);
   if (tokens.batch > 0 && found.val < tokens.batch)
     raise<ShapeError>(operation, ": sequence ", found.val, " has ", Search::in_use(found.loc),
                       " positions in use and ", Search::count(found.loc),

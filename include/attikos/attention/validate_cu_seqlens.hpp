@@ -4,6 +4,7 @@
 #pragma once
 
 #include <attikos/attention/attention_term_arguments.hpp>
+#include <attikos/core/launch.hpp>
 
 namespace attikos {
 inline namespace ATTIKOS_VERSION_NAMESPACE {
@@ -24,14 +25,9 @@ struct FirstInvalidOffset {
 /// The check of validate_cu_seqlens() without the static type of the offsets.
 template <ExecutionSpace Exec>
 void validate_offsets(Exec const& exec, AnyTensor const& given, std::int64_t total) {
-  using Search = FirstInvalidOffset;
   auto const offsets = offsets_ref("validate_cu_seqlens", "cu_seqlens", given);
-  Search::Found::value_type found{};
-  Kokkos::parallel_reduce(
-      "attikos::validate_cu_seqlens[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, given.extent[0]),
-      Search{offsets, total}, Search::Found(found));
-  exec.fence("attikos::validate_cu_seqlens");
+  auto const found =
+      find_in("validate_cu_seqlens", exec, given.extent[0], FirstInvalidOffset{offsets, total});
   if (found.val < given.extent[0])
     raise<ShapeError>("validate_cu_seqlens: offset ", found.val, " is ", found.loc,
                       "; expected ascending numbers in [0, ", total, "]");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 /// \file
-/// Errors that a call reports before anything is launched or written.
+/// Errors that a call reports, all but failures of the device before anything is launched or
+/// written.
 #pragma once
 
 #include <attikos/config.hpp>
@@ -34,7 +35,8 @@ class StrideError : public Error {
  public:
   using Error::Error;
 };
-/// Memory that the execution space cannot reach, or a device that lacks what was asked for.
+/// Memory that the execution space cannot reach, a device that lacks what was asked for, or a
+/// kernel that could not be launched: kernels of the call before it may have written.
 class DeviceError : public Error {
  public:
   using Error::Error;

@@ -5,6 +5,7 @@
 
 #include <attikos/core/dispatch/to_abi.hpp>
 #include <attikos/core/extras.hpp>
+#include <attikos/core/launch.hpp>
 #include <cstdint>
 
 namespace attikos {
@@ -76,13 +77,8 @@ template <ExecutionSpace Exec>
 void validate_any_lengths(Exec const& exec, AnyTensor const& lengths, std::int64_t max_length) {
   auto const ref =
       lengths_ref("validate_lengths", "lengths", lengths, lengths.extent[0], "sequence");
-  using Search = FirstInvalidLength;
-  Search::Found::value_type found{};
-  Kokkos::parallel_reduce(
-      "attikos::validate_lengths[portable]",
-      Kokkos::RangePolicy<Exec, Kokkos::IndexType<std::int64_t>>(exec, 0, ref.extent[0]),
-      Search{ref, max_length}, Search::Found(found));
-  exec.fence("attikos::validate_lengths");
+  auto const found =
+      find_in("validate_lengths", exec, ref.extent[0], FirstInvalidLength{ref, max_length});
   if (ref.extent[0] > 0 && found.val < ref.extent[0])
     raise<ShapeError>("validate_lengths: length ", found.val, " is ", found.loc,
                       "; expected a number in [0, ", max_length, "]");

@@ -49,17 +49,20 @@ class RestoreDevice {
 /// they are not part of the graph.
 class OutsideCapture {
  public:
-  OutsideCapture() { exchange(); }
-  ~OutsideCapture() { exchange(); }
+  OutsideCapture() : exchanged_(exchange()) {}
+  ~OutsideCapture() {
+    if (exchanged_) exchange();
+  }
   OutsideCapture(OutsideCapture const&) = delete;
   OutsideCapture& operator=(OutsideCapture const&) = delete;
 
  private:
-  void exchange() {
-    static_cast<void>(
-        without_last_error([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }));
+  bool exchange() {
+    return without_last_error([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) ==
+           cudaSuccess;
   }
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+  bool exchanged_;  // else the thread's mode is what it was
 };
 
 /// What a stream is recorded into.
@@ -150,6 +153,8 @@ class CudaMemory {
       status = without_last_error(
           [&] { return cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove); });
       if (status != cudaSuccess) static_cast<void>(cudaUserObjectRelease(object, 1));
+    } else {
+      in_graph_->store(false, std::memory_order_release);
     }
     if (status != cudaSuccess)
       raise<ResourceError>(operation, ": the graph that is captured cannot keep ", bytes,
