@@ -35,8 +35,9 @@ class StrideError : public Error {
  public:
   using Error::Error;
 };
-/// Memory that the execution space cannot reach, a device that lacks what was asked for, or a
-/// kernel that could not be launched: kernels of the call before it may have written.
+/// Memory that the execution space cannot reach, a device that lacks what was asked for, a Kokkos
+/// that is not initialized or was finalized, or a kernel that could not be launched: kernels of the
+/// call before it may have written.
 class DeviceError : public Error {
  public:
   using Error::Error;

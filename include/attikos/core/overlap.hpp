@@ -4,8 +4,10 @@
 /// do are refused.
 #pragma once
 
+#include <Kokkos_Core.hpp>
 #include <algorithm>
 #include <attikos/core/any_tensor.hpp>
+#include <attikos/core/error.hpp>
 #include <initializer_list>
 #include <numeric>
 #include <span>
@@ -240,6 +242,14 @@ struct Argument {
   int may_be = -1;  ///< of an input: the number of the output that it may be itself
 };
 
+/// Refuses a call while Kokkos does not run: instances that are left of it have lost their memory.
+inline void expect_kokkos(char const* operation) {
+  if (!Kokkos::is_initialized())
+    raise<DeviceError>(operation, ": Kokkos ",
+                       Kokkos::is_finalized() ? "was finalized and cannot be used any more"
+                                              : "is not initialized");
+}
+
 /// Refuses outputs that share memory: StrideError where elements of one do, Error where an output
 /// does with another output or an input, as far as addresses, extents and strides tell. Costs some
 /// nanoseconds a tensor unless ranges of addresses meet. Every operation that writes tensors calls
@@ -247,6 +257,7 @@ struct Argument {
 inline void check_outputs(char const* operation, std::initializer_list<Argument> outputs,
                           std::initializer_list<Argument> inputs,
                           std::span<Argument const> more_inputs = {}) {
+  expect_kokkos(operation);
   MemoryRange written[8];  // no operation has more outputs
   int count = 0;
   for (Argument const& output : outputs) {
