@@ -10,12 +10,14 @@
 #include <attikos/core/error.hpp>
 #include <attikos/core/extras.hpp>
 #include <attikos/core/label.hpp>
+#include <attikos/core/run_here.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -119,22 +121,37 @@ inline WorkspaceLease lease_from(MemorySource const& source, char const* operati
   return {data, {}, std::move(memory)};
 }
 
-/// Memory of the space that an instance runs on.
+/// Memory of the space that an instance runs on. Not a View, which would leak its memory if the
+/// bookkeeping that it allocates beside it failed.
 template <ExecutionSpace Exec>
 class PoolMemory {
  public:
   PoolMemory(char const* operation, Exec const&, std::size_t size)
       : bytes(size), label_(label("workspace", operation)) {
-    // Not a View, which would leak its memory if the bookkeeping that it allocates beside it
-    // failed.
     try {
-      data = Space().allocate(label_.c_str(), bytes);
+      if constexpr (waits_for_nothing) {
+        data = ::operator new(bytes, alignment);
+        if (Kokkos::Tools::profileLibraryLoaded())
+          Kokkos::Tools::allocateData(Kokkos::Tools::make_space_handle(Space::name()), label_, data,
+                                      bytes);
+      } else {
+        data = Space().allocate(label_.c_str(), bytes);
+      }
     } catch (std::exception const& error) {
       raise<ResourceError>(operation, ": needs ", bytes,
                            " bytes of workspace, which could not be allocated: ", error.what());
     }
   }
-  ~PoolMemory() { Space().deallocate(label_.c_str(), data, bytes); }
+  ~PoolMemory() {
+    if constexpr (waits_for_nothing) {
+      if (Kokkos::Tools::profileLibraryLoaded())
+        Kokkos::Tools::deallocateData(Kokkos::Tools::make_space_handle(Space::name()), label_, data,
+                                      bytes);
+      ::operator delete(data, alignment);
+    } else {
+      Space().deallocate(label_.c_str(), data, bytes);
+    }
+  }
   PoolMemory(PoolMemory const&) = delete;
   PoolMemory& operator=(PoolMemory const&) = delete;
 
@@ -143,6 +160,10 @@ class PoolMemory {
 
  private:
   using Space = typename Exec::memory_space;
+  // Kokkos waits for all instances before it frees. Where kernels are done when a call returns
+  // there is nothing to wait for, and in a forked process threads that will never end their call.
+  static constexpr bool waits_for_nothing = runs_at_once<Exec>;
+  static constexpr std::align_val_t alignment{64};
   std::string label_;
 };
 #if defined(KOKKOS_ENABLE_CUDA)
