@@ -4,23 +4,19 @@
 // usual, in time and without a word.
 #include <attikos/attikos.h>
 #include <dlfcn.h>
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
+#include <cstdint>
 #include <cstdlib>
-#include <cstring>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
-extern char** environ;
+#include "../support/lives.hpp"
 
 namespace {
+
+using namespace attikos::test;
 
 /// An operand of ones and its product with itself.
 template <int N>
@@ -45,13 +41,8 @@ struct Product {
 using Small = Product<16>;
 using Large = Product<160>;
 
-[[noreturn]] void fail(char const* what) {
-  std::printf("does not hold: %s (%s)\n", what, attikos_last_error());
-  std::fflush(stdout);
-  _exit(1);
-}
 #define REQUIRE(condition) \
-  if (!(condition)) fail(#condition)
+  if (!(condition)) fail(#condition, attikos_last_error())
 
 std::int32_t const kinds[] = {ATTIKOS_HOST, ATTIKOS_SERIAL};
 char streams[10000];  // addresses
@@ -61,22 +52,6 @@ attikos_context* make(std::int32_t kind = ATTIKOS_HOST, void* stream = nullptr) 
   attikos_context* context = nullptr;
   REQUIRE(attikos_context_create(kind, 0, stream, &context) == ATTIKOS_SUCCESS);
   return context;
-}
-
-void in_threads(int count, std::function<void(int)> const& run) {
-  std::vector<std::thread> threads;
-  for (int t = 0; t < count; ++t) threads.emplace_back([&run, t] { run(t); });
-  for (auto& thread : threads) thread.join();
-}
-
-/// Kilobytes of memory that the process has.
-long resident() {
-  long pages = 0, shared = 0;
-  if (std::FILE* const file = std::fopen("/proc/self/statm", "r")) {
-    if (std::fscanf(file, "%*d %ld %ld", &pages, &shared) != 2) pages = 0;
-    std::fclose(file);
-  }
-  return pages * 4;
 }
 
 // --- contexts and threads
@@ -212,38 +187,23 @@ void context_of_a_thread_local_object() {
 // --- processes
 // ------------------------------------------------------------------------------------
 
-void expect_end(pid_t child) {
-  int status = -1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-}
 void forks_under_load() {
   attikos_context* const context = make();
   work_forever(3);
   for (int i = 0; i < 8; ++i) {
-    pid_t const child = fork();
-    REQUIRE(child >= 0);
-    if (child == 0) {
-      alarm(60);
+    auto const compute = [&] {
       REQUIRE(Small().works(context));
       attikos_context* const own = make(ATTIKOS_SERIAL, streams + 100 + i);
       REQUIRE(Small().works(own));
       attikos_context_destroy(own);
-      if (i % 2 == 0) std::exit(0);
-      _exit(0);
-    }
-    expect_end(child);
+    };
+    in_child(compute, i % 2 == 0 ? std::exit : _exit);
   }
-}
-pid_t start(char const* program, char const* life) {
-  char* const arguments[] = {const_cast<char*>(program), const_cast<char*>(life), nullptr};
-  pid_t child = -1;
-  return posix_spawn(&child, program, nullptr, nullptr, arguments, environ) == 0 ? child : -1;
 }
 void spawns_under_load() {
   make();
   work_forever(3);
-  for (int i = 0; i < 3; ++i) expect_end(start("/proc/self/exe", "exit_with_contexts"));
+  for (int i = 0; i < 3; ++i) expect_end(start("exit_with_contexts"));
 }
 
 /// The library by name, opened and closed again; what is left of it must not be called at the end.
@@ -273,27 +233,6 @@ void second_openmp() {
   }
 }
 
-// What a sanitizer leaves to see of chance: ThreadSanitizer sees races that did not happen, and the
-// tool by which OpenMP tells it of its threads (Archer 14) ends a forked child.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define ATTIKOS_UNDER_TSAN
-#endif
-#endif
-#if defined(ATTIKOS_UNDER_TSAN)
-constexpr bool forks_are_seen = false;
-constexpr int chances = 1;
-#else
-constexpr bool forks_are_seen = true;
-constexpr int chances = 5;
-#endif
-
-struct Life {
-  char const* name;
-  void (*run)();
-};
-#define LIFE(name) \
-  { #name, name }
 Life const lives[] = {LIFE(thousands_of_streams),
                       LIFE(contexts_of_threads_that_end),
                       LIFE(messages_of_threads),
@@ -313,41 +252,4 @@ Life const lives[] = {LIFE(thousands_of_streams),
 
 }  // namespace
 
-// Without a name: all of them. With one: that life.
-int main(int argc, char** argv) {
-  if (argc > 1) {
-    for (auto const& life : lives)
-      if (std::strcmp(life.name, argv[1]) == 0) {
-        alarm(60);  // instead of hanging
-        life.run();
-        return 0;
-      }
-    std::printf("no life is called %s\n", argv[1]);
-    return 1;
-  }
-  // Contexts that are left at the end are what lives are about.
-  char const* const sanitizer = std::getenv("ASAN_OPTIONS");
-  std::string const options =
-      (sanitizer == nullptr ? "" : std::string(sanitizer) + ":") + "detect_leaks=0";
-  setenv("ASAN_OPTIONS", options.c_str(), 1);
-  int failures = 0;
-  for (auto const& life : lives) {
-    if (!forks_are_seen && life.run == forks_under_load) continue;
-    // What only happens now and then gets some chances.
-    for (int time = 0; time < (std::strstr(life.name, "load") != nullptr ? chances : 1); ++time) {
-      auto const begin = std::chrono::steady_clock::now();
-      int status = -1;
-      pid_t const child = start("/proc/self/exe", life.name);
-      if (child < 0 || waitpid(child, &status, 0) != child) return 1;
-      double const seconds =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-      bool const good = WIFEXITED(status) && WEXITSTATUS(status) == 0;
-      std::printf("%-34s %s %.2f s", life.name, good ? "ok" : "FAILED", seconds);
-      if (WIFSIGNALED(status)) std::printf(", signal %d", WTERMSIG(status));
-      std::printf("\n");
-      std::fflush(stdout);
-      failures += good ? 0 : 1;
-    }
-  }
-  return failures == 0 ? 0 : 1;
-}
+int main(int argc, char** argv) { return run_lives(argc, argv, lives); }

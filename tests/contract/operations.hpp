@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ namespace attikos::test {
 struct Output {
   std::function<std::vector<std::byte>()> bytes;
   std::function<void()> clear;
+  std::span<std::byte const> memory;  ///< the same bytes, if dense, where the call writes them
 };
 
 /// One call that can be made again and again on the same operands.
@@ -39,7 +41,8 @@ Output output_of(std::shared_ptr<TensorType> const& tensor) {
             std::memcpy(bytes.data(), elements.data(), bytes.size());
             return bytes;
           },
-          [tensor] { tensor->fill(3); }};
+          [tensor] { tensor->fill(3); },
+          std::as_bytes(std::span(tensor->view().data(), tensor->elements().size()))};
 }
 
 template <class T, int Rank, class Exec>
