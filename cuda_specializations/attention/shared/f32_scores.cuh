@@ -222,15 +222,14 @@ __device__ __forceinline__ void store_f32_rows(F32AttentionParams const& p, Atte
     int const row = i0 + Layout::row(i);
     if (!Repairs && row >= t.rows) continue;
     bool const stored = row < t.rows, empty = row >= t.len_q || sum == 0;
-    float top = rows.shift(i, c), factor = 1;
-    if (g.sinks != nullptr && !empty) join_sink(sink, top, sum, factor);
+    float top = rows.shift(i, c);
+    RowEnd<float> const end =
+        finish_row<Base2Rows<>>(empty, top, sum, g.sinks != nullptr, [&] { return sink; });
     std::int64_t const position = std::int64_t{t.begin_q} + row;
     if (g.lse != nullptr && first && stored)
       static_cast<float*>(
-          g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] + position * g.lse_stride[2]] =
-          empty ? minus_infinity() : log_sum_exp(top, sum);
-    float const reference = rows.shift(i, c);
-    factor = empty ? 0.0f : factor / sum;
+          g.lse)[b * g.lse_stride[0] + h * g.lse_stride[1] + position * g.lse_stride[2]] = end.lse;
+    float const reference = rows.shift(i, c), factor = end.factor;
     float* const out = static_cast<float*>(g.out) + b * g.out_stride[0] + h * g.out_stride[1] +
                        position * g.out_stride[2];
 #pragma unroll
