@@ -37,9 +37,9 @@ struct Running {
 
 template <class F, class... Spaces>
 void on_each_space(F const& run, List<Spaces...>) {
-  (run.template operator()<Spaces>(), ...);
+  (run(std::type_identity<Spaces>{}), ...);
 }
-/// run<Exec>() for every space.
+/// run(std::type_identity<Exec>) for every space.
 template <class F>
 void on_each_space(F const& run) {
   on_each_space(run, ExecutionSpaces{});

@@ -25,7 +25,7 @@ namespace {
 void thousands_of_instances() {
   Running const running;
   Held::listen();
-  on_each_space([]<class Exec> {
+  on_each_space([]<class Exec>(std::type_identity<Exec>) {
     std::uint64_t const kept = Held::bytes;
     Work<Exec> const work(4);
     std::uint64_t const of_default = Held::bytes;
@@ -50,7 +50,7 @@ void thousands_of_instances() {
 void instances_at_addresses_of_earlier_ones() {
   Running const running;
   Held::listen();
-  on_each_space([]<class Exec> {
+  on_each_space([]<class Exec>(std::type_identity<Exec>) {
     Work<Exec> const work;
     Held::largest = 0;
     std::uint64_t const before = Held::bytes;
@@ -67,7 +67,7 @@ void instances_at_addresses_of_earlier_ones() {
 
 void instances_of_threads_that_end() {
   Running const running;
-  on_each_space([]<class Exec> {
+  on_each_space([]<class Exec>(std::type_identity<Exec>) {
     std::unique_ptr<Work<Exec>> work;
     in_threads(1, [&](int) { work = std::make_unique<Work<Exec>>(4); });
     std::vector<std::unique_ptr<Own<Exec>>> made(4);
@@ -218,7 +218,7 @@ void finalize_while_instances_are_left() {
   skip("instances of Kokkos's CUDA end before it does");
 #else
   initialize();
-  on_each_space([]<class Exec> {
+  on_each_space([]<class Exec>(std::type_identity<Exec>) {
     // Ends when the process does, after Kokkos.
     static Own<Exec> const last;
     thread_local Own<Exec> const of_thread;
@@ -246,7 +246,7 @@ void hooks_around_the_library() {
 void calls_after_finalize() {
   initialize();
   std::vector<std::function<void()>> calls;
-  on_each_space([&]<class Exec> {
+  on_each_space([&]<class Exec>(std::type_identity<Exec>) {
     // Never destroyed: Views must not be after Kokkos is finalized.
     auto const& work = *new Work<Exec>();
     Exec const exec;

@@ -140,20 +140,30 @@ void expect_capture_survives(void* stream) {
 }
 #endif
 
+/// f(std::type_identity<Space>) for every space of contexts on the host.
+template <class F>
+void on_host_spaces(F const& f) {
+  f(std::type_identity<Host>{});
+#if defined(KOKKOS_ENABLE_SERIAL) && !defined(KOKKOS_ENABLE_CUDA)
+  if constexpr (!std::is_same_v<Host, Kokkos::Serial>) f(std::type_identity<Kokkos::Serial>{});
+#endif
+}
+
 /// Leaves a forked process a library that works: locks as if nobody had them, and a mark.
 void watch_forks() {
 #if defined(ATTIKOS_HAS_FORK)
   static_cast<void>(pthread_atfork(
       [] {
         setup_mutex().lock();
-        detail::InstancePool<Host>::before_fork();
+        on_host_spaces(
+            []<class Space>(std::type_identity<Space>) { detail::before_fork<Space>(); });
       },
       [] {
-        detail::InstancePool<Host>::after_fork();
+        on_host_spaces([]<class Space>(std::type_identity<Space>) { detail::after_fork<Space>(); });
         setup_mutex().unlock();
       },
       [] {
-        detail::InstancePool<Host>::after_fork();
+        on_host_spaces([]<class Space>(std::type_identity<Space>) { detail::after_fork<Space>(); });
         setup_mutex().unlock();
         if (Kokkos::is_initialized()) forked = true;
       }));
@@ -217,8 +227,11 @@ Instance make_instance(std::int32_t kind, std::int32_t ordinal, void* stream) {
 }
 
 /// Under setup_mutex(): gives up what has been idle for longest where there is too much of it.
-/// What a graph may use stays for good, like the host's pool of threads.
+/// What a graph may use stays for good, like the host's pool of threads. So does all that a forked
+/// process has: where an instance ends Kokkos waits for calls on others, of threads that are not
+/// here, and what contexts of its own share may be in use.
 void trim_instances() {
+  if (forked) return;
   auto const is_idle = [](Cache::value_type const& entry) {
     return std::get<0>(entry.first) != ATTIKOS_HOST && entry.second.use_count() == 1 &&
            !entry.second->captured;

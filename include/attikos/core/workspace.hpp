@@ -223,7 +223,7 @@ class InstancePool {
     pool.entries_.erase(key_of(exec));
   }
 
-  /// Holds the pool's lock from before a fork until after it, so that the child finds it free.
+  /// See the functions of these names below.
   static void before_fork() { instance().mutex_.lock(); }
   static void after_fork() { instance().mutex_.unlock(); }
 
@@ -299,6 +299,19 @@ template <ExecutionSpace Exec>
 void forget_workspaces(Exec const& exec) {
   InstancePool<Exec>::forget(exec);
   InstancePool<Exec, OfProducts>::forget(exec);
+}
+
+/// Holds the locks of all that is kept for a space from before a fork until after it, so that the
+/// child finds them free.
+template <ExecutionSpace Exec>
+void before_fork() {
+  InstancePool<Exec>::before_fork();
+  InstancePool<Exec, OfProducts>::before_fork();
+}
+template <ExecutionSpace Exec>
+void after_fork() {
+  InstancePool<Exec, OfProducts>::after_fork();
+  InstancePool<Exec>::after_fork();
 }
 
 /// f(workspace(view)) where the caller gave one among the extras, else f().
