@@ -13,6 +13,11 @@ import numpy
 
 import attikos
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 # Threads that call until the process ends; refusals are what they get then.
 LOAD = """
 import threading, time
@@ -51,6 +56,26 @@ class Lives(unittest.TestCase):
     def test_sys_exit_and_os_exit_with_calls_in_flight(self):
         self.live(LOAD + "import sys; sys.exit(3)", code=3)
         self.live(LOAD + "import os; os._exit(4)", code=4)
+
+    @unittest.skipUnless(attikos.has_cuda() and torch and torch.cuda.is_available(), "needs a CUDA device and PyTorch")
+    def test_exit_with_calls_of_a_device_in_flight(self):
+        """Work that is queued and not waited for, and threads that queue more, each in a stream of its own."""
+        queue = """
+            import torch
+            x = torch.ones(2048, 2048, device="cuda")
+            def many():
+                for _ in range(50):
+                    attikos.gemm(x, x)
+            """
+        queue = textwrap.dedent(queue)
+        self.live("import attikos" + queue + "many()")
+        load = LOAD.replace("x = numpy.ones((160, 160), numpy.float32)", queue + textwrap.dedent("""
+            def in_stream(work):
+                with torch.cuda.stream(torch.cuda.Stream()):
+                    work()
+            """)).replace("target=work", "target=in_stream, args=(work,)")
+        self.live(load, times=2)
+        self.live(load + "import sys; sys.exit(3)", code=3)
 
     def test_calls_of_atexit(self):
         self.live("""
@@ -92,19 +117,32 @@ class Lives(unittest.TestCase):
             """)
 
     def test_second_kokkos(self):
-        """Another copy of the library, which brings a Kokkos and maybe an OpenMP run time of its own."""
+        """Another copy of the library, with a Kokkos and maybe an OpenMP run time of its own: both compute, by turns."""
         self.live("""
             import ctypes, os, shutil, tempfile
             import numpy, attikos
-            from attikos import _library
-            x = numpy.ones((32, 32), numpy.float32)
-            assert (attikos.gemm(x, x) == 32).all()
+            from attikos import _dtypes, _library
+            x = numpy.random.default_rng(1).standard_normal((160, 160), numpy.float32)
+            mine = attikos.gemm(x, x)
+            assert numpy.allclose(mine, x @ x, atol=1e-3)
             with tempfile.TemporaryDirectory() as folder:
                 other = ctypes.CDLL(shutil.copy(_library.library._name, os.path.join(folder, "libother.so")))
+            class Tensor(ctypes.Structure):
+                _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                            ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64))]
+            def tensor(array):
+                return Tensor(array.ctypes.data, _dtypes.DType.float32, 2, (ctypes.c_int64 * 2)(*array.shape), None)
             other.attikos_context_create.argtypes = [ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p]
+            other.attikos_gemm.argtypes = [ctypes.c_void_p] + [ctypes.POINTER(Tensor)] * 3 + [ctypes.c_void_p]
+            other.attikos_synchronize.argtypes = [ctypes.c_void_p]
             context = ctypes.c_void_p()
             assert other.attikos_context_create(0, 0, None, ctypes.byref(context)) == 0
-            assert (attikos.gemm(x, x) == 32).all()
+            for _ in range(10):
+                its = numpy.full_like(x, -1)
+                assert other.attikos_gemm(context, tensor(x), tensor(x), tensor(its), None) == 0
+                assert other.attikos_synchronize(context) == 0
+                assert (its == mine).all()
+                assert (attikos.gemm(x, x) == mine).all()
             """)
 
 
