@@ -3,7 +3,6 @@
 
 import random
 
-import attikos
 import torch
 import torch.nn.functional as functional
 from companion_torch import in_graph, packed_sequences, pairs_of_window, times
@@ -51,15 +50,85 @@ def tensors(dtype, batch, heads, heads_kv, length, head_dim):
     return [torch.randn(batch, n, length, head_dim, device="cuda", dtype=dtype) for n in counts]
 
 
-def ours(q, k, v, dout, *, unordered=False, kernel="", **options):
-    """A function that returns dq, dk, dv (and a gradient of a bias), and the kernel that it runs."""
-    out, lse = attikos.attention(q, k, v, return_lse=True, **options)
-    if unordered:
-        options["determinism"] = "unordered"
-    operands = q, k, v, out, lse, dout
-    told = attikos.explain("attention_backward", *operands, **options, kernel=kernel, check=False)
-    call = lambda: attikos.attention_backward(*operands, **options, kernel=kernel, check=False)  # noqa: E731
-    return call, told.split()[1] if told.startswith("runs") else told
+class Package:
+    """Ours through the Python package."""
+
+    families = "dense,random,short,packed,options,types,sm80"
+
+    def gradients(self, q, k, v, dout, *, unordered=False, kernel="", **options):
+        """A function that returns dq, dk, dv (and a gradient of a bias), and the kernel that it runs."""
+        import attikos
+
+        out, lse = attikos.attention(q, k, v, return_lse=True, **options)
+        if unordered:
+            options["determinism"] = "unordered"
+        operands = q, k, v, out, lse, dout
+        told = attikos.explain("attention_backward", *operands, **options, kernel=kernel, check=False)
+        call = lambda: attikos.attention_backward(*operands, **options, kernel=kernel, check=False)  # noqa: E731
+        return call, told.split()[1] if told.startswith("runs") else told
+
+    def recorded(self, q, k, v, dout, **options):
+        """Gradients with respect to q, k and v alone, as PyTorch asks for them, and no kernel's name."""
+        import attikos
+
+        q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
+        out = attikos.attention(q, k, v, **options)
+        return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), ""
+
+    def product(self, a, b):
+        import attikos
+
+        return attikos.gemm(a, b)
+
+
+class Library:
+    """Ours through a library of the companion's kernels, in calls without further options."""
+
+    families = "dense,random,short,types,sm80"
+    kernels = {torch.bfloat16: ("sm80_short_bf16", "sm90_wgmma_bf16", "sm80_mma_bf16"),
+               torch.float16: ("sm80_short_f16", "sm90_wgmma_f16", "sm80_mma_f16"),
+               torch.float32: ("sm80_simt_f32",), torch.float64: ("sm80_mma_f64",)}  # fmt: skip
+
+    def __init__(self, companion):
+        self.companion = companion
+
+    def gradients(self, q, k, v, dout, *, unordered=False, kernel="", causal=False, compute=""):
+        names = ("sm80_mma_tf32x3",) if compute == "tf32x3" else self.kernels[q.dtype]
+        names = (kernel,) if kernel else [f"attention_backward/{name}" for name in names]
+        out, lse = attention_by_heads(q, k, v, causal)
+        for name in names:
+            try:
+                call = self.companion.attention_backward(
+                    q, k, v, out, lse, dout, kernel=name, causal=causal, unordered=unordered
+                )
+                call()
+            except RuntimeError:  # it does not take the call
+                continue
+            return lambda: call() or call.gradients, name
+        return None, "portable"
+
+    def product(self, a, b):
+        """PyTorch's, as the library has none."""
+        return a @ b
+
+
+ours = Package()
+
+
+def attention_by_heads(q, k, v, causal):
+    """The output and its log-sum-exp, of a head at a time in float32 or float64."""
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    out, lse = torch.empty_like(q), torch.empty(q.shape[:3], device=q.device, dtype=wide)
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool, device=q.device).triu(1) if causal else None
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            keys, values = (x[b, h * k.shape[1] // q.shape[1]].to(wide) for x in (k, v))
+            scores = q[b, h].to(wide) @ keys.T * q.shape[3] ** -0.5
+            if causal:
+                scores.masked_fill_(hidden, float("-inf"))
+            lse[b, h] = torch.logsumexp(scores, -1)
+            out[b, h] = torch.softmax(scores, -1) @ values
+    return out, lse
 
 
 def rates_of(case, operations, calls):
@@ -82,14 +151,14 @@ def rates_of(case, operations, calls):
 
 def beside_peers(peers, family, dtype, batch, heads, heads_kv, length, head_dim, causal, portable, unordered=False):
     q, k, v, dout = tensors(dtype, batch, heads, heads_kv, length, head_dim)
-    mine, kernel = ours(q, k, v, dout, causal=causal)
+    mine, kernel = ours.gradients(q, k, v, dout, causal=causal)
     case = {"family": family, "dtype": str(dtype)[6:], "batch": batch, "heads": heads, "heads_kv": heads_kv,
             "length": length, "head_dim": head_dim, "causal": causal, "kernel": kernel}  # fmt: skip
     if kernel == "portable" and not portable:
         return case
     calls, expected = {"attikos": mine}, None
     if unordered:
-        calls["unordered"] = ours(q, k, v, dout, causal=causal, unordered=True)[0]
+        calls["unordered"] = ours.gradients(q, k, v, dout, causal=causal, unordered=True)[0]
     for name, backend in peers.items():
         try:
             call = gradients_of_peer(backend, q, k, v, dout, causal)
@@ -108,7 +177,7 @@ def types_case(dtype, head_dim, causal, length=4096):
     of tf32x3 are; float64 beside PyTorch unfused."""
     batch, heads = (1 if dtype == torch.float64 else TOKENS // length), HIDDEN // head_dim
     q, k, v, dout = tensors(dtype, batch, heads, heads, length, head_dim)
-    mine, kernel = ours(q, k, v, dout, causal=causal)
+    mine, kernel = ours.gradients(q, k, v, dout, causal=causal)
     case = {"family": str(dtype)[6:], "dtype": str(dtype)[6:], "batch": batch, "heads": heads, "heads_kv": heads,
             "length": length, "head_dim": head_dim, "causal": causal, "kernel": kernel}  # fmt: skip
     if kernel == "portable":
@@ -119,13 +188,13 @@ def types_case(dtype, head_dim, causal, length=4096):
         require_close(case, mine(), calls["unfused"](), 1e-6)
         rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
         return case
-    calls["tf32x3"] = ours(q, k, v, dout, causal=causal, compute="tf32x3")[0]
+    calls["tf32x3"] = ours.gradients(q, k, v, dout, causal=causal, compute="tf32x3")[0]
     calls["efficient"] = gradients_of_peer(SDPBackend.EFFICIENT_ATTENTION, q, k, v, dout, causal)
     require_close(case, mine(), calls["efficient"](), 1e-4)
     require_close(case, calls["tf32x3"](), calls["efficient"](), 1e-4)
     rates = rates_of(case, operations_of(batch, heads, length, head_dim, causal), calls)
     a, b = (torch.randn(4096, 4096, device="cuda") for _ in range(2))
-    product = 2e-12 * 4096**3 / times([lambda: attikos.gemm(a, b)])[0]
+    product = 2e-12 * 4096**3 / times([lambda: ours.product(a, b)])[0]
     del case["ratio"]
     case["product:TFLOP/s"] = round(product, 1)
     case["of product"] = round(rates["attikos"] / product, 3)
@@ -139,21 +208,14 @@ def packed_case(head_dim, causal):
     total, heads = offsets[-1], HIDDEN // head_dim
     cu_seqlens = torch.tensor(offsets, device="cuda", dtype=torch.int32)
     rows = [torch.randn(total, heads, head_dim, device="cuda", dtype=torch.bfloat16).transpose(0, 1) for _ in range(4)]
-    packed, kernel = ours(*rows, causal=causal, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens)
-    dense, _ = ours(*tensors(torch.bfloat16, batch, heads, heads, length, head_dim), causal=causal)
+    packed, kernel = ours.gradients(*rows, causal=causal, cu_seqlens_q=cu_seqlens, cu_seqlens_kv=cu_seqlens)
+    dense, _ = ours.gradients(*tensors(torch.bfloat16, batch, heads, heads, length, head_dim), causal=causal)
     factor = 10e-12 * heads * head_dim * (0.5 if causal else 1)
     seconds = times([packed, dense])
     rates = factor * squares / seconds[0], factor * batch * length * length / seconds[1]
     return {"family": "packed", "dtype": "bfloat16", "head_dim": head_dim, "causal": causal,
             "sequences": len(offsets) - 1, "length": length, "kernel": kernel, "attikos:TFLOP/s": round(rates[0], 1),
             "dense:TFLOP/s": round(rates[1], 1), "ratio": round(rates[0] / rates[1], 3)}  # fmt: skip
-
-
-def recorded(q, k, v, dout, **options):
-    """Gradients with respect to q, k and v alone, as PyTorch asks for them, and no kernel's name."""
-    q, k, v = (t.detach().requires_grad_() for t in (q, k, v))
-    out = attikos.attention(q, k, v, **options)
-    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True), ""
 
 
 def options_case(head_dim, name, length=4096):
@@ -166,7 +228,7 @@ def options_case(head_dim, name, length=4096):
     causal = name == "window"
     # Another one for each pair of batch and head would be larger than all other tensors together.
     bias = torch.randn(length, length, device="cuda", dtype=torch.bfloat16) if "bias" in name else None
-    call = recorded if name == "bias" else ours
+    call = ours.recorded if name == "bias" else ours.gradients
     with_option, kernel = call(q, k, v, dout, causal=causal, **{
         "window": {"window": (1024, 0)},
         "softcap": {"softcap": 30.0},
@@ -176,7 +238,7 @@ def options_case(head_dim, name, length=4096):
     }[name])  # fmt: skip
     case = {"family": "options", "dtype": "bfloat16", "head_dim": head_dim, "option": name, "length": length,
             "kernel": kernel}  # fmt: skip
-    seconds = times([with_option, ours(q, k, v, dout, causal=causal)[0]])
+    seconds = times([with_option, ours.gradients(q, k, v, dout, causal=causal)[0]])
     factor = 10e-12 * batch * heads * head_dim
     plain = factor * length * length * (0.5 if causal else 1)
     share = plain
@@ -192,7 +254,7 @@ def sm80_case(head_dim, length, causal):
     """The kernels for any strides beside Flash."""
     batch, heads = TOKENS // length, HIDDEN // head_dim
     q, k, v, dout = tensors(torch.bfloat16, batch, heads, heads, length, head_dim)
-    mine, kernel = ours(q, k, v, dout, causal=causal, kernel="attention_backward/sm80_mma_bf16")
+    mine, kernel = ours.gradients(q, k, v, dout, causal=causal, kernel="attention_backward/sm80_mma_bf16")
     case = {"family": "sm80", "dtype": "bfloat16", "head_dim": head_dim, "length": length, "causal": causal,
             "kernel": kernel}  # fmt: skip
     calls = {"attikos": mine, "flash": gradients_of_peer(SDPBackend.FLASH_ATTENTION, q, k, v, dout, causal)}
@@ -209,12 +271,13 @@ def random_shape(draw, head_dim):
     return batch, group * heads_kv, heads_kv, length, head_dim
 
 
-FAMILIES = "dense,random,short,packed,options,types,sm80"
-
-
-def cases(peers, families, seed, portable):
-    """Functions of the cases that make up the families. A backward pass runs on the stream of its forward pass, which
-    the default one cannot be where calls are captured."""
+def cases(peers, families, seed, portable, companion=None):
+    """Functions of the cases that make up the families, through a library if one is given. A backward pass runs on the
+    stream of its forward pass, which the default one cannot be where calls are captured."""
+    global ours
+    if companion is not None:
+        ours = Library(companion)
+    families = (families or ours.families).split(",")
     stream = torch.cuda.Stream()
     both = False, True
 

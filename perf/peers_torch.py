@@ -2,7 +2,7 @@
 """Attention against PyTorch's back ends (cuDNN, Flash, memory-efficient), in one process.
 
   peers_torch.py LIBRARY [--out FILE] [--quick] [--families LIST]
-  peers_torch.py --backward [--out FILE] [--families LIST] [--seed N] [--portable]
+  peers_torch.py [LIBRARY] --backward [--out FILE] [--families LIST] [--seed N] [--portable]
 
 LIBRARY is the target attikos_perf_attention of a build, perf/support/libattikos_perf_attention.so. Random normal
 data; peers and ours take turns, medians of their times by events; a causal problem counts half the operations.
@@ -21,8 +21,8 @@ its clocks of the day. Families, all of them unless a list is given:
   apart    values with a head_dim of their own
   grouped  32 heads of queries, few of them each, that share 8 of keys, beside the back ends that take such
 
---backward measures gradients, ours through the Python package, deterministic unless "unordered" is said, in CUDA
-graphs. Ten operations count for a pair and a feature. Families: dense, short, packed, options, types and sm80 as above;
+--backward measures gradients, ours through the Python package or, if LIBRARY is given, of attikos_perf_attention_backward,
+which has no packed sequences and no options; deterministic unless "unordered" is said, in CUDA graphs. Ten operations count for a pair and a feature. Families: dense, short, packed, options, types and sm80 as above;
 random, 30 shapes of a seed and, reported apart, five of an odd head_dim. Calls that would run the portable kernel,
 which takes seconds, are listed; --portable measures them too.
 
@@ -394,22 +394,22 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("companion", nargs="?")
     parser.add_argument("--out")
-    parser.add_argument("--backward", action="store_true", help="gradients, through the Python package")
+    parser.add_argument("--backward", action="store_true", help="gradients, through the Python package or the library")
     parser.add_argument("--seed", type=int, default=1, help="of the random shapes of --backward")
     parser.add_argument("--portable", action="store_true", help="measure the portable kernel of --backward too")
     parser.add_argument("--quick", action="store_true", help="fewer types and lengths")
     parser.add_argument("--families")
     arguments = parser.parse_args()
-    if arguments.backward == (arguments.companion is not None):
+    if not arguments.backward and arguments.companion is None:
         parser.error("give a library, or --backward")
     torch.manual_seed(0)
     random.seed(1)
     report = {**context(), "cases": []}
     if arguments.backward:
-        from backward_torch import FAMILIES, cases as backward_cases
+        from backward_torch import cases as backward_cases
 
-        families = (arguments.families or FAMILIES).split(",")
-        todo = backward_cases(PEERS, families, arguments.seed, arguments.portable)
+        library = None if arguments.companion is None else Companion(arguments.companion)
+        todo = backward_cases(PEERS, arguments.families, arguments.seed, arguments.portable, library)
         report |= {"direction": "backward", "seed": arguments.seed}
     else:
         families = arguments.families or "dense,packed,short,types,sm80,options,pages,apart,grouped"
