@@ -8,6 +8,8 @@
 /// workspace; tiles of keys take turns at it.
 #pragma once
 
+#include "common/ring.cuh"
+#include "common/uniform.cuh"
 #include "params.cuh"
 #include "ptx/dependent_launch.cuh"
 #include "ptx/turns.cuh"
@@ -71,11 +73,11 @@ struct BackwardWalk {
     std::int64_t const b = g.cu_seqlens_q.data != nullptr ? 0 : t.batch;
     std::int64_t const row = std::int64_t{t.begin_q} + m * tile_q;
     Copier const copier;
-    copier.template copy<tile_q>(shared + Config::q_at + stage % Config::q_stages * Config::q_bytes,
-                                 static_cast<T const*>(g.q) + b * g.q_stride[0] +
-                                     t.head * g.q_stride[1] + row * g.q_stride[2],
-                                 g.q_stride[2], g.q_stride[3], static_cast<int>(g.head_dim),
-                                 t.len_q - m * tile_q, p.wide_q);
+    copier.template copy<tile_q>(
+        shared + Config::q_at + stage_of<Config::q_stages>(stage) * Config::q_bytes,
+        static_cast<T const*>(g.q) + b * g.q_stride[0] + t.head * g.q_stride[1] +
+            row * g.q_stride[2],
+        g.q_stride[2], g.q_stride[3], static_cast<int>(g.head_dim), t.len_q - m * tile_q, p.wide_q);
     int const thread = fresh_thread();
     if (thread < Config::row_sum_bytes / 16)
       copy_async_whole(
@@ -91,7 +93,7 @@ struct BackwardWalk {
     std::int64_t const row = std::int64_t{t.begin_q} + m * tile_q;
     Copier const copier;
     copier.template copy<tile_q>(
-        shared + Config::dout_at + stage % Config::dout_stages * Config::q_bytes,
+        shared + Config::dout_at + stage_of<Config::dout_stages>(stage) * Config::q_bytes,
         static_cast<T const*>(a.dout) + b * a.dout_stride[0] + t.head * a.dout_stride[1] +
             row * a.dout_stride[2],
         a.dout_stride[2], a.dout_stride[3], static_cast<int>(a.forward.head_dim_v),
@@ -106,6 +108,7 @@ struct BackwardWalk {
   struct Step {
     int n, m;
   };
+  /// The next head is not next_in_ring<3>(n), with which kernels of float64 spill more.
   __device__ __forceinline__ Step step_behind(int n, int m) const {
     if (m + 1 < heads[n].end) return {n, m + 1};
     int const next = n == 2 ? 0 : n + 1;
@@ -118,7 +121,8 @@ struct BackwardWalk {
   __device__ __forceinline__ void run(Kernel const& kernel) const {
     typename Kernel::Gradients gradients = {};
     if (heads[0].head >= 0) {
-      int n = 0, m = heads[0].first, stage = 0;
+      int n = 0, m = heads[0].first;
+      int stage = 0;    // of two; rings of one have both in one place
       int before = -1;  // number of the tile of queries before
       copy_keys();
       copy_queries(heads[0], m, 0);
@@ -140,9 +144,9 @@ struct BackwardWalk {
         }
         copy_async_commit();
         std::uint32_t const q_tile =
-            shared + Config::q_at + stage % Config::q_stages * Config::q_bytes;
+            shared + Config::q_at + stage_of<Config::q_stages>(stage) * Config::q_bytes;
         std::uint32_t const dout_tile =
-            shared + Config::dout_at + stage % Config::dout_stages * Config::q_bytes;
+            shared + Config::dout_at + stage_of<Config::dout_stages>(stage) * Config::q_bytes;
         std::uint32_t const rows = shared + Config::rows_at +
                                    (Config::row_stages == 1 ? 0 : stage) * Config::row_sum_bytes;
         kernel.multiply_pairs(gradients, t, m, q_tile, dout_tile, rows);
@@ -191,8 +195,7 @@ __global__ void __launch_bounds__(Block::Shape::threads, Block::Shape::blocks)
     unsigned ticket = 0;
     if (threadIdx.x == 0) ticket = atomicAdd(p.tickets, 1u);
     KeyTile keys;
-    bool const exists =
-        locate_keys<Config::tile_kv>(p, static_cast<int>(__shfl_sync(0xffffffff, ticket, 0)), keys);
+    bool const exists = locate_keys<Config::tile_kv>(p, static_cast<int>(uniform(ticket)), keys);
     if (!exists) keys.key0 = -1;
     if (threadIdx.x == 0) {
       if (exists)

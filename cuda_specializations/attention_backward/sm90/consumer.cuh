@@ -100,8 +100,8 @@ struct BackwardConsumer : BackwardScores<Config> {
   /// Puts this warpgroup's part of dq, of tile number `n`, where a warp takes it from to memory.
   __device__ __forceinline__ void put_dq(float const (&dq)[sums], unsigned n) const {
     int const thread = own_thread();
-    unsigned const stage = n % Config::dq_stages, phase = n / Config::dq_stages % 2;
-    mbarrier_wait(&signals.empty_dq[consumer][stage], phase ^ 1);
+    unsigned const stage = stage_of<Config::dq_stages>(n);
+    mbarrier_wait(&signals.empty_dq[consumer][stage], parity_of<Config::dq_stages>(n) ^ 1);
     std::uint32_t const to = shared_address(shared) + Config::dq_at +
                              (consumer * Config::dq_stages + stage) * Config::dq_bytes +
                              thread * 16;
@@ -112,7 +112,7 @@ struct BackwardConsumer : BackwardScores<Config> {
   }
   /// Hands it over, after a fence_proxy_async of all threads; by one thread of each warp.
   __device__ __forceinline__ void pass_dq(unsigned n) const {
-    mbarrier_arrive(&signals.full_dq[consumer][n % Config::dq_stages]);
+    mbarrier_arrive(&signals.full_dq[consumer][stage_of<Config::dq_stages>(n)]);
   }
 
   __device__ __forceinline__ void run() {
@@ -151,6 +151,9 @@ struct BackwardConsumer : BackwardScores<Config> {
         Base::template multiply_features<D>(s, k_rows(), q_rows(q.stage));
         wgmma_wait<0>();
         pin(s);
+        // Stages of dout and of gradients of scores, two each, are written out: by stage_of() the
+        // loop has as many registers, but other code.
+        static_assert(Config::dout_stages == 2 && Config::ds_stages == 2);
         auto const step = [&](int m, auto after, auto more) __attribute__((always_inline)) {
           constexpr bool is_first = !decltype(after)::value, is_last = !decltype(more)::value;
           float dp[tile_q / 2];
@@ -230,7 +233,7 @@ struct BackwardConsumer : BackwardScores<Config> {
             wgmma_fence();
             multiply_keys(dq, ds_rows((n - 1) % 2));
           }
-          mbarrier_wait(&signals.empty_ds[n % 2], (n / 2 + 1) % 2);
+          mbarrier_wait(&signals.empty_ds[n % 2], parity_of<Config::ds_stages>(n) ^ 1);
           store_ds(gradients, n % 2);
           __syncwarp();
           if (signaller) {
@@ -300,10 +303,12 @@ struct BackwardConsumer : BackwardScores<Config> {
   }
   __device__ __forceinline__ void wait_for_douts(KeyTileHead const& t, bool partial,
                                                  unsigned n) const {
-    mbarrier_wait(&signals.full_dout[n % 2], n / 2 % 2);
+    mbarrier_wait(&signals.full_dout[stage_of<Config::dout_stages>(n)],
+                  parity_of<Config::dout_stages>(n));
     if (partial)
-      clear_operand<tile_q, Config::panels>(shared + Config::dout_at + n % 2 * Config::q_bytes,
-                                            t.len_q % tile_q);
+      clear_operand<tile_q, Config::panels>(
+          shared + Config::dout_at + stage_of<Config::dout_stages>(n) * Config::q_bytes,
+          t.len_q % tile_q);
   }
 
   __device__ __forceinline__ void store(KeyTileHead const& t, float const (&dk)[D / 2],

@@ -4,6 +4,7 @@
 /// warpgroup of consumers takes its sums of dq to memory.
 #pragma once
 
+#include "common/uniform.cuh"
 #include "params.cuh"
 #include "ptx/bulk_copy.cuh"
 #include "ptx/forget_memory.cuh"
@@ -43,7 +44,7 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
       do {
         unsigned ticket = 0;
         if (leader) ticket = atomicAdd(p.tickets, 1u);
-        int const work = static_cast<int>(__shfl_sync(0xffffffff, ticket, 0));
+        int const work = static_cast<int>(uniform(ticket));
         more = work < p.works;
         if (leader) signals.work = work;
         if (more && locate_keys<Config::tile_kv>(p, work, keys, &part)) break;
@@ -57,8 +58,8 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
     // What is known of the tile lies in shared memory from here on: registers are scarce.
     forget_memory();
     for (int n = 0; leader && n < (more ? p.group_of_heads : 1); ++n) {
-      unsigned const stage = count / 2 % Config::segments;
-      mbarrier_wait(&signals.empty_segment[stage], (count / 2 / Config::segments + 1) % 2);
+      unsigned const stage = stage_of<Config::segments>(count / 2);
+      mbarrier_wait(&signals.empty_segment[stage], parity_of<Config::segments>(count / 2) ^ 1);
       KeyTileHead& t = signals.segment[stage];
       static_cast<KeyTile&>(t) = signals.found;
       t.starts = n == 0;
@@ -68,7 +69,7 @@ __device__ __forceinline__ void find_tiles(Sm90BackwardParams const& p,
       mbarrier_arrive(&signals.full_segment[stage]);
       count += 2;
     }
-    count = __shfl_sync(0xffffffff, count, 0);
+    count = uniform(count);
     if (!more) return;
   }
 }

@@ -48,10 +48,10 @@ struct WideBackwardConsumer : BackwardScores<Config> {
       : Base(params, base, s, number) {}
 
   static __device__ __forceinline__ int q_stage(unsigned n) {
-    return static_cast<int>(n % Config::q_stages);
+    return static_cast<int>(stage_of<Config::q_stages>(n));
   }
   static __device__ __forceinline__ int dout_stage(unsigned n) {
-    return static_cast<int>(n % Config::dout_stages);
+    return static_cast<int>(stage_of<Config::dout_stages>(n));
   }
   /// Right operands: rows of features along K, of which each adds to scores; or features along N.
   __device__ __forceinline__ std::uint32_t queries(unsigned n, std::uint32_t leading) const {
@@ -95,15 +95,15 @@ struct WideBackwardConsumer : BackwardScores<Config> {
   __device__ __forceinline__ void put_dq(float const (&dq)[step_width<First, Step>() / 2],
                                          unsigned n) const {
     constexpr int parts = Config::dq_parts, stages = Config::dq_stages;
-    static_assert(parts % stages == 0);
+    static_assert(parts % stages == 0);  // so that a part's stage is a constant
     int const thread = own_thread();
     std::uint32_t const to = shared_address(shared) + Config::dq_at +
                              consumer * (stages * Config::dq_bytes) + thread * 16;
 #pragma unroll
     for (int i = 0; i < step_width<First, Step>() / 32; ++i) {
-      int const part = Step * (step_width<First, 0>() / 32) + i, stage = part % stages;
+      int const part = Step * (step_width<First, 0>() / 32) + i, stage = stage_of<stages>(part);
       unsigned const round = n * (parts / stages) + part / stages;
-      mbarrier_wait(&signals.empty_dq[consumer][stage], (round + 1) % 2);
+      mbarrier_wait(&signals.empty_dq[consumer][stage], parity_of<1>(round) ^ 1);
 #pragma unroll
       for (int b = 0; b < 4; ++b) {
         float const* const x = dq + 16 * i + 4 * b;
@@ -122,7 +122,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
   /// Waits for tile number `n` of queries; the warpgroup that makes scores.
   __device__ __forceinline__ void wait_for_queries(KeyTileHead const& t, bool partial,
                                                    unsigned n) const {
-    mbarrier_wait(&signals.full_q[q_stage(n)], n / Config::q_stages % 2);
+    mbarrier_wait(&signals.full_q[q_stage(n)], parity_of<Config::q_stages>(n));
     if (partial)
       clear_rows<tile_q, Config::panels>(shared + Config::q_at + q_stage(n) * Config::q_bytes,
                                          t.len_q % tile_q, own_thread(), 128, 3);
@@ -131,7 +131,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
   template <bool First>
   __device__ __forceinline__ void wait_for_douts(KeyTileHead const& t, bool partial,
                                                  unsigned n) const {
-    mbarrier_wait(&signals.full_dout[dout_stage(n)], n / Config::dout_stages % 2);
+    mbarrier_wait(&signals.full_dout[dout_stage(n)], parity_of<Config::dout_stages>(n));
     if (!partial) return;
     if constexpr (First) {
       named_barrier_sync(5, 256);
@@ -154,7 +154,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
       wgmma_fence();
       Base::template multiply_features<D>(s, operand(Config::k_at, 16), queries(n, 16));
     } else {
-      mbarrier_wait(&signals.full_q[q_stage(n)], n / Config::q_stages % 2);
+      mbarrier_wait(&signals.full_q[q_stage(n)], parity_of<Config::q_stages>(n));
       start_from_rows(s, q_stage(n), true);
       wait_for_douts<false>(t, partial, n);
       wgmma_fence();
@@ -193,7 +193,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
     wgmma_fence();
     add_queries<DV>(dv, weights, douts(n, panel_bytes));
     float dq[step_width<true, 0>() / 2];
-    mbarrier_wait(&signals.full_ds[0], n % 2);
+    mbarrier_wait(&signals.full_ds[0], parity_of<1>(n));
     wgmma_fence();
     multiply_keys<true, 0>(dq);
     wgmma_wait<1>();
@@ -224,7 +224,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
     bool const signaller = own_thread() % 32 == 0;
     bool const masked = m < uniform(t.masked_before) || m >= uniform(t.masked_from);
     std::uint32_t gradients[tile_q / 4];
-    mbarrier_wait(&signals.full_weights, n % 2);
+    mbarrier_wait(&signals.full_weights, parity_of<1>(n));
     std::uint32_t const place = place_of_weights();
     auto const weigh_all = [&](auto some_hidden) __attribute__((always_inline)) {
 #pragma unroll
@@ -247,7 +247,7 @@ struct WideBackwardConsumer : BackwardScores<Config> {
     __syncwarp();
     if (signaller) mbarrier_arrive(&signals.full_ds[0]);
     float dq[step_width<false, 0>() / 2], rest[step_width<false, 1>() / 2];
-    mbarrier_wait(&signals.full_ds[0], n % 2);
+    mbarrier_wait(&signals.full_ds[0], parity_of<1>(n));
     wgmma_fence();
     multiply_keys<false, 0>(dq);
     multiply_keys<false, 1>(rest);
