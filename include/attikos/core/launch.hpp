@@ -77,6 +77,8 @@ void report_launches([[maybe_unused]] char const* operation, [[maybe_unused]] ch
     // The first launch of a file's kernels copies to the device, which no graph should record.
     OutsideCapture const outside;
     cudaError_t const before = cudaPeekAtLastError();
+    if (outside.status() != cudaSuccess)
+      launch_failed(operation, name, before, cudaGetErrorString(outside.status()));
     try {
       body();
     } catch (std::runtime_error const& error) {

@@ -46,23 +46,24 @@ class RestoreDevice {
 };
 
 /// For a scope, allocation and the like do not end a capture that this thread or another has begun:
-/// they are not part of the graph.
+/// they are not part of the graph. Unless status() says that this could not be had: then they would
+/// end it.
 class OutsideCapture {
  public:
-  OutsideCapture() : exchanged_(exchange()) {}
+  OutsideCapture() : status_(exchange()) {}
   ~OutsideCapture() {
-    if (exchanged_) exchange();
+    if (status_ == cudaSuccess) exchange();  // else the thread's mode is what it was
   }
+  cudaError_t status() const { return status_; }
   OutsideCapture(OutsideCapture const&) = delete;
   OutsideCapture& operator=(OutsideCapture const&) = delete;
 
  private:
-  bool exchange() {
-    return without_last_error([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); }) ==
-           cudaSuccess;
+  cudaError_t exchange() {
+    return without_last_error([&] { return cudaThreadExchangeStreamCaptureMode(&mode_); });
   }
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
-  bool exchanged_;  // else the thread's mode is what it was
+  cudaError_t status_;
 };
 
 /// What a stream is recorded into.
@@ -99,6 +100,7 @@ class CudaMemory {
     RestoreDevice const restore;
     OutsideCapture const outside;
     cudaError_t const status = without_last_error([&] {
+      if (outside.status() != cudaSuccess) return outside.status();
       cudaError_t const current = cudaSetDevice(device);
       return current == cudaSuccess ? cudaMalloc(&data, bytes) : current;
     });
