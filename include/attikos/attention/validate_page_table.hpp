@@ -46,8 +46,8 @@ void validate_pages(Exec const& exec, AnyTensor const& given, std::int64_t page_
   auto const table = page_table_ref("validate_page_table", given, page_size, given.extent[0], "k",
                                     num_pages, page_size);
   std::int64_t const entries = table.extent[0] * table.extent[1];
-  auto const found = find_in("validate_page_table", exec, entries,
-                             Search{table, page_size, num_pages, length_of});
+  auto const found =
+      find_in("validate_page_table", exec, entries, Search{table, page_size, num_pages, length_of});
   if (entries > 0 && found.val < entries)
     raise<ShapeError>("validate_page_table: page table holds ", found.loc, " at [",
                       found.val / table.extent[1], ", ", found.val % table.extent[1],
