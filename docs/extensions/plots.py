@@ -35,13 +35,15 @@ H200 = "build/cuda/perf"
 LIBRARY = "${lib}"  # build/cuda/perf/support/libattikos_perf, as docs/performance.md has it
 GEMM, ATTENTION, DECODE = (f"perf/results/h200_{name}.json" for name in ("gemm", "attention", "decode"))
 MORE, MEMORY = "perf/results/h200_attention_more.json", "perf/results/h200_memory.json"
+ROWS_RANDOM, PORTABLE = "perf/results/h100_rows_random.json", "perf/results/h200_portable.json"
+PORTABLE_PRODUCTS = "perf/results/h200_portable_products.json"
 CPU_GEMM, CPU_ATTENTION, CPU_NORM = (f"perf/results/cpu_{name}.json" for name in ("gemm", "attention", "norm"))
 CPU_FUSED, CPU_ROWS = "perf/results/cpu_fused.json", "perf/results/cpu_rows.json"
 RATIOS, GRADIENTS = "tests/worst_ratios.txt", "tests/docs/gradient_maxima.md"
 
 RECORDS = {
     "attention-lengths": [ATTENTION], "attention-sorted": [ATTENTION, MORE], "products-sizes": [GEMM],
-    "products-sorted": [GEMM], "decode": [DECODE], "memory": [CPU_ATTENTION, MEMORY], "options": [MORE],
+    "products-sorted": [GEMM], "rows-random": [ROWS_RANDOM], "portable-random": [PORTABLE_PRODUCTS, PORTABLE], "decode": [DECODE], "memory": [CPU_ATTENTION, MEMORY], "options": [MORE],
     "host-products": [CPU_GEMM], "host-attention": [CPU_ATTENTION], "host-rows": [CPU_NORM, CPU_ROWS],
     "host-fused": [CPU_FUSED], "error-forward": [RATIOS], "error-norms": [RATIOS], "error-gradients": [GRADIENTS],
 }  # fmt: skip
@@ -51,6 +53,11 @@ COMMANDS = {
     MORE: f"python3 perf/peers_torch.py {LIBRARY}_attention.so --quick --families … --out {MORE}",
     DECODE: f"python3 perf/decode_torch.py {LIBRARY}_decode.so --out {DECODE}",
     MEMORY: f"{H200}/perf_attention --benchmark_filter=/memory --benchmark_out={MEMORY}",
+    ROWS_RANDOM: f"python3 perf/rows_torch.py --families … --without-compile --random 60 --seed 20261128 --out {ROWS_RANDOM}",
+    PORTABLE_PRODUCTS: f"python3 perf/portable_torch.py {LIBRARY}_portable.so --seed 20261203 --shapes 60"
+    f" --families products,batched,gated,random --out {PORTABLE_PRODUCTS}",
+    PORTABLE: f"python3 perf/portable_torch.py {LIBRARY}_portable.so --seed 20261202"
+    f" --families attention,gradients,functors,random_attention --out {PORTABLE}",
     RATIOS: "python3 tests/ratchet.py --write build/default/tests/test_*",
     GRADIENTS: "python3 tests/docs/gradient_maxima.py test_attention_backward … > tests/docs/gradient_maxima.md",
 } | {f"perf/results/cpu_{name}.json": f"build/perf/perf/perf_{name} --benchmark_out=perf/results/cpu_{name}.json"
@@ -182,9 +189,7 @@ def attention_sorted(root: pathlib.Path, axis: Any) -> str:
     grouped = [c["ratio"] for c in load(root, MORE)["cases"] if c["family"] == "grouped" and "ratio" in c]
     if grouped:
         sorted_line(axis, grouped, COLOURS[2], "few queries of shared heads")
-    axis.set_yscale("log")
-    axis.set_yticks([1, 1.5, 2, 3, 5], ["1", "1.5", "2", "3", "5"])
-    axis.minorticks_off()
+    log_ratios(axis, [1, 1.5, 2, 3, 5])
     finish_sorted(axis, "PyTorch's best back end")
     return "Ratios of attention to the best back end of PyTorch, sorted"
 
@@ -228,6 +233,44 @@ def products_sorted(root: pathlib.Path, axis: Any) -> str:
         sorted_line(axis, ratios, colour, label)
     finish_sorted(axis, "cuBLASLt's first heuristic")
     return "Ratios of products to cuBLASLt's first heuristic, sorted"
+
+
+@plot("rows-random", (7.6, 7.4), (2, 1))
+def rows_random(root: pathlib.Path, axes: Any) -> str:
+    families: dict[str, list[float]] = collections.defaultdict(list)
+    for c in load(root, ROWS_RANDOM)["cases"]:
+        families[c["family"]].append(c["of peer"])
+    for axis, backward in zip(axes, (False, True)):
+        found = {name: ratios for name, ratios in families.items() if name.endswith("_backward") == backward}
+        for colour, (name, ratios) in zip(COLOURS, found.items()):
+            sorted_line(axis, ratios, colour, name)
+        log_ratios(axis, [0.33, 0.5, 1, 2, 5, 10, 20])
+        finish_sorted(axis, "eager PyTorch")
+        axis.set_ylim(top=120)  # the legend's place
+    return "Ratios of norms, softmax, quantize and losses of random shapes to PyTorch, sorted; gradients below"
+
+
+@plot("portable-random", (7.6, 7.4), (2, 1))
+def portable_random(root: pathlib.Path, axes: Any) -> str:
+    for axis, record, family, peer in zip(
+        axes, (PORTABLE_PRODUCTS, PORTABLE), ("random", "random_attention"), ("cuBLAS", "PyTorch's back end")
+    ):
+        cases = [c for c in load(root, record)["cases"] if c["family"] == family]
+        for colour, dtype in zip(COLOURS, ("bfloat16", "float32", "float64")):
+            ratios = [c["ratio"] for c in cases if c["dtype"] == dtype]
+            if ratios:
+                sorted_line(axis, ratios, colour, dtype)
+        log_ratios(axis, [0.2, 0.33, 0.5, 0.7, 1, 1.5, 2])
+        axis.set_title("products" if family == "random" else "attention and its gradients")
+        finish_sorted(axis, peer)
+        axis.set_ylim(top=3.5)  # the legend's place
+    return "Ratios of portable kernels on random shapes to cuBLAS and to PyTorch's attention, sorted"
+
+
+def log_ratios(axis: Any, ticks: list[float]) -> None:
+    axis.set_yscale("log")
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.minorticks_off()
 
 
 @plot("decode", (7.6, 5.0))
