@@ -7,6 +7,7 @@
 #include <attikos/reference/rope_reference.hpp>
 #include <limits>
 #include <sstream>
+#include <string>
 
 #include "../support/backends.hpp"
 #include "../support/comparison.hpp"
@@ -371,9 +372,23 @@ TEST(ValidateAppendKv, NamesTheFirstSequenceThatDoesNotFit) {
          used(numbers({6, 10, 7})));
   refuse("sequence 0 has 0 positions in use and 5 new tokens", kv, to, fresh(numbers({5, 0, -4})));
   refuse("sequence 1 has 0 positions in use and -4 new tokens", kv, to, fresh(numbers({4, -4, 5})));
-  // Eight positions in two pages, though the pool has more of them.
+  // Eight positions in two pages, though the pool has more of them; the last sequence has no second
+  // one, so that its number may be anything.
+  for (std::int64_t b = 0; b < 3; ++b)
+    for (std::int64_t i = 0; i < 2; ++i) table(b, i) = static_cast<std::int32_t>(2 * b + i);
+  table(2, 1) = 90;
+  table.upload();
   auto const paged_cache = paged(table.const_view(), std::int64_t{4});
   fits(kv, pages.view(), paged_cache, used(numbers({4, 4, 0})));
+  for (std::int32_t const page : {7, -1}) {
+    table(1, 1) = page;
+    table.upload();
+    refuse("attikos::validate_page_table: page table holds " + std::to_string(page) +
+               " at [1, 1]; expected numbers in [0, 7)",
+           kv, pages.view(), paged_cache, used(numbers({4, 4, 0})));
+  }
+  table(1, 1) = 3;
+  table.upload();
   refuse(
       "sequence 0 has 5 positions in use and 4 new tokens; expected from 0 to 4 new tokens, and "
       "room for both in the 8 positions",
