@@ -40,14 +40,27 @@ inline void in_threads(int count, std::function<void(int)> const& run) {
   for (auto& thread : threads) thread.join();
 }
 
-/// Kilobytes of memory that the process has.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define ATTIKOS_LIVES_KEEP_WHAT_IS_FREED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define ATTIKOS_LIVES_KEEP_WHAT_IS_FREED 1
+#endif
+#endif
+
+/// Kilobytes of memory that the process has; 0 under sanitizers, which keep what is freed for a
+/// while and find leaks by themselves.
 inline long resident() {
+#if defined(ATTIKOS_LIVES_KEEP_WHAT_IS_FREED)
+  return 0;
+#else
   long pages = 0;
   if (std::FILE* const file = std::fopen("/proc/self/statm", "r")) {
     if (std::fscanf(file, "%*d %ld", &pages) != 1) pages = 0;
     std::fclose(file);
   }
   return pages * 4;
+#endif
 }
 
 inline bool ends_well(pid_t child, int& status) {

@@ -13,9 +13,11 @@ struct Header {
   std::uint64_t bytes, offset;
   std::int32_t version, columns;
   std::uint8_t type, form, isa, trans_b;
+  std::uint8_t none[4];  ///< 0
 };
 constexpr char mark[] = "attikosB";
-static_assert(sizeof(Header) <= packed_header && std::is_trivially_copyable_v<Header>);
+// Bytes between members would be those of the stack.
+static_assert(sizeof(Header) <= packed_header && std::has_unique_object_representations_v<Header>);
 
 /// Calls f(std::type_identity<T>) for the type of B.
 template <class F>
@@ -122,7 +124,8 @@ attikos_status attikos_pack_b(attikos_context* context, attikos_tensor const* b,
                   static_cast<std::uint8_t>(layout.type),
                   static_cast<std::uint8_t>(layout.form),
                   static_cast<std::uint8_t>(layout.isa),
-                  static_cast<std::uint8_t>(layout.trans_b)};
+                  static_cast<std::uint8_t>(layout.trans_b),
+                  {}};
     std::memcpy(header.mark, mark, sizeof header.mark);
     auto* const bytes = static_cast<std::uint8_t*>(to.data);
     run_on(where, [&]<class Exec>(Exec const& exec) {
