@@ -12,6 +12,8 @@ from ._operator import _gradients, _no_second, _now, _operator
 
 Optionally = Optional[Tensor]
 
+LETTERS = "a", "b", "d"  # of the gradients of a, b and the bias
+
 
 def _fake(
     a: Any, b: Any, rows: Any, bias: Any, trans_b: Any, activation: Any, out_dtype: Any, keeps: Any, leading: Any = ()
@@ -51,7 +53,7 @@ def _fake_backward(a: Any, b: Any, dout: Any, pre: Any, rows: Any, *others: Any)
     wanted = others[-1]
     shapes = ((a.shape, a.dtype), (b.shape, b.dtype), (dout.shape[-1:], dout.dtype))
     return tuple(
-        a.new_empty(shape if name in wanted else (0,), dtype=dtype) for name, (shape, dtype) in zip("abd", shapes)
+        a.new_empty(shape if name in wanted else (0,), dtype=dtype) for name, (shape, dtype) in zip(LETTERS, shapes)
     )
 
 
@@ -61,7 +63,7 @@ def rows_gemm_backward(
     wanted: str,
 ) -> Tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of a, b and the bias ("d"), of which those that are not wanted have no elements."""
-    names = dict(zip("abd", ("da", "db", "d_bias")))
+    names = dict(zip(LETTERS, ("da", "db", "d_bias")))
     found = _matmul._gradients(
         "gemm_backward", a, b, dout, {name: letter in wanted for letter, name in names.items()}, pre, trans_b=trans_b,
         activation=activation, **{"group_offsets" if grouped else "row_counts": rows},
@@ -78,11 +80,11 @@ def _register(operator: Any, grouped: bool) -> None:
         a, b, rows, pre = ctx.saved_tensors
         trans_b, activation, has_bias = ctx.rest
         needs = ctx.needs_input_grad
-        wanted = "".join(letter for letter, yes in zip("abd", (needs[0], needs[1], has_bias and needs[3])) if yes)
+        wanted = "".join(letter for letter, yes in zip(LETTERS, (needs[0], needs[1], has_bias and needs[3])) if yes)
         found = {}
         if dout is not None and wanted:
             given = _now(rows_gemm_backward)(a, b, dout, pre, rows, grouped, trans_b, activation, wanted)
-            found = {letter: x for letter, x in zip("abd", given) if letter in wanted}
+            found = {letter: x for letter, x in zip(LETTERS, given) if letter in wanted}
         return found.get("a"), found.get("b"), None, found.get("d"), None, None, None, None
 
     _gradients(operator, backward, saved, slice(1, None))
